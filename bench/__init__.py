@@ -25,6 +25,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "index": "bench.index",
     "paid": "bench.paid",
     "probe": "bench.probe",
+    "serve": "bench.serve",
     "similar": "bench.similar",
     "watch": "bench.watch",
 }

@@ -325,7 +325,7 @@ async def opened(store: str) -> AsyncIterator[Running]:
         if store != "sqlite":
             url = await stack.enter_async_context(_database(store))
         settings = service.Settings(
-            port=_free_port(),
+            port=free_port(),
             store=url,
             facilitator=f"http://127.0.0.1:{int(facilitator)}",
             seller_port=int(seller),
@@ -369,7 +369,8 @@ def _certificates(folder: Path) -> tuple[Path, Path]:
     return key_file, ca_file
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -42,7 +42,7 @@ from tollgauge.observe import metrics_text
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
-from tollgauge.web.edge.protocol import CountedProtocol
+from tollgauge.web.edge.protocol import CountedProtocol, FindReady, no_ready
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
 from tollgauge.web.settings import ServerSettings
@@ -267,18 +267,20 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    served: list[tuple[Any, socket.socket]] = []
+    served: list[tuple[_Server, socket.socket]] = []
+    settings = resources.config.server
     if listeners.public is not None:
         # Half of all modules: a process that serves nothing starts without them.
         from tollgauge.web import routes
 
-        served.append((routes.create(resources.server()), listeners.public))
+        edge = routes.create(resources.server())
+        served.append((_server(edge, settings, ready=edge.ready), listeners.public))
         resources.alternatives.begin(resources.store)
     if listeners.admin is not None:
-        served.append((_metrics, listeners.admin))
-    servers = [_server(app, resources.config.server) for app, _ in served]
+        served.append((_server(_metrics, settings), listeners.admin))
+    servers = [server for server, _ in served]
     async with asyncio.TaskGroup() as group:
-        for server, (_, listener) in zip(servers, served, strict=True):
+        for server, listener in served:
             group.create_task(server.serve(sockets=[listener]))
         loops = run_jobs(
             jobs, store=resources.store, clock=resources.clock, owner=resources.owner, stop=stop
@@ -308,10 +310,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(app: Any, settings: ServerSettings) -> _Server:
+def _server(app: Any, settings: ServerSettings, *, ready: FindReady = no_ready) -> _Server:
     """A server with connections of its own; what a proxy forwards is web/edge's to judge."""
     connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
-    protocol: Any = partial(CountedProtocol, connections)
+    protocol: Any = partial(CountedProtocol, connections, ready)
     return _Server(
         uvicorn.Config(
             app,

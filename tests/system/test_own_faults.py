@@ -24,10 +24,12 @@ from tests.support.http_service import (
     fill,
     opened,
 )
+from tests.support.ready_answers import forget, grow_old
 from tests.support.unsigned_payment import free_port, payment
 
 from tollgauge.core.payment import decode
 from tollgauge.store.ledger import payments
+from tollgauge.web.edge.cache import FRESH_SECONDS
 from tollgauge.web.edge.health import EVERY_MS
 
 READS = (
@@ -94,9 +96,7 @@ async def test_what_was_asked_before_goes_on_while_the_database_is_gone(
 ) -> None:
     for path in READS[:-1]:
         assert (await running.get(path)).status_code == 200
-    running.app._cache = type(running.app._cache)(
-        (key, replace(kept, fresh_until=0.0)) for key, kept in running.app._cache.items()
-    )
+    grow_old(running.app, FRESH_SECONDS)
     async with gone(running, tmp_path / "service.db"):
         for path in READS[:-1]:
             assert (await running.get(path)).status_code == 200, path
@@ -216,7 +216,7 @@ async def test_content_is_scored_while_it_is_read() -> None:
 
 async def keep_reading(running: Running) -> None:
     while True:
-        running.app._cache.clear()
+        forget(running.app)
         assert (await running.get("/trust/leaderboard")).status_code == 200
         await asyncio.sleep(0.02)
 

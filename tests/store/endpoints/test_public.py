@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
 from tests.support.open_transaction import open_transaction
+from tests.support.ready_answers import forget
 from tests.support.record_probe import record_probe
 from tests.support.statements import execute, fetch
 
@@ -158,7 +159,7 @@ LISTS = (
 
 async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, str]]:
     """Everything public that could name a resource; caches grow old between two looks."""
-    running.app._cache.clear()
+    forget(running.app)
     found = {}
     for path in (*PAGES, *LISTS):
         url = path.format(id=resource.id, url=resource.url, host=resource.host)

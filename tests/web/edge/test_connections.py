@@ -1,7 +1,4 @@
-"""Slow clients and crowds of them, over real sockets: deadlines, caps, and who still gets through.
-
-Every address of 127.0.0.0/8 is this machine, so that one test has clients of many addresses.
-"""
+"""Slow clients and crowds of them, over sockets: deadlines, caps, and who still gets through."""
 
 from __future__ import annotations
 
@@ -12,111 +9,15 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.http_service import WEATHER, configuration
+from tests.support.edge_server import HEALTH, SHORT_MS, SOON, STATS, Server, served, settings
+from tests.support.http_service import WEATHER
 from tests.support.unsigned_payment import free_port, payment
 
-from tollgauge import app as root
-from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.web.edge.connections import ConnectionSettings
-from tollgauge.web.edge.middleware import EdgeSettings
-
-HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
-STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
-SHORT_MS = 250
-SOON = SHORT_MS / 1_000 + 5
-"""Seconds: a deadline, and what a busy machine may add."""
-
-
-@dataclass
-class Client:
-    """One connection of a client."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    def send(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def ask(self, data: bytes) -> bytes:
-        """The head of an answer."""
-        self.send(data)
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)
-        length = next(
-            int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")
-        )
-        await self.reader.readexactly(length)
-        return head
-
-    async def until_closed(self, seconds: float = SOON) -> bytes:
-        """What comes before the server closes. Raises TimeoutError."""
-        found = b""
-        async with asyncio.timeout(seconds):
-            with contextlib.suppress(ConnectionError):
-                while piece := await self.reader.read(65_536):
-                    found += piece
-        return found
-
-    @property
-    def closed(self) -> bool:
-        return self.reader.at_eof() or self.reader.exception() is not None
-
-
-@dataclass
-class Server:
-    """A running server, and the clients that tests opened."""
-
-    port: int
-    stack: contextlib.AsyncExitStack
-
-    async def client(self, address: str = "127.0.0.1") -> Client:
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, local_addr=(address, 0)
-        )
-        self.stack.callback(writer.close)
-        return Client(reader, writer)
-
-    async def healthy(self, address: str = "127.0.0.1") -> bool:
-        client = await self.client(address)
-        return (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
-
-
-@contextlib.asynccontextmanager
-async def served(
-    connections: ConnectionSettings,
-    *,
-    proxies: tuple[str, ...] = (),
-    facilitator: str = "http://127.0.0.1:9",
-) -> AsyncIterator[Server]:
-    """The whole service on a socket."""
-    config = configuration(front=EdgeSettings(free_per_minute=1_000_000, trusted_proxies=proxies))
-    port = free_port()
-    config = replace(
-        config,
-        server=replace(config.server, port=port, connections=connections),
-        facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
-    )
-    stop, ready = asyncio.Event(), asyncio.Event()
-    with root.listen(config, serve=True) as listeners:
-        async with root.opened(config) as service:
-            running = asyncio.create_task(
-                root.run(service, listeners, stop=stop, on_ready=ready.set)
-            )
-            await asyncio.wait_for(ready.wait(), 20)
-            async with contextlib.AsyncExitStack() as stack:
-                yield Server(port, stack)
-            stop.set()
-            await running
-
-
-def settings(**changed: int) -> ConnectionSettings:
-    return ConnectionSettings(
-        **({"head_ms": 60_000, "body_ms": 60_000, "idle_ms": 60_000} | changed)
-    )
 
 
 async def test_a_connection_without_a_request_is_closed_at_the_deadline_of_the_head() -> None:
@@ -263,6 +164,7 @@ async def test_where_all_are_being_answered_health_still_is() -> None:
     ):
         buyers = [await server.client() for _ in range(2)]
         sales = [asyncio.create_task(buyer.ask(sale(n))) for n, buyer in enumerate(buyers)]
+        assert (await (await server.client("127.0.0.9")).ask(STATS)).startswith(b"HTTP/1.1 200")
         await asyncio.sleep(0.5)
         turned_away = await server.client()
         head = await turned_away.ask(STATS)

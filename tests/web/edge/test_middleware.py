@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,11 @@ from tests.support.http_service import (
     opened,
     with_edge,
 )
+from tests.support.ready_answers import grow_old
 
 from tollgauge.monitor import reports
-from tollgauge.web.edge.middleware import (
-    CACHE_BYTES,
-    CACHE_SECONDS,
-    Edge,
-    EdgeSettings,
-    client_key,
-)
+from tollgauge.web.edge.cache import CACHE_BYTES, FRESH_SECONDS, STALE_SECONDS
+from tollgauge.web.edge.middleware import Edge, EdgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -92,6 +87,41 @@ async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Runnin
     ]
     assert first == later
     assert first.as_of <= now
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "status"),
+    [
+        ("/trust/stats", [("host", "trust.test"), ("host", "other.test")], 400),
+        ("/trust/stats", [(f"x-{number}", "v" * 1_000) for number in range(40)], 431),
+        ("/trust/stats", [("x-payment", "A" * 16_385)], 431),
+        ("/trust/stats", [("content-length", "65537")], 413),
+        ("/trust/stats?" + "a" * 4_096, [], 414),
+    ],
+)
+async def test_a_ready_answer_is_not_given_past_a_rule(
+    running: Running, target: str, headers: list[tuple[str, str]], status: int
+) -> None:
+    for _ in range(2):
+        assert (await running.get("/trust/stats")).status_code == 200
+    assert (await running.get(target, headers=headers)).status_code == status
+
+
+async def test_the_query_and_the_path_are_not_mistaken_for_each_other(running: Running) -> None:
+    assert (await running.get(f"/endpoint/{WEATHER_ID}?x?")).status_code == 200
+    assert (await running.get(f"/endpoint/{WEATHER_ID}%3Fx")).status_code == 404
+
+
+async def test_a_ready_answer_is_gzipped_only_for_who_can_read_it(running: Running) -> None:
+    path = f"/endpoint/{WEATHER_ID}"
+    for _ in range(2):
+        plain = await running.get(path, headers={"accept-encoding": "identity"})
+        packed = await running.get(path, headers={"accept-encoding": "br, gzip"})
+        assert "content-encoding" not in plain.headers
+        assert packed.headers["content-encoding"] == "gzip"
+        assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
+        assert plain.content == packed.content
+        assert plain.headers["etag"] != packed.headers["etag"]
 
 
 async def test_head_is_get_without_its_body(running: Running) -> None:
@@ -262,36 +292,8 @@ async def test_a_forwarded_address_counts_only_behind_a_trusted_proxy() -> None:
     async with opened(trusted) as proxied:
         assert [await ask(proxied, f"192.0.2.{n}") for n in range(6)] == [200] * 6
         assert [await ask(proxied, "198.51.100.7") for _ in range(3)] == [200, 200, 429]
-
-
-def scope(peer: str | None, *forwarded: str) -> Scope:
-    return {
-        "client": None if peer is None else (peer, 40_000),
-        "headers": [(b"x-forwarded-for", each.encode()) for each in forwarded],
-    }
-
-
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "trusted", "key"),
-    [
-        ("192.0.2.1", (), (), "192.0.2.1"),
-        ("2001:db8:1:2:3::4", (), (), "2001:db8:1:2::/64"),
-        ("2001:db8:1:2:ffff::9", (), (), "2001:db8:1:2::/64"),
-        ("::ffff:192.0.2.1", (), (), "192.0.2.1"),
-        (None, (), (), "unknown"),
-        ("192.0.2.1", ("203.0.113.9",), (), "192.0.2.1"),
-        ("192.0.2.1", ("203.0.113.9",), ("192.0.2.1",), "203.0.113.9"),
-        ("::ffff:192.0.2.1", ("203.0.113.9",), ("192.0.2.1",), "203.0.113.9"),
-        ("192.0.2.1", ("10.9.9.9, 203.0.113.9",), ("192.0.2.1",), "203.0.113.9"),
-        ("192.0.2.1", ("10.9.9.9", "203.0.113.9"), ("192.0.2.1",), "203.0.113.9"),
-        ("192.0.2.1", ("2001:db8:1:2:3::4",), ("192.0.2.1",), "2001:db8:1:2::/64"),
-        ("192.0.2.1", ("<script>",), ("192.0.2.1",), "unknown"),
-    ],
-)
-async def test_whom_the_limit_counts(
-    peer: str | None, forwarded: tuple[str, ...], trusted: tuple[str, ...], key: str
-) -> None:
-    assert client_key(scope(peer, *forwarded), trusted) == key
+        lines = [("x-forwarded-for", "10.9.9.9"), ("x-forwarded-for", "198.51.100.7")]
+        assert (await proxied.get("/trust/stats", headers=lines)).status_code == 429
 
 
 @pytest.mark.parametrize(
@@ -362,36 +364,26 @@ def ask(route: Route) -> Asked:
     return Asked(Edge(route, EdgeSettings(free_per_minute=10_000), cached_under=("/kept/",)))
 
 
-def age(edge: Edge, seconds: float) -> None:
-    """Let cached responses grow older."""
-    for key, cached in edge._cache.items():
-        edge._cache[key] = replace(
-            cached,
-            fresh_until=cached.fresh_until - seconds,
-            stale_until=cached.stale_until - seconds,
-        )
-
-
 async def test_a_hot_answer_is_made_once_in_five_seconds(route: Route, ask: Asked) -> None:
     assert [await ask() for _ in range(3)] == [(200, b"1")] * 3
-    age(ask.edge, CACHE_SECONDS)
+    grow_old(ask.edge, FRESH_SECONDS)
     assert await ask() == (200, b"2")
 
 
 async def test_an_answer_goes_on_when_it_cannot_be_made_anew(route: Route, ask: Asked) -> None:
     await ask()
     route.status = 503
-    age(ask.edge, CACHE_SECONDS)
+    grow_old(ask.edge, FRESH_SECONDS)
     assert await ask() == (200, b"1"), "free reads go on while the database is gone"
     assert await ask("/kept/b") == (503, b"3"), "what was never made cannot go on"
-    age(ask.edge, 3_600)
+    grow_old(ask.edge, STALE_SECONDS)
     assert (await ask())[0] == 503, "an hour is enough"
 
 
 async def test_an_answer_that_is_gone_is_forgotten(route: Route, ask: Asked) -> None:
     await ask()
     route.status = 404
-    age(ask.edge, CACHE_SECONDS)
+    grow_old(ask.edge, FRESH_SECONDS)
     assert (await ask())[0] == 404
 
 
@@ -399,13 +391,12 @@ async def test_the_cache_holds_no_more_than_its_bytes(route: Route, ask: Asked) 
     route.size = 400_000
     for number in range(200):
         await ask(f"/kept/{number}")
-    edge = ask.edge
-    assert edge._cache_bytes <= CACHE_BYTES
-    assert len(edge._cache) > 100
-    assert edge._cache_bytes == sum(
-        len(key) + len(cached.body) + sum(len(n) + len(v) for n, v in cached.headers)
-        for key, cached in edge._cache.items()
+    cache = ask.edge.cache
+    assert cache.size <= CACHE_BYTES
+    assert len(cache.answers) > 100
+    assert cache.size == sum(
+        len(path) + len(query) + answer.size for (path, query, _), answer in cache.answers.items()
     )
     route.size = 600_000
     await ask("/kept/huge")
-    assert b"/kept/huge?" not in edge._cache
+    assert (b"/kept/huge", b"", False) not in cache.answers

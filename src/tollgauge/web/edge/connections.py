@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tollgauge.observe import log
-from tollgauge.web.edge.middleware import address_key
+from tollgauge.web.edge.rate import address_key
 
 TOTAL_MAX: Final = 16_384
 """Connections at once, however many descriptors there are: each costs some kilobytes of memory."""
@@ -69,12 +69,21 @@ class Phase(Enum):
 
 
 class Held(Protocol):
-    """A connection as it is counted: whose it is, and how to end it at once."""
+    """A connection as it is counted: whose it is, whether it is being answered, and how to end it
+    at once.
+    """
 
     key: str
+    answered: bool
 
     def end(self) -> None:
         """Close the connection now, with nothing more to say."""
+
+
+_ByWait = OrderedDict[Held, None]
+"""Connections in the order in which each began to wait for its client the last time. Those that are
+being answered keep their place, and are not closed for another.
+"""
 
 
 class Admission(Enum):
@@ -100,10 +109,8 @@ class Connections:
         self._proxies: Final = frozenset(address_key(proxy) for proxy in proxies)
         self._most: Final = total_cap() if most is None else most
         self._monotonic = monotonic
-        self._held: set[Held] = set()
-        self._by_key: Counter[str] = Counter()
-        self._waiting: OrderedDict[Held, None] = OrderedDict()
-        self._waiting_by_key: defaultdict[str, OrderedDict[Held, None]] = defaultdict(OrderedDict)
+        self._held: _ByWait = OrderedDict()
+        self._held_by_key: defaultdict[str, _ByWait] = defaultdict(OrderedDict)
         self._times = 0
         self._logged: float | None = None
 
@@ -112,47 +119,40 @@ class Connections:
         crowded = self._crowded(new.key)
         if crowded or self._full():
             self._log_cap(new.key, per_address=crowded)
-            self._close_oldest(self._waiting_by_key[new.key] if crowded else self._waiting)
+            self._close_oldest(self._held_by_key[new.key] if crowded else self._held)
         admission = Admission.ANYTHING
         if self._crowded(new.key) or self._full():
             spare = len(self._held) < self._most + HEALTH_ONLY_MAX
             admission = Admission.HEALTH_ONLY if spare else Admission.NOTHING
         if admission is not Admission.NOTHING:
-            self._held.add(new)
-            self._by_key[new.key] += 1
+            self._held[new] = self._held_by_key[new.key][new] = None
         return admission
 
     def wait(self, connection: Held) -> None:
-        """A connection begins to wait for its client."""
+        """A connection begins to wait for its client, after all others."""
         if connection in self._held:
-            for waiting in (self._waiting, self._waiting_by_key[connection.key]):
-                waiting[connection] = None
-                waiting.move_to_end(connection)
-
-    def answer(self, connection: Held) -> None:
-        """A connection's request is whole: it is not closed for another."""
-        if connection in self._held:
-            self._waiting.pop(connection, None)
-            self._waiting_by_key[connection.key].pop(connection, None)
+            self._held.move_to_end(connection)
+            self._held_by_key[connection.key].move_to_end(connection)
 
     def leave(self, connection: Held) -> None:
         """A connection is gone. Those that are not counted are ignored."""
         if connection not in self._held:
             return
-        self.answer(connection)
-        self._held.remove(connection)
-        self._by_key[connection.key] -= 1
-        if not self._by_key[connection.key]:
-            del self._by_key[connection.key], self._waiting_by_key[connection.key]
+        del self._held[connection]
+        of_key = self._held_by_key[connection.key]
+        del of_key[connection]
+        if not of_key:
+            del self._held_by_key[connection.key]
 
     def _crowded(self, key: str) -> bool:
-        return key not in self._proxies and self._by_key[key] >= self.settings.per_address
+        held = self._held_by_key.get(key, ())
+        return len(held) >= self.settings.per_address and key not in self._proxies
 
     def _full(self) -> bool:
         return len(self._held) >= self._most
 
-    def _close_oldest(self, waiting: OrderedDict[Held, None]) -> None:
-        oldest = next(iter(waiting), None)
+    def _close_oldest(self, held: _ByWait) -> None:
+        oldest = next((connection for connection in held if not connection.answered), None)
         if oldest is not None:
             self.leave(oldest)
             oldest.end()

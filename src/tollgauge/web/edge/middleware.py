@@ -1,89 +1,43 @@
 """The edge of the server: what happens to a request before any route sees it.
 
-In order: the Host header, preflights, size caps (refused before parsing), the rate limit, and a
-small cache of the responses of hot free routes, plain and gzipped, with `ETag` and `If-None-Match`.
-It also puts the CORS and security headers on every response, and answers HEAD as GET without the
-body. Pure ASGI, because a cached response should cost no more than its bytes.
+In order: the Host header, preflights, size caps (refused before parsing), the rate limit
+(web/edge/rate), and the ready answers of hot free routes (web/edge/cache). It also puts the CORS
+and security headers on every answer, and answers HEAD as GET without the body. Pure ASGI, because
+a ready answer should cost no more than its bytes: it takes one look at what was asked, and every
+request that is not plain takes the longer way through all of the rules.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import ipaddress
-import math
 import time
-from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from throttled import Throttled
-from throttled.rate_limiter import per_min
-from throttled.store import MemoryStore
 
 from tollgauge.core.payment import HEADER_MAX
-from tollgauge.web.edge.compress import MIN_BYTES, accepts_gzip, gzipped
+from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cached_answer
+from tollgauge.web.edge.compress import accepts_gzip
+from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.edge.problem import Problem, fault
+from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
 
-ADDRESSES: Final = 50_000
-"""How many addresses the rate limit remembers: those that came last."""
 HEALTH_ONLY: Final = "health_only"
 """In the state of a request: its connection was taken above a cap, for the health routes alone."""
-CACHE_SECONDS: Final = 5.0
-STALE_SECONDS: Final = 3_600.0
-"""How long a cached response stands in for one that cannot be made (free reads go on)."""
-CACHE_BYTES: Final = 64 * 1024 * 1024
-CACHE_BODY_MAX: Final = 512 * 1024
 
-_OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
-"""Headers that an answer without a body leaves out."""
-
-EVERY_ANSWER: Final = (
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"),
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; "
-            b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-        ),
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+_NOT_PLAIN: Final = frozenset(
+    {b"content-length", b"expect", b"payment-signature", b"transfer-encoding", b"x-payment"}
 )
-PREFLIGHT: Final = (
-    (b"access-control-allow-methods", b"GET, HEAD, POST, PATCH, DELETE, OPTIONS"),
-    # The wildcard of the Fetch standard leaves Authorization out.
-    (b"access-control-allow-headers", b"*, Authorization"),
-    (b"access-control-max-age", b"600"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cached:
-    """A response that can be sent as it is; no `etag` unless it is a 200. It is sent until
-    `fresh_until`, and until `stale_until` where no new one can be made; both are monotonic seconds.
-    """
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
-    etag: bytes = b""
-    fresh_until: float = 0.0
-    stale_until: float = 0.0
-
-    @property
-    def size(self) -> int:
-        """The bytes of the body and the headers."""
-        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
+"""Headers of a body, and those with rules of their own (`check_sizes`)."""
+_NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 
 
 def _ip_address(text: str) -> str:
-    if _address(text) is None:
+    if parse_address(text) is None:
         raise ValueError(f"{text!r} is not an IP address")
     return text
 
@@ -109,28 +63,58 @@ class Edge:
     cached: frozenset[str] = frozenset()
     cached_under: tuple[str, ...] = ()
     unlimited: frozenset[str] = frozenset()
-    _cache: OrderedDict[bytes, _Cached] = field(default_factory=OrderedDict)
-    _cache_bytes: int = 0
-    _limiter: Throttled = field(init=False)
+    cache: AnswerCache = field(default_factory=AnswerCache)
+    _clients: Clients = field(init=False)
+    _limit: RateLimit = field(init=False)
 
     def __post_init__(self) -> None:
-        most = self.settings.free_per_minute
-        self._limiter = Throttled(
-            using="gcra",
-            quota=per_min(most, burst=most),
-            store=MemoryStore(options={"MAX_SIZE": ADDRESSES}),
-        )
+        self._clients = Clients(self.settings.trusted_proxies)
+        self._limit = RateLimit(self.settings.free_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
-        if scope["type"] != "http":
+        ready = self.ready(scope)
+        if ready is not None:
+            await send(ready.start)
+            await send(ready.body)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
             await self.app(scope, receive, send)
-            return
-        send = _completed(send, head=scope["method"] == "HEAD")
+
+    def ready(self, scope: Scope) -> Ready | None:
+        """The ready answer to a plain request that passes every rule; None for any other, which
+        takes the long way, with nothing counted. Also asked by the server's protocol, before any
+        task is made for a request (web/edge/protocol).
+        """
+        if scope.get("method") != "GET" or scope.get("state"):
+            return None
+        headers = scope["headers"]
+        fields = dict(headers)
+        if (
+            len(fields) != len(headers)
+            or b"host" not in fields
+            or not _NOT_PLAIN.isdisjoint(fields)
+            or len(b"".join(fields)) + len(b"".join(fields.values())) > HEADERS_MAX
+        ):
+            return None
+        gzip = accepts_gzip(fields.get(b"accept-encoding", b""))
+        cached = self.cache.fresh(_key(scope, gzip=gzip), time.monotonic())
+        # The URL of a cached answer is short enough.
+        if cached is None or self._limit.take(
+            self._clients.key(_peer(scope), fields.get(b"x-forwarded-for"))
+        ):
+            return None
+        return cached.reply(fields.get(b"if-none-match"))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve an HTTP request by all of the rules."""
+        head = scope["method"] == "HEAD"
+        complete = _completed(send, head=head)
         try:
             check_host(scope)
             if scope["method"] == "OPTIONS":
-                await _send(send, 204, PREFLIGHT)
+                await _send(complete, 204, PREFLIGHT)
                 return
             if scope.get("state", {}).get(HEALTH_ONLY) and scope["path"] not in self.unlimited:
                 raise Problem(503, "busy", "Too many requests are being answered.", retry_after=1)
@@ -138,66 +122,44 @@ class Edge:
             if scope["path"] not in self.unlimited:
                 self._check_rate(scope)
         except Problem as problem:
-            await problem.response()(scope, receive, send)
+            await problem.response()(scope, receive, complete)
             return
-        if scope["method"] == "HEAD":
+        if head:
             scope = {**scope, "method": "GET"}
-        if scope["method"] == "GET" and self._cacheable(scope["path"]):
-            await self._from_cache(scope, receive, send)
-        else:
-            await _answer(self.app, scope, receive, send)
+        if scope["method"] != "GET" or not self._cacheable(scope["path"]):
+            await _answer(self.app, scope, receive, complete)
+            return
+        cached = await self._cached_or_new(scope, receive)
+        ready = cached.reply(_header(scope, b"if-none-match"))
+        await send(ready.start)
+        await send(_NO_BODY if head else ready.body)
 
     def _cacheable(self, path: str) -> bool:
         return path in self.cached or path.startswith(self.cached_under)
 
     def _check_rate(self, scope: Scope) -> None:
-        result = self._limiter.limit(client_key(scope, self.settings.trusted_proxies))
-        if result.limited:
+        client = self._clients.key(_peer(scope), _header(scope, b"x-forwarded-for"))
+        wait_s = self._limit.take(client)
+        if wait_s:
             raise Problem(
-                429,
-                "rate-limited",
-                "Too many requests from your address.",
-                retry_after=max(1, math.ceil(result.state.retry_after)),
+                429, "rate-limited", "Too many requests from your address.", retry_after=wait_s
             )
 
-    async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._cached_or_new(scope, receive)
-        if response.etag and _etag_matches(_header(scope, b"if-none-match"), response.etag):
-            headers = (pair for pair in response.headers if pair[0] not in _OF_BODY)
-            await _send(send, 304, tuple(headers))
-            return
-        await _send(send, response.status, response.headers, response.body)
-
-    async def _cached_or_new(self, scope: Scope, receive: Receive) -> _Cached:
-        """The cached response, or a new one. While one request makes it anew, and when that fails,
+    async def _cached_or_new(self, scope: Scope, receive: Receive) -> CachedAnswer:
+        """The cached answer, or a new one. While one request makes it anew, and when that fails,
         the others get the cached one.
         """
-        gzip = accepts_gzip((_header(scope, b"accept-encoding") or b"").decode("latin-1"))
-        key = (b"gzip " if gzip else b"") + scope["path"].encode() + b"?" + scope["query_string"]
-        now = time.monotonic()
-        cached = self._cache.get(key)
-        if cached is not None and now < cached.fresh_until:
-            self._cache.move_to_end(key)
-            return cached
-        if cached is not None and now < cached.stale_until:
-            self._cache[key] = replace(cached, fresh_until=now + CACHE_SECONDS)
-        new = await _run_route(self.app, scope, receive, gzip=gzip)
-        if cached is not None and new.status >= 500 and now < cached.stale_until:
-            return cached
-        self._drop(key)
-        if new.status == 200 and len(new.body) <= CACHE_BODY_MAX:
-            self._cache[key] = replace(
-                new, fresh_until=now + CACHE_SECONDS, stale_until=now + STALE_SECONDS
-            )
-            self._cache_bytes += len(key) + new.size
-            while self._cache_bytes > CACHE_BYTES:
-                self._drop(next(iter(self._cache)))
-        return new
-
-    def _drop(self, key: bytes) -> None:
-        cached = self._cache.pop(key, None)
+        gzip = accepts_gzip(_header(scope, b"accept-encoding") or b"")
+        key, now = _key(scope, gzip=gzip), time.monotonic()
+        cached = self.cache.fresh(key, now)
         if cached is not None:
-            self._cache_bytes -= len(key) + cached.size
+            return cached
+        cached = self.cache.stale(key, now)
+        new = await _run_route(self.app, scope, receive, gzip=gzip)
+        if cached is not None and new.status >= 500:
+            return cached
+        self.cache.keep(key, new, now)
+        return new
 
 
 async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,10 +179,8 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
         await fault().response()(scope, receive, send)
 
 
-async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool) -> _Cached:
-    """Run the route once and collect its whole answer; a 200 gets an `ETag`, a large one is gzipped
-    where that is wanted.
-    """
+async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool) -> CachedAnswer:
+    """Run the route once and collect its whole answer."""
     status = 500
     headers: list[tuple[bytes, bytes]] = []
     parts: list[bytes] = []
@@ -234,19 +194,7 @@ async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool
             parts.append(message.get("body", b""))
 
     await _answer(app, scope, receive, collect)
-    body = b"".join(parts)
-    if status != 200:
-        return _Cached(status, tuple(headers), body)
-    if len(body) >= MIN_BYTES:
-        headers.append((b"vary", b"Accept-Encoding"))
-        if gzip:
-            body = await gzipped(body)
-            headers = [pair for pair in headers if pair[0] != b"content-length"]
-            headers.append((b"content-encoding", b"gzip"))
-            headers.append((b"content-length", str(len(body)).encode()))
-    etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
-    headers += [(b"etag", etag), (b"cache-control", b"public, max-age=60")]
-    return _Cached(status, tuple(headers), body, etag)
+    return await cached_answer(status, headers, b"".join(parts), gzip=gzip)
 
 
 def check_host(scope: Scope) -> None:
@@ -276,45 +224,18 @@ def check_sizes(scope: Scope) -> None:
         raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
 
 
-def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
-    """Whom the rate limit counts: the peer's address, IPv6 by /64; behind a trusted proxy, the
-    last address that the proxy itself saw. An IPv4 address that a dual-stack socket wrote as IPv6
-    is that IPv4 address.
-    """
-    peer = scope["client"][0] if scope.get("client") else ""
-    forwarded = _header(scope, b"x-forwarded-for")
-    if forwarded and _address(peer) in [_address(proxy) for proxy in trusted]:
-        peer = forwarded.decode("latin-1").rsplit(",", 1)[-1].strip()
-    return address_key(peer)
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
-def address_key(text: str) -> str:
-    """Whose an address is: IPv4 as it is, IPv6 by /64, `unknown` for anything else."""
-    address = _address(text)
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return "unknown" if address is None else str(address)
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
+def _key(scope: Scope, *, gzip: bool) -> Key:
+    return scope.get("raw_path") or scope["path"].encode(), scope["query_string"], gzip
 
 
 def _header(scope: Scope, wanted: bytes) -> bytes | None:
     """A header's value; of a repeated one the last, which the nearest proxy has written."""
     return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
-
-
-def _etag_matches(known: bytes | None, etag: bytes) -> bool:
-    """Whether `If-None-Match` names an entity tag (RFC 9110: weak comparison, or `*`)."""
-    if known is None:
-        return False
-    tags = [tag.strip().removeprefix(b"W/") for tag in known.split(b",")]
-    return etag in tags or tags == [b"*"]
 
 
 def _capped(receive: Receive) -> Receive:

@@ -1,19 +1,26 @@
-"""Protocol: uvicorn's HTTP/1.1 connection with deadlines for the client, and counted.
+"""Protocol: uvicorn's HTTP/1.1 connection with deadlines for the client, counted, and with a short
+way for ready answers.
 
 uvicorn limits how long a connection idles between two requests, and nothing else. Here each wait
 for the client has its deadline (web/edge/connections): a request that is late gets 408 (RFC 9110
 section 15.5.9), a connection without one is closed.
+
+What has a ready answer (web/edge/middleware, `Edge.ready`) is answered while it is read: it needs
+no task, and its head was written out when it was made. Everything else goes on through ASGI.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from tollgauge.web.edge.cache import Ready
 from tollgauge.web.edge.connections import Admission, Connections, Phase
-from tollgauge.web.edge.middleware import HEALTH_ONLY, address_key
+from tollgauge.web.edge.middleware import HEALTH_ONLY
+from tollgauge.web.edge.rate import address_key
 
 _LATE: Final = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -21,17 +28,37 @@ _LATE: Final = (
 )
 
 
-class CountedProtocol(HttpToolsProtocol):
-    """One connection of a client. Made by uvicorn, with the connections of its server."""
+FindReady = Callable[[Any], Ready | None]
+"""The ready answer to an HTTP scope, None where there is none."""
 
-    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+
+def no_ready(_scope: object) -> Ready | None:
+    """Of an application without ready answers."""
+    return None
+
+
+class CountedProtocol(HttpToolsProtocol):
+    """One connection of a client. Made by uvicorn, with the connections of its server, and with
+    what finds a ready answer.
+    """
+
+    def __init__(
+        self, connections: Connections, ready: FindReady, *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.key = "unknown"
         self._connections = connections
+        self._find_ready = ready
+        self._parsing = False
         self._reading: Phase | None = Phase.HEAD
         self._got_data = False
         self._phase: Phase | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self.answered = False
+        self._deadline: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        settings = connections.settings
+        self._head_s, self._body_s = settings.head_ms / 1_000, settings.body_ms / 1_000
+        self._idle_s = settings.idle_ms / 1_000
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it, and wait for a request."""
@@ -48,7 +75,8 @@ class CountedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._connections.leave(self)
-        self._stop_deadline()
+        self._deadline = None
+        self._stop_timer()
         super().connection_lost(exc)
 
     def end(self) -> None:
@@ -60,7 +88,9 @@ class CountedProtocol(HttpToolsProtocol):
         self._got_data = True
         if self._reading is None:
             self._reading = Phase.HEAD
+        self._parsing = True
         super().data_received(data)
+        self._parsing = False
         self._update_phase()
 
     def on_message_begin(self) -> None:
@@ -81,10 +111,39 @@ class CountedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer is handed over."""
-        super().on_response_complete()
-        self._unset_keepalive_if_required()  # the deadline here stands for uvicorn's
-        self._update_phase()
+        """An answer is handed over. As in uvicorn, but for its timer of a kept connection: the
+        deadline here stands for that.
+        """
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                cycle, app = self.pipeline.pop()
+                self._start_asgi_task(cycle, app)
+        self._phase = None  # what comes is new, even if it is one more wait for a request
+        if not self._parsing:
+            self._update_phase()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Answer a request whose turn it is: at once where a ready answer can leave. While others
+        of its connection wait behind it a task takes it, so that they are not answered within each
+        other.
+        """
+        may_send = not (self.pipeline or self.flow.write_paused or self.transport.is_closing())
+        ready = self._find_ready(cycle.scope) if may_send else None
+        if ready is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        head = [ready.head]
+        for name, value in self.server_state.default_headers:
+            head += (name, b": ", value, b"\r\n")
+        head.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        self.transport.writelines((b"".join(head), ready.body["body"]))
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response = _nothing  # it refers to this connection
+        self.on_response_complete()
 
     def pause_writing(self) -> None:
         """The client does not read."""
@@ -102,15 +161,30 @@ class CountedProtocol(HttpToolsProtocol):
         if phase is self._phase:
             return
         self._phase = phase
-        self._stop_deadline()
-        if phase is Phase.ANSWERED:
-            self._connections.answer(self)
+        self.answered = phase is Phase.ANSWERED
+        if self.answered:
+            self._deadline = None
             return
         self._connections.wait(self)
-        settings = self._connections.settings
-        wait_ms = {Phase.HEAD: settings.head_ms, Phase.BODY: settings.body_ms}
-        seconds = wait_ms.get(phase, settings.idle_ms) / 1_000
-        self._deadline = self.loop.call_later(seconds, self._expire)
+        wait_s = self._idle_s
+        if phase is Phase.HEAD:
+            wait_s = self._head_s
+        elif phase is Phase.BODY:
+            wait_s = self._body_s
+        self._deadline = self.loop.time() + wait_s
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._stop_timer()
+            self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        """The timer of a deadline, which may have moved since: most do, and a timer costs more."""
+        self._timer = None
+        if self._deadline is None:
+            return
+        if self.loop.time() < self._deadline:
+            self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+        else:
+            self._expire()
 
     def _current_phase(self) -> Phase:
         if self.transport.is_closing():
@@ -137,7 +211,11 @@ class CountedProtocol(HttpToolsProtocol):
         self.transport.close()
         self._update_phase()
 
-    def _stop_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _nothing() -> None:
+    pass

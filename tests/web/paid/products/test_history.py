@@ -369,7 +369,7 @@ async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
     ],
 )
 def test_gzip_is_sent_only_to_who_accepts_it(header: str, accepted: bool) -> None:
-    assert accepts_gzip(header) is accepted
+    assert accepts_gzip(header.encode()) is accepted
 
 
 def test_a_fast_instant_is_the_wire_s_instant() -> None:

@@ -1,0 +1,167 @@
+"""Ready answers: those of hot free routes, as the server takes them, for some seconds.
+
+Rules:
+- an answer is made once: its headers, its `ETag`, its gzipped form and its 304; sending it costs no
+  more than its bytes;
+- the key is what was asked: path and query as they came, and whether gzip is accepted;
+- while a new answer is made, and where none can be made, the others get the old one for an hour
+  (free reads go on);
+- all answers together are bounded in bytes: who was not asked for longest goes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Final
+
+from starlette.types import Message
+
+from tollgauge.web.edge.compress import MIN_BYTES, gzipped
+from tollgauge.web.edge.headers import EVERY_ANSWER
+
+FRESH_SECONDS: Final = 5.0
+STALE_SECONDS: Final = 3_600.0
+CACHE_BYTES: Final = 64 * 1024 * 1024
+CACHE_BODY_MAX: Final = 512 * 1024
+
+Header = tuple[bytes, bytes]
+Key = tuple[bytes, bytes, bool]
+"""Raw path, raw query, and whether gzip is accepted."""
+
+_OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
+"""Headers that an answer without a body leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An answer as ASGI takes it: its start, and its body as one message. `head` is its start as
+    HTTP/1.1 has it, status line and header lines, without the empty line at the end.
+    """
+
+    start: Message
+    body: Message
+    head: bytes
+
+    @classmethod
+    def of(cls, status: int, headers: Sequence[Header], body: bytes = b"") -> Ready:
+        """The forms of an answer. Raises ValueError for a header that holds a line break."""
+        fields = [b"%b: %b" % header for header in headers]
+        if any(b"\r" in line or b"\n" in line for line in fields):
+            raise ValueError("a header holds a line break")
+        status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
+        return cls(
+            {"type": "http.response.start", "status": status, "headers": list(headers)},
+            {"type": "http.response.body", "body": body},
+            b"".join(line + b"\r\n" for line in (status_line, *fields)),
+        )
+
+    @property
+    def size(self) -> int:
+        """The bytes of the body and the headers."""
+        return len(self.body["body"]) + len(self.head)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedAnswer:
+    """An answer of a route. Only a 200 has an `etag`, and `unmodified`, which answers who has it.
+    It is sent until `fresh_until`, and until `stale_until` where no new one can be made; both are
+    monotonic seconds.
+    """
+
+    status: int
+    whole: Ready
+    unmodified: Ready | None = None
+    etag: bytes = b""
+    fresh_until: float = 0.0
+    stale_until: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """The bytes of its forms."""
+        return self.whole.size + (self.unmodified.size if self.unmodified else 0)
+
+    def reply(self, if_none_match: bytes | None) -> Ready:
+        """What answers a request with this `If-None-Match` (RFC 9110: weak comparison, or `*`)."""
+        if self.unmodified is None or if_none_match is None:
+            return self.whole
+        if if_none_match == self.etag:
+            return self.unmodified
+        tags = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
+        return self.unmodified if self.etag in tags or tags == [b"*"] else self.whole
+
+
+async def cached_answer(
+    status: int, headers: Sequence[Header], body: bytes, *, gzip: bool
+) -> CachedAnswer:
+    """An answer from what a route gave, with the headers of every answer; gzipped where it is large
+    and that is wanted.
+    """
+    if status != 200:
+        whole = Ready.of(status, [*headers, *EVERY_ANSWER], body)
+        return CachedAnswer(status=status, whole=whole)
+    own = list(headers)
+    if len(body) >= MIN_BYTES:
+        own.append((b"vary", b"Accept-Encoding"))
+        if gzip:
+            body = await gzipped(body)
+            own = [pair for pair in own if pair[0] != b"content-length"]
+            own.append((b"content-encoding", b"gzip"))
+            own.append((b"content-length", str(len(body)).encode()))
+    etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
+    own += [(b"etag", etag), (b"cache-control", b"public, max-age=60"), *EVERY_ANSWER]
+    return CachedAnswer(
+        status=status,
+        whole=Ready.of(status, own, body),
+        unmodified=Ready.of(304, [pair for pair in own if pair[0] not in _OF_BODY]),
+        etag=etag,
+    )
+
+
+@dataclass(slots=True)
+class AnswerCache:
+    """Answers by what was asked. Instants are monotonic seconds."""
+
+    answers: OrderedDict[Key, CachedAnswer] = field(default_factory=OrderedDict)
+    size: int = 0
+    """Bytes of all keys and answers."""
+
+    def fresh(self, key: Key, now: float) -> CachedAnswer | None:
+        """The answer that may be sent as it is."""
+        answer = self.answers.get(key)
+        if answer is None or now >= answer.fresh_until:
+            return None
+        self.answers.move_to_end(key)
+        return answer
+
+    def stale(self, key: Key, now: float) -> CachedAnswer | None:
+        """The answer that stands in for a new one; it counts as fresh for others meanwhile."""
+        answer = self.answers.get(key)
+        if answer is None or now >= answer.stale_until:
+            return None
+        self.answers[key] = replace(answer, fresh_until=now + FRESH_SECONDS)
+        return answer
+
+    def keep(self, key: Key, answer: CachedAnswer, now: float) -> None:
+        """Keep a new answer in place of the old one, if it is a 200 that is not too large."""
+        self._drop(key)
+        if answer.status != 200 or len(answer.whole.body["body"]) > CACHE_BODY_MAX:
+            return
+        self.answers[key] = replace(
+            answer, fresh_until=now + FRESH_SECONDS, stale_until=now + STALE_SECONDS
+        )
+        self.size += _key_size(key) + answer.size
+        while self.size > CACHE_BYTES:
+            self._drop(next(iter(self.answers)))
+
+    def _drop(self, key: Key) -> None:
+        answer = self.answers.pop(key, None)
+        if answer is not None:
+            self.size -= _key_size(key) + answer.size
+
+
+def _key_size(key: Key) -> int:
+    return len(key[0]) + len(key[1])

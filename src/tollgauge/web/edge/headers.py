@@ -1,0 +1,25 @@
+"""The headers that the edge itself adds to answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EVERY_ANSWER: Final = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; "
+            b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        ),
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PATCH, DELETE, OPTIONS"),
+    # The wildcard of the Fetch standard leaves Authorization out.
+    (b"access-control-allow-headers", b"*, Authorization"),
+    (b"access-control-max-age", b"600"),
+)

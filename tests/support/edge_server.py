@@ -1,0 +1,118 @@
+"""The whole service on a socket, and clients that speak HTTP/1.1 byte by byte.
+
+Every address of 127.0.0.0/8 is this machine, so that one test has clients of many addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from tests.support.http_service import configuration
+from tests.support.unsigned_payment import free_port
+
+from tollgauge import app as root
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.web.edge.connections import ConnectionSettings
+from tollgauge.web.edge.middleware import EdgeSettings
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
+STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
+SHORT_MS = 250
+SOON = SHORT_MS / 1_000 + 5
+"""Seconds: a deadline, and what a busy machine may add."""
+
+
+@dataclass
+class Client:
+    """One connection of a client."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def ask(self, data: bytes) -> bytes:
+        """The head of an answer."""
+        self.send(data)
+        head, _ = await self.answer()
+        return head
+
+    async def answer(self) -> tuple[bytes, bytes]:
+        """The head and the body of the next answer."""
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)
+        lines = head.split(b"\r\n")
+        length = sum(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
+        return head, await asyncio.wait_for(self.reader.readexactly(length), 10)
+
+    async def until_closed(self, seconds: float = SOON) -> bytes:
+        """What comes before the server closes. Raises TimeoutError."""
+        found = b""
+        async with asyncio.timeout(seconds):
+            with contextlib.suppress(ConnectionError):
+                while piece := await self.reader.read(65_536):
+                    found += piece
+        return found
+
+    @property
+    def closed(self) -> bool:
+        return self.reader.at_eof() or self.reader.exception() is not None
+
+
+@dataclass
+class Server:
+    """A running server, and the clients that tests opened."""
+
+    port: int
+    stack: contextlib.AsyncExitStack
+
+    async def client(self, address: str = "127.0.0.1") -> Client:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, local_addr=(address, 0)
+        )
+        self.stack.callback(writer.close)
+        return Client(reader, writer)
+
+    async def healthy(self, address: str = "127.0.0.1") -> bool:
+        client = await self.client(address)
+        return (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+
+
+@contextlib.asynccontextmanager
+async def served(
+    connections: ConnectionSettings,
+    *,
+    proxies: tuple[str, ...] = (),
+    free_per_minute: int = 1_000_000,
+    facilitator: str = "http://127.0.0.1:9",
+) -> AsyncIterator[Server]:
+    """The whole service on a socket."""
+    config = configuration(
+        front=EdgeSettings(free_per_minute=free_per_minute, trusted_proxies=proxies)
+    )
+    port = free_port()
+    config = replace(
+        config,
+        server=replace(config.server, port=port, connections=connections),
+        facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
+    )
+    stop, ready = asyncio.Event(), asyncio.Event()
+    with root.listen(config, serve=True) as listeners:
+        async with root.opened(config) as service:
+            running = asyncio.create_task(
+                root.run(service, listeners, stop=stop, on_ready=ready.set)
+            )
+            await asyncio.wait_for(ready.wait(), 20)
+            async with contextlib.AsyncExitStack() as stack:
+                yield Server(port, stack)
+            stop.set()
+            await running
+
+
+def settings(**changed: int) -> ConnectionSettings:
+    return ConnectionSettings(
+        **({"head_ms": 60_000, "body_ms": 60_000, "idle_ms": 60_000} | changed)
+    )

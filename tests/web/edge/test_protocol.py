@@ -1,0 +1,101 @@
+"""Ready answers over real sockets: the short way gives what the long way gives."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from tests.support.edge_server import HEALTH, SHORT_MS, STATS, served, settings
+
+MODELS = b"GET /v1/models HTTP/1.1\r\nhost: t\r\n%b\r\n"
+NOWHERE = b"GET /nowhere HTTP/1.1\r\nhost: t\r\n\r\n"
+PIPELINED = 2_000
+
+
+def undated(head: bytes) -> bytes:
+    return re.sub(rb"\r\ndate: [^\r]*", b"", head)
+
+
+@pytest.mark.parametrize("line", [b"", b"accept-encoding: gzip\r\n", b"connection: close\r\n"])
+async def test_a_ready_answer_is_the_answer_that_was_made(line: bytes) -> None:
+    async with served(settings()) as server:
+        answers = []
+        for _ in range(3):
+            client = await server.client()
+            client.send(MODELS % line)
+            answers.append(await client.answer())
+            if b"close" in line:
+                assert await client.until_closed() == b""
+        made, *ready = [(undated(head), body) for head, body in answers]
+        assert made[0].startswith(b"HTTP/1.1 200 OK\r\n")
+        assert (b"connection: close\r\n" in made[0]) == (b"close" in line)
+        assert {frozenset(head.split(b"\r\n")) for head, _ in ready} == {
+            frozenset(made[0].split(b"\r\n"))
+        }
+        assert {body for _, body in ready} == {made[1]}
+        assert all(b"\r\ndate: " in head for head, _ in answers)
+
+
+async def test_who_has_it_gets_304_and_keeps_the_connection() -> None:
+    async with served(settings()) as server:
+        client = await server.client()
+        client.send(MODELS % b"")
+        head, _ = await client.answer()
+        etag = re.search(rb"\r\netag: ([^\r]+)", head)
+        assert etag is not None
+        for _ in range(2):
+            client.send(MODELS % (b"if-none-match: %b\r\n" % etag[1]))
+            head, body = await client.answer()
+            assert head.startswith(b"HTTP/1.1 304 Not Modified\r\n")
+            assert b"content-length" not in head
+            assert b"transfer-encoding" not in head
+            assert body == b""
+        assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_of_http_1_0_gets_the_ready_answer_and_an_end() -> None:
+    async with served(settings()) as server:
+        await (await server.client()).ask(STATS)
+        old = await server.client()
+        old.send(STATS.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        answer = await old.until_closed()
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\r\nconnection: close\r\n" in answer
+
+
+async def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
+    async with served(settings()) as server:
+        client = await server.client()
+        await client.ask(STATS)
+        client.send(NOWHERE + STATS + STATS + NOWHERE + STATS)
+        statuses = [(await client.answer())[0][9:12] for _ in range(5)]
+        assert statuses == [b"404", b"200", b"200", b"404", b"200"]
+
+
+async def test_thousands_that_come_at_once_are_all_answered() -> None:
+    async with served(settings()) as server:
+        client = await server.client()
+        await client.ask(STATS)
+        last = STATS.replace(b"host: t", b"host: t\r\nconnection: close")
+        client.send(NOWHERE + STATS * PIPELINED + last)
+        answers = await client.until_closed(20)
+        assert answers.startswith(b"HTTP/1.1 404")
+        assert answers.count(b"HTTP/1.1 200") == PIPELINED + 1
+
+
+async def test_the_rate_limit_holds_for_ready_answers() -> None:
+    async with served(settings(), free_per_minute=3) as server:
+        client = await server.client()
+        statuses = [(await client.ask(STATS))[9:12] for _ in range(5)]
+        assert statuses == [b"200", b"200", b"200", b"429", b"429"]
+        assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+
+
+async def test_each_ready_answer_begins_a_new_wait_for_a_request() -> None:
+    async with served(settings(idle_ms=2 * SHORT_MS)) as server:
+        client = await server.client()
+        for _ in range(4):  # in all longer than a connection may idle
+            assert (await client.ask(STATS)).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(SHORT_MS / 1_000)
+        assert await client.until_closed() == b""
