@@ -182,7 +182,26 @@ def totals(days: Iterable[Rollup]) -> Totals:
     )
 
 
-def _reasons(rows: Iterable[Rollup]) -> tuple[tuple[str, int], ...]:
+def totals_sum(a: Totals, b: Totals) -> Totals:
+    """The sums of two that share no day."""
+    latency = latency_histogram.merge((a.latency, b.latency))
+    return Totals(
+        probes=a.probes + b.probes,
+        scored=a.scored + b.scored,
+        up=a.up + b.up,
+        compliant=a.compliant + b.compliant,
+        payable=a.payable + b.payable,
+        compliance=a.compliance + b.compliance,
+        slots=a.slots + b.slots,
+        latency_count=a.latency_count + b.latency_count,
+        latency_sum=a.latency_sum + b.latency_sum,
+        latency=latency,
+        excluded=_reasons((a, b)),
+        spans=a.spans + b.spans,
+    )
+
+
+def _reasons(rows: Iterable[Rollup | Totals]) -> tuple[tuple[str, int], ...]:
     counts: dict[str, int] = {}
     for row in rows:
         for reason, count in row.excluded:

@@ -17,7 +17,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import forecasts
 from tollgauge.store.ledger import retention
-from tollgauge.store.probes import archive
+from tollgauge.store.probes import archive, closed_days
 from tollgauge.store.watches import outbox, watch_payments
 
 KEEP_DAYS: Final = 90
@@ -31,13 +31,15 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     now = clock()
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
     closed = await store.writing(archive.close_days, before_day=today, limit=BATCH)
+    built = await store.writing(closed_days.build, before_day=today, limit=BATCH)
     forgotten = await store.writing(_forget, before_day=today - KEEP_DAYS, now=now)
     unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS)
     return {
         "closed": closed,
+        "windows_built": built,
         **forgotten,
         "unlisted": unlisted,
-        "busy": closed >= BATCH or unlisted >= ENDPOINTS,
+        "busy": closed >= BATCH or built > 0 or unlisted >= ENDPOINTS,
     }
 
 

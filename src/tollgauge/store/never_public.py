@@ -17,6 +17,7 @@ from tollgauge.db.schema import host as host_table
 from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.probes.changes import change, change_state_row
+from tollgauge.store.probes.window import probe_window
 from tollgauge.store.watches.watches import watch
 
 KEEP_MS: Final = 7 * DAY_MS
@@ -28,6 +29,7 @@ _BY_ENDPOINT: Final = (
     alternative_count,
     change_state_row,
     change,
+    probe_window,
 )
 _ADOPTED: Final = sa.text("adopted")
 """As a literal, so that both databases use the partial index."""
