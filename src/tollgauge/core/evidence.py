@@ -12,7 +12,7 @@ null where unknown.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -28,6 +28,7 @@ from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.rollup import Rollup
+from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -228,8 +229,19 @@ def to_json(evidence: Evidence) -> bytes:
     Raises EvidenceError for values that the form cannot hold: integers past 2^53 - 1, text that
     is not Unicode.
     """
+    return _canonical(to_document(evidence))
+
+
+def to_json_with_days(evidence: Evidence, days: bytes) -> bytes:
+    """The canonical JSON text of an evidence of which the days are at hand as text: each one's
+    canonical JSON in the order of days, with commas between. Raises as `to_json`.
+    """
+    return _canonical(_without_days(evidence) | {"days": orjson.Fragment(b"[%b]" % days)})
+
+
+def _canonical(document: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(to_document(evidence), option=_CANONICAL)
+        return orjson.dumps(document, option=_CANONICAL)
     except orjson.JSONEncodeError as error:
         raise EvidenceError("$", "A value has no canonical JSON form.") from error
 
@@ -263,21 +275,72 @@ def parse(text: bytes) -> object:
 
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """The JSON object of an evidence, everything without order sorted."""
-    document: dict[str, Any] = _FORM.dump_python(evidence)
+    document = _without_days(evidence)
+    days = [day_document(sums) for sums in evidence.days]
+    if evidence.format == 1:
+        for day in days:
+            del day["spans"]
+    document["days"] = _sorted(days)
+    return document
+
+
+def _without_days(evidence: Evidence) -> dict[str, Any]:
+    """The JSON object of an evidence but for its days."""
+    document: dict[str, Any] = _FORM.dump_python(evidence, exclude={"days"})
     if evidence.format == 1:
         for name in _SINCE_2:
             del document[name]
-    for day in document["days"]:
-        day |= {"latency": sorted(day["latency"]), "excluded": sorted(day["excluded"])}
-        if evidence.format == 1:
-            del day["spans"]
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
     if (chain := document["chain"]) is not None:
         chain["payers"] = _sorted(chain["payers"])
         del chain["sums" if evidence.format == 1 else "payers"]
-    document["days"], document["changes"] = map(_sorted, (document["days"], document["changes"]))
+    document["changes"] = _sorted(document["changes"])
     return document
+
+
+def day_document(sums: Rollup) -> dict[str, Any]:
+    """The JSON object of a day since format 2."""
+    spoken = sums.spans
+    return {
+        "day": sums.day,
+        "probes": sums.probes,
+        "scored": sums.scored,
+        "up": sums.up,
+        "compliant": sums.compliant,
+        "payable": sums.payable,
+        "compliance": sums.compliance,
+        "slots": sums.slots,
+        "latencySum": sums.latency_sum,
+        "latency": sorted(sums.latency),
+        "excluded": sorted(sums.excluded),
+        "spans": {
+            "up": spoken.up,
+            "payable": spoken.payable,
+            "down": spoken.down,
+            "compliance": spoken.compliance,
+            "failures": spoken.failures,
+            "repairs": spoken.repairs,
+        },
+    }
+
+
+def day_from_document(document: Mapping[str, Any]) -> Rollup:
+    """The inverse of `day_document`."""
+    return Rollup(
+        day=document["day"],
+        probes=document["probes"],
+        scored=document["scored"],
+        up=document["up"],
+        compliant=document["compliant"],
+        payable=document["payable"],
+        compliance=document["compliance"],
+        slots=document["slots"],
+        latency_sum=document["latencySum"],
+        latency=tuple(map(tuple, document["latency"])),
+        excluded=tuple(map(tuple, document["excluded"])),
+        spans=Spans(**document["spans"]),
+    )
 
 
 def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.db import driver
+
+NO_VALUES: Final[Mapping[str, Any]] = {}
+_SIZES: Final = (1, 10, 100)
+"""How many values a statement of PreparedAny takes; what is missing is the last one again."""
 
 Statement = sa.Select[Any] | sa.Insert | sa.Update
 _Convert = Callable[[Any], Any] | None
@@ -61,6 +66,8 @@ class Prepared:
         """The rows of a SELECT, as named tuples."""
         compiled = self._for(tx, values)
         driver_rows = driver.fetch(tx, compiled.text, compiled.arguments(values))
+        if not compiled.conversions:
+            return list(map(compiled.row_type._make, driver_rows))
         return [compiled.row(driver_row) for driver_row in driver_rows]
 
     def first(self, tx: Connection, values: Mapping[str, Any]) -> Any:
@@ -108,6 +115,37 @@ class Prepared:
                 if (convert := _from_driver(column.type, dialect)) is not None
             ),
         )
+
+
+class PreparedAny:
+    """A SELECT of the rows whose column has any of some values."""
+
+    def __init__(self, statement: sa.Select[Any], column: sa.ColumnElement[Any]) -> None:
+        self._of_size: Final = {
+            size: Prepared(statement.where(column.in_(_any_of(size, column)))) for size in _SIZES
+        }
+
+    def rows(
+        self, tx: Connection, any_of: Sequence[Any], values: Mapping[str, Any] = NO_VALUES
+    ) -> list[Any]:
+        """The rows, as named tuples, however many values there are."""
+        size = next((size for size in _SIZES if size >= len(any_of)), _SIZES[-1])
+        names = _names(size)
+        rows: list[Any] = []
+        for start in range(0, len(any_of), size):
+            chunk = list(any_of[start : start + size])
+            chunk += chunk[-1:] * (size - len(chunk))
+            rows += self._of_size[size].rows(tx, {**values, **dict(zip(names, chunk, strict=True))})
+        return rows
+
+
+@cache
+def _names(size: int) -> tuple[str, ...]:
+    return tuple(f"any_{number}" for number in range(size))
+
+
+def _any_of(size: int, column: sa.ColumnElement[Any]) -> list[sa.BindParameter[Any]]:
+    return [sa.bindparam(name, type_=column.type) for name in _names(size)]
 
 
 def _to_driver(column_type: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert:

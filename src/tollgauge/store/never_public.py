@@ -19,6 +19,7 @@ from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.probes.changes import change, change_state_row
 from tollgauge.store.probes.vantages import vantage_probe
+from tollgauge.store.probes.window import probe_window
 from tollgauge.store.watches.watches import watch
 
 _BY_DAY: Final = (schema.probe, schema.probe_day)
@@ -31,6 +32,7 @@ _BY_ENDPOINT: Final = (
     change_state_row,
     change,
     vantage_probe,
+    probe_window,
 )
 _ADOPTED: Final = sa.text("adopted")
 """As a literal, so that both databases use the partial index."""

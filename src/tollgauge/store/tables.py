@@ -9,12 +9,13 @@ from tollgauge.db.schema import metadata
 from tollgauge.store.chain import cursors, deposits, transfers, wallets
 from tollgauge.store.endpoints import alternative_counts, forecasts
 from tollgauge.store.ledger import attempts, books, payments
-from tollgauge.store.probes import changes, vantages
+from tollgauge.store.probes import changes, vantages, window
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
     *(leases, alternative_counts, attempts, books, payments, cursors, deposits, transfers, wallets),
-    *(changes, vantages, forecasts, destinations, outbox, watch_events, watch_payments, watches),
+    *(changes, vantages, window, forecasts, destinations, outbox, watch_events),
+    *(watch_payments, watches),
 )
 """The modules that define tables beside the code that uses them; the others are db/schema's."""
 TABLES: Final = tuple(metadata.sorted_tables)

@@ -5,14 +5,16 @@ Rules:
   that arrives meanwhile stays a fresh row and is merged the next time;
 - one process closes at a time, and the oldest day first: the spans of a day need the last statement
   of the day before;
-- a late probe of a closed day is merged into that day alone.
+- a late probe of a closed day is merged into that day alone;
+- what the closed days of an endpoint add up to is written again with each of them
+  (store/probes/closed_days).
 
 What becomes of days that are too old to be kept one by one: store/probes/months.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
@@ -30,17 +32,16 @@ from tollgauge.db.packing import pack, unpack
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
+from tollgauge.store.probes import closed_days, window
+from tollgauge.store.probes.closed_days import CLOSE_TURN
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
-
-CLOSING_TURN: Final = "close-days"
-"""The turn of whoever writes closed days."""
 
 
 def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
     returns how many. Call it again until it returns 0.
     """
-    meta.take_turn(tx, CLOSING_TURN)
+    meta.take_turn(tx, CLOSE_TURN)
     query = (
         sa.select(probe_table.c.day, probe_table.c.endpoint_id)
         .where(probe_table.c.day < before_day)
@@ -50,11 +51,12 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     )
     pairs = [(day, endpoint_id) for day, endpoint_id in tx.execute(query)]
     for day, group in groupby(pairs, key=lambda pair: pair[0]):
-        _close(tx, day, [endpoint_id for _, endpoint_id in group])
+        ids = [endpoint_id for _, endpoint_id in group]
+        _close(tx, day, ids, before_day=before_day)
     return len(pairs)
 
 
-def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
+def _close(tx: Connection, day: int, endpoint_ids: Sequence[str], *, before_day: int) -> None:
     on_day = sa.and_(probe_table.c.day == day, probe_table.c.endpoint_id.in_(endpoint_ids))
     removed = tx.execute(probe_table.delete().where(on_day).returning(*probe_table.c))
     fresh: dict[str, list[ProbeResult]] = {}
@@ -65,11 +67,15 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
     )
     closed = {row.endpoint_id: row for row in tx.execute(known)}
     before = _last_statements(tx, day - 1, endpoint_ids)
-    merged = [
-        _merged(day, endpoint_id, results, closed.get(endpoint_id), before.get(endpoint_id))
+    merged = {
+        endpoint_id: _merged(
+            day, endpoint_id, results, closed.get(endpoint_id), before.get(endpoint_id)
+        )
         for endpoint_id, results in sorted(fresh.items())
-    ]
-    rows.put(tx, probe_day_table, merged)
+    }
+    rows.put(tx, probe_day_table, [columns for columns, _ in merged.values()])
+    whole_days = {id_: results for id_, (_, results) in merged.items()}
+    window.keep(tx, closed_days.after(tx, day, whole_days, before_day=before_day))
 
 
 def _last_statements(
@@ -85,26 +91,28 @@ def _last_statements(
 def _merged(
     day: int,
     endpoint_id: str,
-    results: Iterable[ProbeResult],
+    results: Sequence[ProbeResult],
     row: sa.Row[Any] | None,
     before: Statement | None,
-) -> dict[str, Any]:
-    """The closed row of a day: the fresh results with what was closed before. `before` is the last
-    statement of the day before.
+) -> tuple[dict[str, Any], Sequence[ProbeResult]]:
+    """The closed row of a day: the fresh results with what was closed before; and all its results,
+    as far as they are still there, in their order. `before` is the last statement of the day
+    before.
     """
     if row is not None and row.packed is None:  # pruned: only its sums are left
         sums = merge(day_from_row(row), rollup(day, results))
         last = statement_from_json(row.last_statement)
-        return day_to_row(endpoint_id, sums, last=last, packed=None)
+        return day_to_row(endpoint_id, sums, last=last, packed=None), results
     by_instant = {result.at: result for result in results}
     if row is not None:
         by_instant |= {result.at: result for result in unpack(row.packed)}
     ordered = [by_instant[at] for at in sorted(by_instant)]
     statements = [said for result in ordered if (said := statement(result)) is not None]
     spoken = spans(day, statements, before=before, until=(day + 1) * DAY_MS)
-    return day_to_row(
+    columns = day_to_row(
         endpoint_id,
         replace(rollup(day, ordered), spans=spoken),
         last=statements[-1] if statements else None,
         packed=pack(ordered),
     )
+    return columns, ordered

@@ -24,7 +24,7 @@ from tollgauge.db import meta
 from tollgauge.db.packing import pack_counts, pack_histogram, unpack_counts, unpack_histogram
 from tollgauge.db.schema import probe_day, probe_month
 from tollgauge.store import rows
-from tollgauge.store.probes.archive import CLOSING_TURN
+from tollgauge.store.probes.closed_days import CLOSE_TURN
 from tollgauge.store.probes.probe_rows import day_from_row
 
 _SUMS: Final = tuple(column for column in probe_day.c if column.name != "packed")
@@ -40,7 +40,7 @@ def fold(tx: Connection, *, before_day: int, limit: int) -> int:
         .order_by(probe_day.c.day, probe_day.c.endpoint_id)
         .limit(limit)
     )
-    meta.take_turn(tx, CLOSING_TURN)
+    meta.take_turn(tx, CLOSE_TURN)
     pairs = [(day, endpoint_id) for day, endpoint_id in tx.execute(query)]
     for day, group in groupby(pairs, key=lambda pair: pair[0]):
         _fold(tx, day, [endpoint_id for _, endpoint_id in group])

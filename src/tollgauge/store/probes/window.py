@@ -1,247 +1,217 @@
-"""Window: what the probes of an endpoint add up to, for its evidence.
+"""Window: what the probes of endpoints add up to, for their evidence.
 
 Rules (docs/methodology.md, *time, not probe counts*):
 - the window is the UTC day of `as_of` and the 30 days before it; only its last day is cut;
-- a closed day comes from its sums. Its probes are unpacked only if fresh rows came late to it, if
-  it may have the latest probe that is looked for, or if `recent` reaches into it;
-- the rows of days that are not closed are read once and only counted. Their spans begin with what
-  the last statement of the day before carries over.
+- the closed days of an endpoint are one row (`probe_window`), written when a day is closed
+  (store/probes/archive), and with the rows of the open days that is all there is to read;
+- where that row does not say it (there is none, late probes came to a closed day, `as_of` lies in
+  the past), the rows of each day are read (store/probes/window_days).
 
 Reading several tables is exact only inside one transaction, which sees one moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from operator import itemgetter
 from typing import Any, Final
 
+import orjson
 import sqlalchemy as sa
+import zstandard
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import LastProbe, LatestState
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.rollup import Rollup, Sample, rollup_of_samples, sample
-from tollgauge.core.spans import NO_SPANS, Statement, spans, statement
-from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
-from tollgauge.db.codec import findings_from_json, statement_from_json
-from tollgauge.db.packing import unpack
-from tollgauge.db.prepared import Prepared
+from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
+from tollgauge.core.rollup import Rollup, Totals
+from tollgauge.core.spans import NO_SPANS, Spans, Statement
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.window import DAYS, ClosedDays, Latest, Window
+from tollgauge.db import meta
+from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.schema import metadata
 from tollgauge.db.schema import probe as probe_table
-from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.store.probes.probe_rows import day_from_row
+from tollgauge.store import rows
+from tollgauge.store.probes import window_days
+from tollgauge.store.probes.window_days import Fresh
 
-DAYS: Final = WINDOW_MS // DAY_MS + 1
-"""The days of a window."""
-_ID: Final = sa.bindparam("id", type_=sa.Text)
-_NAMES: Final = tuple(f"day_{number}" for number in range(DAYS + 1))
-"""The day before the window is read too, for what it carries over."""
-_DAYS: Final = [sa.bindparam(name, type_=sa.Integer) for name in _NAMES]
-_SCORED: Final = Attribution.THEIRS.value
+UNBUILT: Final = "windows-unbuilt"
+"""The key of the id after which endpoints may have closed days of an older version and no row of
+what they add up to. There is none where all have theirs (db/migrations, version 0020).
+"""
 
-_FRESH: Final = Prepared(
-    sa.select(
-        *probe_table.c["at", "attribution", "reason", "up", "total", "compliant", "payable"],
-        *probe_table.c["compliance", "outcome", "confirms", "holds", "accepts", "tls_not_after"],
-        probe_table.c.rules,
-    ).where(
-        probe_table.c.day.in_(_DAYS),
-        probe_table.c.endpoint_id == _ID,
-        probe_table.c.at <= sa.bindparam("as_of"),
+probe_window = sa.Table(
+    "probe_window",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    # The newest closed day.
+    sa.Column("day", sa.Integer, nullable=False),
+    # What the closed days add up to (`_pack`).
+    sa.Column("closed", sa.LargeBinary, nullable=False),
+)
+
+_CLOSED: Final = PreparedAny(sa.select(probe_window), probe_window.c.endpoint_id)
+_FRESH: Final = PreparedAny(
+    window_days.fresh_columns().where(
+        probe_table.c.day == sa.bindparam("day"), probe_table.c.at <= sa.bindparam("as_of")
+    ),
+    probe_table.c.endpoint_id,
+)
+_NEXT_DAY: Final = Prepared(
+    sa.select(sa.func.min(probe_table.c.day).label("day")).where(
+        probe_table.c.day > sa.bindparam("after")
     )
 )
-_CLOSED: Final = Prepared(
-    sa.select(
-        *(column for column in probe_day_table.c if column.name not in ("endpoint_id", "packed")),
-        sa.case((probe_day_table.c.day >= sa.bindparam("near"), probe_day_table.c.packed)).label(
-            "packed"
-        ),
-    ).where(probe_day_table.c.day.in_(_DAYS), probe_day_table.c.endpoint_id == _ID)
+_TOTALS: Final = tuple(
+    field.name for field in fields(Totals) if field.name not in ("latency", "excluded", "spans")
 )
-_PACKED: Final = Prepared(
-    sa.select(probe_day_table.c.packed).where(
-        probe_day_table.c.day == sa.bindparam("day"), probe_day_table.c.endpoint_id == _ID
-    )
-)
+_LEVEL: Final = 1
+_MAX_BYTES: Final = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """The probes of a window: their sums (`days`), one entry for each UTC day that has any, or a
-    span of the day before, oldest first; (scored, up) of the most `recent`; the `last` scored one;
-    if that had no payment envelope, the last scored one that had (`envelope`); and the latest
-    `state`, confirmed or not.
-    """
-
-    days: tuple[Rollup, ...]
-    recent: tuple[int, int]
-    last: LastProbe | None
-    envelope: LastProbe | None
-    state: LatestState | None
-
-
-def read(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Window:
+def read(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int = RECENT_MS) -> Window:
     """The window of an endpoint up to `as_of` (ms UTC); `recent` reaches `recent_ms` back."""
-    since = as_of - recent_ms
-    window = _Rows(tx, endpoint_id, as_of=as_of, since=since)
-    last = window.latest(_is_scored, lambda day: day.last_statement)
-    envelope = None
-    if last is not None and last.accepts is None:
-        envelope = window.latest(_has_envelope, lambda day: day.up or day.up_ms)
-    return Window(
-        days=_days(window),
-        recent=_recent(window, since=since),
-        last=_last_probe(last),
-        envelope=_last_probe(envelope),
-        state=_state(window.latest(statement, lambda day: day.last_statement)),
-    )
+    return read_many(tx, (endpoint_id,), as_of=as_of, recent_ms=recent_ms)[endpoint_id]
 
 
-class _Rows:
-    """The rows of a window's days and of the day before (`span`), read once; a closed day is
-    unpacked when it is needed.
+def read_many(
+    tx: Connection, endpoint_ids: Sequence[str], *, as_of: int, recent_ms: int = RECENT_MS
+) -> dict[str, Window]:
+    """The windows of several endpoints, by id."""
+    today = day_of(as_of)
+    closed = {row.endpoint_id: row for row in _CLOSED.rows(tx, endpoint_ids)}
+    fresh: dict[str, list[Fresh]] = {id_: [] for id_ in endpoint_ids}
+    for day in _fresh_days(tx, range(today - DAYS, today + 1)):
+        for row in _FRESH.rows(tx, endpoint_ids, {"day": day, "as_of": as_of}):
+            fresh[row.endpoint_id].append(row)
+    all_built = meta.get(tx, UNBUILT) is None
+    windows: dict[str, Window] = {}
+    for id_ in endpoint_ids:
+        probes = sorted(fresh[id_], key=itemgetter(0))
+        row = closed.get(id_)
+        suffices = all_built
+        if row is not None:
+            suffices = _suffices(row.day, probes, as_of - recent_ms, today)
+        if not suffices:
+            windows[id_] = window_days.read(tx, id_, as_of=as_of, recent_ms=recent_ms)
+        else:
+            known = None if row is None else unpack(row.day, row.closed)
+            windows[id_] = _window(known, probes, as_of=as_of, since=as_of - recent_ms)
+    return windows
+
+
+def latest_closed(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
+    """The closed days of endpoints as they were kept last, by id; those without are left out."""
+    return {row.endpoint_id: unpack(row.day, row.closed) for row in _CLOSED.rows(tx, endpoint_ids)}
+
+
+def keep(tx: Connection, closed: Iterable[tuple[str, ClosedDays]]) -> None:
+    """Keep the closed days of endpoints, each with its id."""
+    columns = [{"endpoint_id": id_, "day": days.day, "closed": pack(days)} for id_, days in closed]
+    rows.put(tx, probe_window, columns)
+
+
+def _suffices(newest: int, fresh: Sequence[Fresh], since: int, today: int) -> bool:
+    """Whether the row of the closed days up to `newest` says all that the rows of the days do: that
+    was yesterday, or yesterday is still open; no probe came late to one of them; and the recent
+    probes begin no earlier than its tail.
     """
-
-    def __init__(self, tx: Connection, endpoint_id: str, *, as_of: int, since: int) -> None:
-        today = day_of(as_of)
-        self.span = range(today - DAYS, today + 1)
-        self.as_of = as_of
-        near = day_of(since)
-        values = {
-            "id": endpoint_id,
-            "as_of": as_of,
-            "near": near,
-            **dict(zip(_NAMES, self.span, strict=True)),
-        }
-        self.fresh: dict[int, list[Any]] = {}
-        for row in sorted(_FRESH.rows(tx, values), key=lambda row: row.at):
-            self.fresh.setdefault(day_of(row.at), []).append(row)
-        self.closed = {row.day: row for row in _CLOSED.rows(tx, values)}
-        self._tx, self._id, self._near = tx, endpoint_id, near
-        self._unpacked: dict[int, tuple[ProbeResult, ...]] = {}
-
-    def is_closed(self, day: int) -> bool:
-        """Whether all probes of a day are in its closed row, and none is later than `as_of`."""
-        ended = (day + 1) * DAY_MS - 1 <= self.as_of
-        return day in self.closed and day not in self.fresh and ended
-
-    def unpacked(self, day: int) -> tuple[ProbeResult, ...]:
-        """The probes of a closed day up to `as_of`; none once they were pruned."""
-        if day not in self._unpacked:
-            packed = self.closed[day].packed
-            if day < self._near:
-                packed = _PACKED.first(self._tx, {"id": self._id, "day": day}).packed
-            results = unpack(packed) if packed is not None else ()
-            self._unpacked[day] = tuple(probe for probe in results if probe.at <= self.as_of)
-        return self._unpacked[day]
-
-    def latest(self, wanted: Callable[[Any], object], may_have: Callable[[Any], object]) -> Any:
-        """The latest row or result of the window that is wanted, or None. `may_have` says of a
-        closed day whether it may have one.
-        """
-        first, today = self.span[1], self.span[-1]
-        for day in range(today, first - 1, -1):
-            closed = day in self.closed and may_have(self.closed[day])
-            parts = (self.fresh.get(day, ()), self.unpacked(day) if closed else ())
-            latest = (filter(wanted, reversed(part)) for part in parts)
-            probes = [probe for part in latest if (probe := next(part, None)) is not None]
-            if probes:
-                return max(probes, key=lambda probe: probe.at)
-        return None
+    ended = (newest + 1) * DAY_MS
+    first = fresh[0].at if fresh else ended
+    yesterday = newest == today - 1 or (newest == today - 2 and ended <= first < today * DAY_MS)
+    return yesterday and first >= ended and since >= ended - RECENT_MS
 
 
-def _is_scored(probe: Any) -> bool:
-    """Whether a row or a result is scored."""
-    return bool(probe.attribution == Attribution.THEIRS)
+def _fresh_days(tx: Connection, span: range) -> list[int]:
+    """The days of a span that have fresh rows, in order."""
+    days: list[int] = []
+    after = span[0] - 1
+    while (day := _NEXT_DAY.first(tx, {"after": after}).day) is not None and day <= span[-1]:
+        days.append(day)
+        after = day
+    return days
 
 
-def _has_envelope(probe: Any) -> bool:
-    """Whether a row or a result is scored and has a payment envelope."""
-    return _is_scored(probe) and probe.accepts is not None
-
-
-def _days(window: _Rows) -> tuple[Rollup, ...]:
-    """The sums of the window, by day."""
-    days: dict[int, Rollup] = {}
-    last: dict[int, Statement | None] = {}
-    for day in window.span:
-        if window.is_closed(day):
-            days[day] = day_from_row(window.closed[day])
-            continue
-        before = last.get(day - 1)
-        if window.is_closed(day - 1):
-            before = statement_from_json(window.closed[day - 1].last_statement)
-        if before is not None or day in window.fresh or day in window.closed:
-            days[day], last[day] = _open_day(window, day, before)
-    days.pop(window.span[0], None)
-    return tuple(sums for sums in days.values() if sums.probes or sums.spans != NO_SPANS)
-
-
-def _open_day(window: _Rows, day: int, before: Statement | None) -> tuple[Rollup, Statement | None]:
-    """The sums of a day that has fresh rows or no closed row, and its last statement; `before` is
-    that of the day before.
-    """
-    samples: list[Sample] = []
-    fresh = window.fresh.get(day, [])
-    packed = window.unpacked(day) if day in window.closed else ()
+def _window(closed: ClosedDays | None, fresh: Sequence[Fresh], *, as_of: int, since: int) -> Window:
+    """The window of the closed days, and of the fresh rows, oldest first, of later days."""
+    today = day_of(as_of)
+    first = today - DAYS + 1
+    newest, said = (first - 2, None) if closed is None else (closed.day, closed.said)
+    by_day: dict[int, list[Fresh]] = {}
     for row in fresh:
-        (
-            at,
-            attribution,
-            reason,
-            up,
-            total,
-            compliant,
-            payable,
-            compliance,
-            outcome,
-            confirms,
-            *_,
-        ) = row
-        if not confirms:
-            excluded = None if attribution == _SCORED else reason or attribution
-            latency_ms = total if up and outcome != Outcome.FORBIDDEN else None
-            samples.append(Sample(at, excluded, up, latency_ms, compliant, payable, compliance))
-    samples += [sample(result) for result in packed if not result.confirms]
-    statements = [said for probe in (*fresh, *packed) if (said := statement(probe)) is not None]
-    spoken = spans(day, statements, before=before, until=window.as_of)
-    return replace(rollup_of_samples(day, samples), spans=spoken), max(statements, default=None)
-
-
-def _recent(window: _Rows, *, since: int) -> tuple[int, int]:
-    """(scored, up) of the probes after `since`."""
-    days = range(max(day_of(since), window.span[1]), window.span[-1] + 1)
-    probes = [probe for day in days for probe in window.fresh.get(day, ())]
-    for day in days:
-        if day in window.closed and window.closed[day].scored:
-            probes += window.unpacked(day)
-    counted = [
-        probe for probe in probes if probe.at > since and _is_scored(probe) and not probe.confirms
-    ]
-    return len(counted), sum(probe.up for probe in counted)
-
-
-def _last_probe(probe: Any) -> LastProbe | None:
-    """What evidence keeps of a row or a result."""
-    if probe is None:
-        return None
-    is_result = isinstance(probe, ProbeResult)
-    findings = probe.findings if is_result else findings_from_json(probe.rules)
-    return LastProbe(
-        at=probe.at,
-        outcome=Outcome(probe.outcome).value,
-        up=probe.up,
-        payable=probe.payable,
-        accepts=probe.accepts,
-        tls_not_after=probe.tls_not_after,
-        rules=tuple((rule.rule, rule.severity.value, rule.message) for rule in findings),
+        by_day.setdefault(day_of(row.at), []).append(row)
+    opened: list[Rollup] = []
+    for day in range(max(newest + 1, first - 1), today + 1):
+        before = said if said is not None and day_of(said.at) == day - 1 else None
+        if before is None and day not in by_day:
+            continue
+        sums, said = window_days.open_day(day, by_day.get(day, ()), before=before, until=as_of)
+        if day >= first and (sums.probes or sums.spans != NO_SPANS):
+            opened.append(sums)
+    latest = window_days.latest_of(fresh)
+    if closed is not None:
+        latest = latest.after(closed.latest)
+    recent = [row.up for row in fresh if row.at > since and window_days.is_counted(row)]
+    recent += [up for at, up in (closed.tail if closed else ()) if at > since]
+    if closed is not None and closed.day < today - 1:  # some of its days have left the window
+        opened = [sums for sums in closed.rollups() if sums.day >= first] + opened
+        closed = None
+    return Window(
+        open_days=tuple(opened),
+        recent=(len(recent), sum(recent)),
+        latest=latest.since(first * DAY_MS),
+        closed=closed,
     )
 
 
-def _state(probe: Any) -> LatestState | None:
-    """What a row or a result says of now."""
-    said = None if probe is None else statement(probe)
-    if said is None:
+def pack(closed: ClosedDays) -> bytes:
+    """The bytes of closed days: a line of JSON, then the texts of the days, compressed."""
+    totals = closed.totals
+    head = (
+        closed.numbers,
+        closed.spans,
+        [getattr(totals, name) for name in _TOTALS],
+        [bucket for bucket, _ in totals.latency],
+        [count for _, count in totals.latency],
+        totals.excluded,
+        totals.spans,
+        closed.latest,
+        None if closed.said is None else tuple(closed.said),
+        closed.tail,
+    )
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
+    return compressor.compress(orjson.dumps(head) + b"\n" + closed.texts)
+
+
+def unpack(day: int, data: bytes) -> ClosedDays:
+    """The inverse of `pack`."""
+    text = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_BYTES)
+    head, _, texts = text.partition(b"\n")
+    numbers, columns, sums, buckets, counts, excluded, spans, latest, said, tail = orjson.loads(
+        head
+    )
+    return ClosedDays(
+        day=day,
+        numbers=numbers,
+        spans=columns,
+        totals=Totals(
+            **dict(zip(_TOTALS, sums, strict=True)),
+            latency=tuple(zip(buckets, counts, strict=True)),
+            excluded=tuple(map(tuple, excluded)),
+            spans=Spans(**spans),
+        ),
+        texts=texts,
+        latest=Latest(
+            last=_probe(latest["last"]),
+            envelope=_probe(latest["envelope"]),
+            state=None if latest["state"] is None else LatestState(**latest["state"]),
+        ),
+        said=None if said is None else Statement(*said),
+        tail=tail,
+    )
+
+
+def _probe(document: dict[str, Any] | None) -> LastProbe | None:
+    if document is None:
         return None
-    outcome = Outcome(probe.outcome).value
-    return LatestState(at=said.at, outcome=outcome, up=said.up, payable=said.payable)
+    return LastProbe(**{**document, "rules": tuple(map(tuple, document["rules"]))})

@@ -1,0 +1,199 @@
+"""Window: the days that a score looks at, and what they add up to.
+
+A closed day never changes by itself, so its part of the sums and of the evidence's text is made
+once, when a day is closed (`ClosedDays`), and a score adds only the days that are still open:
+
+- the closed days are those of the window of the day after the newest of them. On a later day the
+  oldest have left it, and the days are added one by one again (`Window.of`);
+- a day without probes has what the last statement of the day before still says, if anything.
+
+The rows are store/probes/window's, what a score makes of them core/scoring's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import mul
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core.evidence import LastProbe, LatestState, day_document, day_from_document
+from tollgauge.core.rollup import Rollup, Totals, totals, totals_sum
+from tollgauge.core.spans import NO_SPANS, Spans, Statement, spans, spans_sum
+from tollgauge.core.units import DAY_MS, WINDOW_MS
+
+DAYS: Final = WINDOW_MS // DAY_MS + 1
+"""The days of a window: the UTC day of its end and the 30 days before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The latest probes that a score names: the `last` scored one, the last scored one with a
+    payment envelope, and the last that speaks.
+    """
+
+    last: LastProbe | None = None
+    envelope: LastProbe | None = None
+    state: LatestState | None = None
+
+    def after(self, other: Latest) -> Latest:
+        """The later ones of these and some others."""
+        return Latest(
+            last=_later(self.last, other.last),
+            envelope=_later(self.envelope, other.envelope),
+            state=_later(self.state, other.state),
+        )
+
+    def since(self, at: int) -> Latest:
+        """Those from an instant (ms UTC) on."""
+        return Latest(
+            last=self.last if self.last is not None and self.last.at >= at else None,
+            envelope=self.envelope if self.envelope and self.envelope.at >= at else None,
+            state=self.state if self.state is not None and self.state.at >= at else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedDays:
+    """The closed days of an endpoint up to `day`, as a window of the day after shows them.
+
+    `numbers` are the days that have any probe or span, `spans` the columns of their spans, `totals`
+    their sums, `texts` their canonical JSON with commas between. `said` is what the last probe of
+    `day` says that speaks; `tail` has (at, up) of that day's last counted probes, of the hours that
+    `Evidence.recent` may reach back.
+    """
+
+    day: int
+    numbers: Sequence[int]
+    spans: Sequence[Sequence[int]]
+    totals: Totals
+    texts: bytes
+    latest: Latest
+    said: Statement | None
+    tail: Sequence[tuple[int, bool]]
+
+    @classmethod
+    def of(
+        cls,
+        days: Mapping[int, tuple[Rollup, Statement | None]],
+        *,
+        day: int,
+        latest: Latest,
+        tail: Sequence[tuple[int, bool]],
+    ) -> ClosedDays:
+        """From the sums of closed days, each with what its last probe that speaks says."""
+        first = day - DAYS + 2
+        said = days[day][1] if day in days else None
+        shown = tuple(sums for sums in with_silent_days(days, until=day) if sums.day >= first)
+        columns = zip(*(_columns(sums.spans) for sums in shown), strict=True)
+        return cls(
+            day=day,
+            numbers=tuple(sums.day for sums in shown),
+            spans=tuple(columns),
+            totals=totals(shown),
+            texts=b",".join(day_text(sums) for sums in shown),
+            latest=latest.since(first * DAY_MS),
+            said=said,
+            tail=tail,
+        )
+
+    def rollups(self) -> tuple[Rollup, ...]:
+        """The sums of each day."""
+        return tuple(map(day_from_document, orjson.loads(b"[%b]" % self.texts)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
+    `closed` days, None where each day was added by itself; and the others (`open_days`), oldest
+    first, one entry for each UTC day that has any probe, or a span of the day before.
+    """
+
+    open_days: tuple[Rollup, ...]
+    recent: tuple[int, int]
+    latest: Latest
+    closed: ClosedDays | None = None
+
+    @property
+    def last(self) -> LastProbe | None:
+        """The latest scored probe."""
+        return self.latest.last
+
+    @property
+    def envelope(self) -> LastProbe | None:
+        """The latest scored probe with a payment envelope, if that is an older one than `last`."""
+        last = self.latest.last
+        return self.latest.envelope if last is not None and last.accepts is None else None
+
+    @property
+    def state(self) -> LatestState | None:
+        """What the latest probe that speaks says, confirmed or not."""
+        return self.latest.state
+
+    @property
+    def days(self) -> tuple[Rollup, ...]:
+        """The sums of each day, oldest first."""
+        return (*(self.closed.rollups() if self.closed else ()), *self.open_days)
+
+    @property
+    def totals(self) -> Totals:
+        """The sums of all days."""
+        opened = totals(self.open_days)
+        return opened if self.closed is None else totals_sum((self.closed.totals, opened))
+
+    def weighted(self, weights: Mapping[int, int]) -> Spans:
+        """The spans of all days, each times the weight of its day."""
+        opened = spans_sum((sums.spans, weights.get(sums.day, 0)) for sums in self.open_days)
+        if self.closed is None or not self.closed.numbers:
+            return opened
+        of_days = [weights.get(day, 0) for day in self.closed.numbers]
+        up, payable, down, compliance, failures, repairs = (
+            sum(map(mul, column, of_days)) for column in self.closed.spans
+        )
+        return opened + Spans(
+            up=up,
+            payable=payable,
+            down=down,
+            compliance=compliance,
+            failures=failures,
+            repairs=repairs,
+        )
+
+    @property
+    def texts(self) -> bytes:
+        """The canonical JSON of the days, with commas between."""
+        opened = b",".join(map(day_text, self.open_days))
+        closed = self.closed.texts if self.closed else b""
+        return b"%b,%b" % (closed, opened) if closed and opened else closed or opened
+
+
+def day_text(sums: Rollup) -> bytes:
+    """The canonical JSON of a day."""
+    return orjson.dumps(day_document(sums), option=orjson.OPT_SORT_KEYS)
+
+
+def with_silent_days(
+    days: Mapping[int, tuple[Rollup, Statement | None]], *, until: int
+) -> Iterable[Rollup]:
+    """The sums of days in their order, those without probes too for which the last statement of the
+    day before still speaks, none of them later than `until`.
+    """
+    for day in sorted(days):
+        sums, said = days[day]
+        yield sums
+        if said is not None and day < until and day + 1 not in days:
+            spoken = spans(day + 1, (), before=said, until=(day + 2) * DAY_MS)
+            if spoken != NO_SPANS:
+                yield Rollup(day=day + 1, spans=spoken)
+
+
+def _columns(sums: Spans) -> tuple[int, ...]:
+    return sums.up, sums.payable, sums.down, sums.compliance, sums.failures, sums.repairs
+
+
+def _later(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one.at >= other.at else other

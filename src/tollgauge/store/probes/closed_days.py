@@ -1,0 +1,132 @@
+"""Closed days: what those of an endpoint add up to, made again whenever one of them is closed.
+
+The sums come from the rows of the days. The latest probes are kept and not looked for: those of the
+day that is closed now, or those that were kept before. Only where nothing was kept yet (an older
+version closed the days) they are looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.evidence import RECENT_MS
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.spans import Statement
+from tollgauge.core.units import DAY_MS
+from tollgauge.core.window import DAYS, ClosedDays, Latest
+from tollgauge.db import meta
+from tollgauge.db.codec import statement_from_json
+from tollgauge.db.packing import unpack
+from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import probe_day as probe_day_table
+from tollgauge.store.probes import window
+from tollgauge.store.probes.probe_rows import day_from_row
+from tollgauge.store.probes.window import UNBUILT
+from tollgauge.store.probes.window_days import is_counted, latest_of
+
+CLOSE_TURN: Final = "close-days"
+"""The turn of whoever closes days."""
+_NAMES: Final = tuple(f"day_{number}" for number in range(DAYS))
+_SUMS: Final = PreparedAny(
+    sa.select(*(column for column in probe_day_table.c if column.name != "packed")).where(
+        probe_day_table.c.day.in_([sa.bindparam(name, type_=sa.Integer) for name in _NAMES])
+    ),
+    probe_day_table.c.endpoint_id,
+)
+_PACKED: Final = Prepared(
+    sa.select(probe_day_table.c.packed).where(
+        probe_day_table.c.day == sa.bindparam("day"),
+        probe_day_table.c.endpoint_id == sa.bindparam("id"),
+    )
+)
+_ENDPOINTS: Final = (
+    sa.select(endpoint_table.c.id)
+    .where(endpoint_table.c.id > sa.bindparam("after"))
+    .order_by(endpoint_table.c.id)
+    .limit(sa.bindparam("limit"))
+)
+
+Days = dict[int, tuple[Rollup, Statement | None]]
+"""The sums of days, each with what its last probe that speaks says."""
+
+
+def after(
+    tx: Connection, day: int, results: Mapping[str, Sequence[ProbeResult]], *, before_day: int
+) -> Iterator[tuple[str, ClosedDays]]:
+    """The closed days of endpoints, each with its id, after the row of a day was written. `results`
+    are the day's probes, oldest first; days are being closed up to `before_day`.
+    """
+    known = window.latest_closed(tx, list(results))
+    by_newest: dict[int, list[str]] = {}
+    for id_, before in known.items():
+        by_newest.setdefault(max(before.day, day), []).append(id_)
+    for newest, ids in by_newest.items():
+        for id_, days in _days(tx, ids, newest).items():
+            before, whole = known[id_], results[id_]
+            latest = latest_of(whole).after(before.latest)
+            tail = _tail(day, whole) if day == newest else before.tail
+            yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail)
+    yield from _built(
+        tx, [id_ for id_ in results if id_ not in known], before_day=max(day + 1, before_day)
+    )
+
+
+def build(tx: Connection, *, before_day: int, limit: int) -> int:
+    """Make the closed days of at most `limit` endpoints whose days before `before_day` were closed
+    by an older version; returns how many endpoints were looked at. Call it again until it is 0.
+    """
+    last = meta.get(tx, UNBUILT)
+    if last is None:
+        return 0
+    meta.take_turn(tx, CLOSE_TURN)
+    ids = list(tx.execute(_ENDPOINTS, {"after": last, "limit": limit}).scalars())
+    known = window.latest_closed(tx, ids)
+    window.keep(tx, _built(tx, [id_ for id_ in ids if id_ not in known], before_day=before_day))
+    if ids:
+        meta.put(tx, UNBUILT, ids[-1])
+    else:
+        meta.drop(tx, UNBUILT)
+    return len(ids)
+
+
+def _built(
+    tx: Connection, ids: Sequence[str], *, before_day: int
+) -> Iterator[tuple[str, ClosedDays]]:
+    """The closed days of endpoints of which nothing is kept, from the rows of their days."""
+    for id_, days in _days(tx, ids, before_day - 1).items():
+        newest = max(days)
+        if newest < before_day - 1:
+            days = _days(tx, [id_], newest)[id_]
+        found, tail = Latest(), None
+        for day in sorted(days, reverse=True):
+            if found.last and found.envelope and found.state:
+                break
+            packed = _PACKED.first(tx, {"day": day, "id": id_}).packed
+            results = () if packed is None else unpack(packed)
+            found = found.after(latest_of(results))
+            tail = _tail(day, results) if tail is None else tail
+        yield id_, ClosedDays.of(days, day=newest, latest=found, tail=tail or ())
+
+
+def _days(tx: Connection, ids: Sequence[str], newest: int) -> dict[str, Days]:
+    """The closed days of endpoints up to one, as far back as a window may look; without any an
+    endpoint is left out.
+    """
+    numbers = dict(zip(_NAMES, range(newest - DAYS + 1, newest + 1), strict=True))
+    days: dict[str, Days] = {}
+    for row in _SUMS.rows(tx, ids, numbers):
+        said = statement_from_json(row.last_statement)
+        days.setdefault(row.endpoint_id, {})[row.day] = (day_from_row(row), said)
+    return days
+
+
+def _tail(day: int, results: Sequence[ProbeResult]) -> list[tuple[int, bool]]:
+    """(at, up) of the counted probes of a day's last hours."""
+    since = (day + 1) * DAY_MS - RECENT_MS
+    return [(probe.at, probe.up) for probe in results if probe.at > since and is_counted(probe)]

@@ -1,0 +1,35 @@
+"""All that a score takes from a window, to compare two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollgauge.core.policy import POLICY_2
+from tollgauge.core.rollup import totals
+from tollgauge.core.spans import spans_sum
+from tollgauge.core.window import Window, day_text
+
+
+def shown(seen: Window, *, today: int) -> dict[str, Any]:
+    """All that a score takes from a window."""
+    weights = {today - back: weight for back, weight in enumerate(POLICY_2.day_weights)}
+    return {
+        "days": seen.days,
+        "texts": seen.texts,
+        "totals": seen.totals,
+        "weighted": seen.weighted(weights),
+        "recent": seen.recent,
+        "last": seen.last,
+        "envelope": seen.envelope,
+        "state": seen.state,
+    }
+
+
+def by_the_rows(seen: Window, *, today: int) -> dict[str, Any]:
+    """The same, from each day of a window by itself."""
+    weights = {today - back: weight for back, weight in enumerate(POLICY_2.day_weights)}
+    return shown(seen, today=today) | {
+        "texts": b",".join(map(day_text, seen.days)),
+        "totals": totals(seen.days),
+        "weighted": spans_sum((sums.spans, weights[sums.day]) for sums in seen.days),
+    }
