@@ -10,12 +10,12 @@ from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS
 from tollgauge.core.latency import percentile
+from tollgauge.core.observation import Observation
 from tollgauge.core.policy import Cap
-from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Activity, Component, score_from_json
 from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes, window
@@ -143,11 +143,8 @@ def _dollars(text: str) -> str:
 
 def history(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> Iterator[tuple[ProbeResult, ...]]:
-    """The probes with `since < at <= until`, oldest first, one batch a UTC day: each stored day is
-    read once, and no more than one is held.
+) -> Iterator[list[Observation]]:
+    """The probes with `since < at <= until`, oldest first, a list for each UTC day with any: each
+    stored day is read once, and no more than one is unpacked at a time.
     """
-    while since < until:
-        edge = min((day_of(since + 1) + 1) * DAY_MS - 1, until)
-        yield probes.history(tx, endpoint_id, since=since, until=edge)
-        since = edge
+    return probes.observations(tx, endpoint_id, since=since, until=until)
