@@ -1,0 +1,356 @@
+"""A store as it is after a month of work: endpoints with closed days, today's probes, and scores.
+
+The first TEMPLATES endpoints are probed, closed, observed and scored by the real code; every other
+endpoint has the rows of one of them, copied inside the database, with its own resource, host and
+payTo. So filling costs little more than the writing, while each row is one that the service made.
+What packed and stored texts say of a copy is its template's: the resource of its evidence, and the
+payTo of its probes.
+
+Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.evidence import ChainSums, PayerSums
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import BASE, DAY_MS, MINUTE_MS, day_of
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor import changes, scoring
+from tollgauge.store import rows
+from tollgauge.store.chain import volumes, wallets
+from tollgauge.store.chain.cursors import Cursor, chain_cursor
+from tollgauge.store.endpoints import endpoints as endpoint_rows
+from tollgauge.store.endpoints import listings, scores
+from tollgauge.store.endpoints.endpoint_rows import host_row
+from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
+from tollgauge.store.probes import archive, probes
+
+TEMPLATES: Final = 100
+STEP_MS: Final = 30 * MINUTE_MS
+"""How often endpoints are probed."""
+OBSERVED: Final = 100
+"""How many of the newest probes of a template are looked at for changes."""
+CHAIN: Final = 8453
+USDC: Final = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+
+_IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an endpoint is, and who is paid for it."""
+
+    resource: str
+    host: str
+    pay_to: str
+
+    @property
+    def id(self) -> str:
+        """The endpoint's id."""
+        return endpoint_id(self.resource)
+
+
+def places(count: int, *, skewed: bool = False) -> Iterator[Place]:
+    """So many endpoints on a twentieth as many hosts, the n-th host with a share of 1/n, and three
+    endpoints to a payTo. `skewed`: two hosts hold 40 % each, and each of them has one payTo.
+    """
+    hosts = max(count // 20, 3)
+    if skewed:
+        large = count * 2 // 5
+        sizes = [large, large, *_shares(count - 2 * large, hosts - 2)]
+    else:
+        sizes = _shares(count, hosts)
+    number = 0
+    for host, size in enumerate(sizes):
+        for _ in range(size):
+            wallet = host if skewed and host < 2 else 2 + number // 3
+            name = f"seller{host}.example"
+            yield Place(f"https://{name}/v1/item/{number}", name, f"0x{0xA0 << 152 | wallet:040x}")
+            number += 1
+
+
+async def fill(
+    store: Store, *, endpoints: int, days: int = 30, now: int, skewed: bool = False
+) -> None:
+    """Fill an empty store with so many endpoints as of an instant (ms UTC): `days` closed days, and
+    today's probes up to `now`. Every score is there, and due again in a day.
+    """
+    everywhere = list(places(endpoints, skewed=skewed))
+    await store.writing(_add_chain, {place.pay_to for place in everywhere}, now=now)
+    templates = everywhere[:TEMPLATES]
+    lives = [_life(number, place, days=days, now=now) for number, place in enumerate(templates)]
+    await store.writing(_insert, lives, now=now)
+    for day in range(day_of(now) - days, day_of(now) + 1):
+        await store.writing(_record, lives, day)
+        await store.writing(archive.close_days, before_day=day_of(now), limit=TEMPLATES)
+    await store.writing(_observe_and_score, lives, now=now)
+    if len(everywhere) > len(templates):
+        await _copy_all(store, everywhere, first_day=day_of(now) - days, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """An endpoint and all its probes, oldest first."""
+
+    endpoint: Endpoint
+    results: list[ProbeResult]
+
+
+def _shares(count: int, parts: int) -> list[int]:
+    """A count in parts of which the n-th is in proportion to 1/n, and each at least 1."""
+    whole = sum(1 / (part + 1) for part in range(parts))
+    left = count - parts
+    sizes = [1 + int(left / whole / (part + 1)) for part in range(parts)]
+    sizes[0] += count - sum(sizes)
+    return sizes
+
+
+def _life(number: int, place: Place, *, days: int, now: int) -> Life:
+    """The template of a number: of twenty, twelve are good, two fail now and then, two are dead,
+    two never showed an envelope, one cannot be paid, and one is slow and changes its price. One in
+    fifty is three days old.
+    """
+    rng = random.Random(number)  # noqa: S311 - the same data every time
+    kind = number % 20
+    start = (day_of(now) - days) * DAY_MS + rng.randrange(STEP_MS)
+    if number % 50 == 7:
+        start = now - 3 * DAY_MS
+    quote = Quote(
+        network=BASE, asset=USDC, amount=rng.choice((1_000, 5_000, 10_000)), pay_to=place.pay_to
+    )
+    endpoint = Endpoint(
+        id=place.id,
+        resource=place.resource,
+        host=place.host,
+        first_seen=start,
+        last_seen=now,
+        next_due=now + rng.randrange(STEP_MS),
+        service_name=f"Service {number}",
+        description=f"Answers questions of kind {number} for agents, paid by the call.",
+        sources=("bench",),
+        quote=quote,
+        quote_at=start,
+    )
+    base = _base(kind, quote, tls_not_after=now + 50 * DAY_MS, rng=rng)
+    results, failing = [], 0
+    for at in range(start, now, STEP_MS):
+        if kind in (12, 13) and not failing and rng.random() < 0.01:
+            failing = rng.randrange(1, 12)
+        one = _failed(at, rng) if failing or rng.random() < 0.002 else base
+        failing = max(failing - 1, 0)
+        if kind == 19 and rng.random() < 0.002:
+            price = replace(quote, amount=rng.choice((5_000, 10_000, 20_000)))
+            base = replace(base, quote=price)
+        results.append(replace(one, at=at + rng.randrange(60_000), timings=_times(one, kind, rng)))
+    return Life(endpoint, [result for result in results if result.at <= now])
+
+
+def _base(kind: int, quote: Quote, *, tls_not_after: int, rng: random.Random) -> ProbeResult:
+    """What an endpoint of a kind answers as a rule."""
+    warnings = tuple(
+        Finding(
+            rule=rule,
+            severity=Severity.WARN,
+            message=f"The entry does not say what its {rule} is; clients show an empty line.",
+            where="accepts[0]",
+        )
+        for rule in ("no-description", "no-mime-type", "long-timeout")[: rng.randrange(4)]
+    )
+    good = ProbeResult(
+        at=0,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(total=0),
+        status=402,
+        compliance=100 - 4 * len(warnings),
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=quote,
+        accepts=1,
+        findings=warnings,
+        tls_not_after=tls_not_after,
+    )
+    bare = replace(
+        good, payable=False, compliant=False, compliance=0, quote=None, accepts=None, findings=()
+    )
+    if kind in (14, 15):
+        return _failed(0, rng)
+    if kind == 16:
+        return replace(bare, outcome=Outcome.NOT_FOUND, up=False, status=404)
+    if kind == 17:
+        return replace(bare, outcome=Outcome.OPEN, status=200)
+    if kind == 18:
+        error = Finding(
+            rule="pay-to-missing",
+            severity=Severity.ERROR,
+            message="The entry names no payTo, so that nobody can be paid.",
+            where="accepts[0]",
+        )
+        return replace(good, payable=False, compliant=False, compliance=0, findings=(error,))
+    return good
+
+
+def _failed(at: int, rng: random.Random) -> ProbeResult:
+    refused = rng.random() < 0.5
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
+        attribution=Attribution.THEIRS,
+        up=False,
+        timings=Timings(total=0),
+        status=502 if refused else None,
+        reason="" if refused else "no answer within 10 s",
+    )
+
+
+def _times(result: ProbeResult, kind: int, rng: random.Random) -> Timings:
+    if not result.up and result.status is None:
+        return Timings(total=10_000)
+    phases = [int(rng.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 6.5 if kind == 19 else 5)]
+    dns, connect, tls, ttfb = phases
+    return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=sum(phases) + 1)
+
+
+def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
+    """The templates, their listings and what is known of them."""
+    endpoint_rows.insert(tx, *[life.endpoint for life in lives])
+    listed = [
+        StoredListing(
+            endpoint_id=life.endpoint.id,
+            source="bench",
+            crawl_id=1,
+            first_seen=life.endpoint.first_seen,
+            last_seen=now,
+            gone_at=None,
+            terms=life.endpoint.quote,
+        )
+        for life in lives
+    ]
+    listings.save(tx, listed)
+    seen = [
+        (life.endpoint.id, _event("listed", life.endpoint.first_seen, "", "")) for life in lives
+    ]
+    for life in lives[19::20]:
+        at = now - 9 * DAY_MS
+        seen.append((life.endpoint.id, _event("price-changed", at, "5000", "10000")))
+    listings.add_events(tx, seen)
+
+
+def _event(kind: str, at: int, before: str, after: str) -> DiscoveryEvent:
+    return DiscoveryEvent(at=at, event=kind, source="bench", before=before, after=after)
+
+
+def _add_chain(tx: Connection, addresses: set[str], *, now: int) -> None:
+    """A chain that is indexed for 30 days, where one address in three was paid."""
+    cursor = Cursor(
+        chain=CHAIN,
+        number=30_000_000,
+        hash=bytes(32),
+        at=now - MINUTE_MS,
+        finalized=29_999_900,
+        audited=29_999_900,
+        audited_at=now - 5 * MINUTE_MS,
+        version=1,
+    )
+    rows.put(tx, chain_cursor, [rows.to_columns(cursor)])
+    ordered = sorted(addresses)
+    wallets.add(tx, CHAIN, ordered, after=28_000_000, at=now - 31 * DAY_MS)
+    paid = PayerSums(
+        payers=12, volume=34_000_000, squares=210_000_000_000_000, top=9_000_000, weight=12_000_000
+    )
+    sums = ChainSums(transfers=340, clusters=4, raw=paid, organic=paid, high=paid, low=paid)
+    computed = [(bytes.fromhex(address[2:]), sums) for address in ordered[::3]]
+    volumes.save_sums(tx, CHAIN, computed, as_of=now)
+
+
+def _record(tx: Connection, lives: Sequence[Life], day: int) -> None:
+    for life in lives:
+        of_day = [result for result in life.results if day_of(result.at) == day]
+        probes.record_many(tx, life.endpoint.id, of_day)
+
+
+def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
+    for back in range(OBSERVED, 0, -1):
+        wave = [(life.endpoint, life.results[-back]) for life in lives if len(life.results) >= back]
+        changes.observe_each(tx, wave)
+    known = endpoint_rows.get_many(tx, [life.endpoint.id for life in lives])
+    for endpoint in known.values():
+        scores.save(tx, scoring.scored(endpoint.id, scoring.gather(tx, endpoint, as_of=now)))
+    tx.execute(schema.endpoint.update().values(score_due=now + DAY_MS, score_next=None))
+
+
+async def _copy_all(store: Store, everywhere: Sequence[Place], *, first_day: int, now: int) -> None:
+    """Give every place behind the templates the rows of one of them."""
+    await store.writing(_add_copies, everywhere)
+    own = {"id": "c.id", "resource": "c.resource", "host": "c.host", "quote_pay_to": "c.pay_to"}
+    await store.writing(_copy, schema.endpoint, "t.id = c.template", own)
+    for day in range(first_day, day_of(now) + 1):
+        for table in (schema.probe_day, schema.probe):
+            await store.writing(_copy, table, f"t.day = {day} AND t.endpoint_id = c.template")
+    for table in schema.metadata.sorted_tables:
+        if "endpoint_id" in table.c and table.name not in _IGNORED:
+            await store.writing(_copy, table, "t.endpoint_id = c.template")
+    await store.writing(_end_copies)
+
+
+def _add_copies(tx: Connection, everywhere: Sequence[Place]) -> None:
+    tx.exec_driver_sql(
+        "CREATE TABLE bench_copy (id TEXT PRIMARY KEY, template TEXT, resource TEXT, host TEXT, "
+        "pay_to TEXT)"
+    )
+    ids = [place.id for place in everywhere[:TEMPLATES]]
+    copies = [
+        (place.id, ids[number % TEMPLATES], place.resource, place.host, place.pay_to)
+        for number, place in enumerate(everywhere)
+        if number >= TEMPLATES
+    ]
+    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {})"
+    rows.execute_many(tx, statement, sorted(copies))
+    known = set(tx.execute(sa.select(schema.host.c.host)).scalars())
+    hosts = sorted({place.host for place in everywhere} - known)
+    if hosts:
+        tx.execute(schema.host.insert(), [host_row(host) for host in hosts])
+
+
+def _copy(
+    tx: Connection, table: sa.Table, match: str, own: Mapping[str, str] | None = None
+) -> None:
+    """Insert the rows of the templates for their copies, in the order of the copies' ids; `own`
+    says where columns come from that are not the template's.
+    """
+    sources = own or {"endpoint_id": "c.id"}
+    names = [column.name for column in table.c if own or column.name != "id"]
+    values = [sources.get(name, f't."{name}"') for name in names]
+    quoted = ", ".join(f'"{name}"' for name in names)
+    tx.exec_driver_sql(
+        f"INSERT INTO {table.name} ({quoted}) SELECT {', '.join(values)} "  # noqa: S608 - names of columns
+        f"FROM bench_copy c CROSS JOIN {table.name} t WHERE {match} ORDER BY c.id"
+    )
+
+
+def _end_copies(tx: Connection) -> None:
+    tx.exec_driver_sql("DROP TABLE bench_copy")
+
+
+def counts(tx: Connection) -> dict[str, Any]:
+    """How many rows of each kind there are."""
+    tables = (schema.endpoint, schema.probe, schema.probe_day, schema.score)
+    return {
+        table.name: tx.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+        for table in tables
+    }
