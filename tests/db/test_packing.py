@@ -30,7 +30,7 @@ from tollgauge.db.packing import (
     pack_histogram,
     unpack,
     unpack_histogram,
-    unpack_observations,
+    unpack_history,
 )
 
 
@@ -81,9 +81,9 @@ def test_an_unknown_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_observations_are_the_fields_of_the_same_probes_that_a_history_shows(seed: int) -> None:
+def test_history_rows_are_the_fields_of_the_same_probes_that_a_history_shows(seed: int) -> None:
     packed = pack(lively(seed, first=START, last=START + DAY_MS - 1, number=100))
-    seen = [(at, total, asdict(judgement)) for at, total, judgement in unpack_observations(packed)]
+    seen = [(at, total, asdict(judgement)) for at, total, judgement in unpack_history(packed)]
     assert seen == [observed(result) for result in unpack(packed)]
 
 

@@ -32,7 +32,7 @@ import orjson
 import zstandard
 
 from tollgauge.core.exchange import Timings
-from tollgauge.core.observation import Judgement, Observation
+from tollgauge.core.history_row import HistoryRow, Judgement
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
 from tollgauge.db.codec import (
     finding_fields,
@@ -116,7 +116,7 @@ def unpack(data: bytes) -> tuple[ProbeResult, ...]:
     return tuple(results)
 
 
-def unpack_observations(data: bytes) -> list[Observation]:
+def unpack_history(data: bytes) -> list[HistoryRow]:
     """The same probes as `unpack`, as a history shows them: a fifth of the work."""
     document = _document(data)
     kinds = [_judgement(kind) for kind in document["kinds"]]

@@ -29,7 +29,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.attribution import Asked, LastUp, Sign
 from tollgauge.core.endpoint import endpoint_id
-from tollgauge.core.observation import Observation
+from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import rollup
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
@@ -52,11 +52,11 @@ async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     assert await store.reading(probes.history, B.id, since=START - DAY_MS, until=START) == ()
 
 
-def observations_of_a(tx: Connection, *, since: int, until: int) -> list[list[Observation]]:
-    return list(probes.observations(tx, A.id, since=since, until=until))
+def history_rows_of_a(tx: Connection, *, since: int, until: int) -> list[list[HistoryRow]]:
+    return list(probes.history_rows(tx, A.id, since=since, until=until))
 
 
-async def test_observations_are_the_history_a_day_at_a_time_whatever_part_is_closed(
+async def test_history_rows_are_the_history_a_day_at_a_time_whatever_part_is_closed(
     store: Store,
 ) -> None:
     results = lively(4, first=START, last=START + 4 * DAY_MS - 1, number=120)
@@ -72,7 +72,7 @@ async def test_observations_are_the_history_a_day_at_a_time_whatever_part_is_clo
             (START + DAY_MS, START + DAY_MS),
         ):
             history = await store.reading(probes.history, A.id, since=since, until=until)
-            days = await store.reading(observations_of_a, since=since, until=until)
+            days = await store.reading(history_rows_of_a, since=since, until=until)
             assert [
                 (at, total, asdict(judgement)) for day in days for at, total, judgement in day
             ] == [observed(result) for result in history]

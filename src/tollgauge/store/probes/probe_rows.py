@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tollgauge.core.exchange import Timings
-from tollgauge.core.observation import Judgement, Observation
+from tollgauge.core.history_row import HistoryRow, Judgement
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import Spans, Statement
@@ -55,7 +55,7 @@ def result_from_row(row: Any) -> ProbeResult:
     )
 
 
-def observation_from_row(row: Any) -> Observation:
+def history_row(row: Any) -> HistoryRow:
     """What a history says of a row of `probe`."""
     judgement = rows.from_columns(
         Judgement,

@@ -24,13 +24,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.attribution import Asked, LastUp, sign
-from tollgauge.core.observation import Observation
+from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
-from tollgauge.db.packing import unpack, unpack_observations
+from tollgauge.db.packing import unpack, unpack_history
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
@@ -39,7 +39,7 @@ from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import dirty, lock
 from tollgauge.store.probes.probe_rows import (
     day_from_row,
-    observation_from_row,
+    history_row,
     result_from_row,
     result_to_row,
 )
@@ -207,9 +207,9 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     return tuple(sorted(results, key=lambda result: result.at))
 
 
-def observations(
+def history_rows(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> Iterator[list[Observation]]:
+) -> Iterator[list[HistoryRow]]:
     """What a history says of the probes with `since < at <= until`, oldest first: a list for each
     UTC day that has any. No more than one day is unpacked at a time.
     """
@@ -220,13 +220,13 @@ def observations(
         probe_day_table.c.packed.is_not(None),
     )
     packed = {row.day: row.packed for row in tx.execute(closed)}
-    fresh: dict[int, list[Observation]] = {}
+    fresh: dict[int, list[HistoryRow]] = {}
     for row in _fresh_rows(tx, endpoint_id, since=since, until=until):
-        fresh.setdefault(row.day, []).append(observation_from_row(row))
+        fresh.setdefault(row.day, []).append(history_row(row))
     for day in sorted(packed.keys() | fresh.keys()):
         seen = fresh.get(day, [])
         if day in packed:
-            seen += [one for one in unpack_observations(packed[day]) if since < one[0] <= until]
+            seen += [one for one in unpack_history(packed[day]) if since < one[0] <= until]
         if seen:
             yield sorted(seen, key=itemgetter(0))
 

@@ -310,14 +310,14 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     large: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[int] = Counter()
-    unpack = packing.unpack_observations
+    unpack = packing.unpack_history
 
     def counted(packed: bytes) -> Any:
         seen = unpack(packed)
         read[day_of(seen[0][0])] += 1
         return seen
 
-    monkeypatch.setattr(probes, "unpack_observations", counted)
+    monkeypatch.setattr(probes, "unpack_history", counted)
     started = time.perf_counter()
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.perf_counter() - started < 5

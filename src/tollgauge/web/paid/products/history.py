@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import PayerVolume
-from tollgauge.core.observation import Judgement, Observation
+from tollgauge.core.history_row import HistoryRow, Judgement
 from tollgauge.core.probe import Attribution, Outcome
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS
@@ -160,7 +160,7 @@ def product(dependencies: PaidDependencies) -> Product:
         dependencies=dependencies,
         route=catalogue.HISTORY,
         summary="The raw observation history of an endpoint",
-        description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
+        description="HistoryRow history of a pay-per-call (x402) endpoint, up to 90 days: every "
         "probe with outcome, latency and quoted amount, every change of listing, price, payTo "
         "and network, and who paid most in the last 30 days.",
         request=HistoryRequest,
@@ -235,7 +235,7 @@ def _payer(row: PayerVolume) -> dict[str, Any]:
     }
 
 
-def _rows(day: Iterable[Observation], texts: dict[Judgement, _Text]) -> bytes:
+def _rows(day: Iterable[HistoryRow], texts: dict[Judgement, _Text]) -> bytes:
     """A day's probes as the inside of a JSON array; `texts` keeps what those of one judgement have
     in common.
     """

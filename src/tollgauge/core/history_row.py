@@ -1,4 +1,4 @@
-"""Observation: what a history says of a probe, without what only a score needs."""
+"""HistoryRow: what a history says of a probe, without what only a score needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Judgement:
     confirms: bool = False
 
 
-Observation = tuple[int, int, Judgement]
+HistoryRow = tuple[int, int, Judgement]
 """The instant of a probe (ms UTC), how long it took in all (ms), and its judgement. A plain tuple,
 because an answer has tens of thousands.
 """
