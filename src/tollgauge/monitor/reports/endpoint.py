@@ -9,11 +9,11 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS
+from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.latency import percentile
-from tollgauge.core.observation import Observation
 from tollgauge.core.policy import Cap
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Activity, Component, score_from_json
+from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
@@ -80,14 +80,13 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    row = scores.get(tx, endpoint_id)
-    score = None if row is None else score_from_json(row.result)
+    score = scores.result(tx, endpoint_id)
     today = day_of(now)
     seen = window.read(tx, endpoint_id, as_of=now, recent_ms=RECENT_MS)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
-        snapshot=snapshot_of(endpoint, row, now=now, better_alternatives=better),
+        snapshot=snapshot_of(endpoint, score, now=now, better_alternatives=better),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
@@ -143,8 +142,8 @@ def _dollars(text: str) -> str:
 
 def history(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> Iterator[list[Observation]]:
+) -> Iterator[list[HistoryRow]]:
     """The probes with `since < at <= until`, oldest first, a list for each UTC day with any: each
     stored day is read once, and no more than one is unpacked at a time.
     """
-    return probes.observations(tx, endpoint_id, since=since, until=until)
+    return probes.history_rows(tx, endpoint_id, since=since, until=until)
