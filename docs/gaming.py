@@ -25,7 +25,7 @@ from tollgauge.demo.history import EVERY_MS, Behaviour, History, Scores, history
 from tollgauge.demo.payments import Payment, paid, ring, sums_of, wallets
 from tollgauge.demo.seller import Request
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.monitor.reports.leaderboard import SITE_ROWS, SIZE
+from tollgauge.monitor.ranking import SITE_ROWS, SIZE
 
 _START: Final = 20_600 * DAY_MS
 _SELLER: Final = SELLERS[0]

@@ -33,7 +33,18 @@ from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import Store
-from tollgauge.jobs import alert, calibrate, discover, index, probe, prune, score, settle, similar
+from tollgauge.jobs import (
+    alert,
+    calibrate,
+    discover,
+    index,
+    probe,
+    prune,
+    rank,
+    score,
+    settle,
+    similar,
+)
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
@@ -129,6 +140,7 @@ class Opened:
         cadence = config.probe.cadence
         scoring = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
         counting = partial(similar.run, store, self.alternatives, pause=self.counting, clock=clock)
+        ranking = partial(rank.run, store, clock=clock)
         pruning = partial(prune.run, store, clock=clock)
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
         jobs = [
@@ -136,6 +148,7 @@ class Opened:
             Job("alert", alerting, every_s=1, timeout_s=120),
             Job("score", scoring, every_s=1, timeout_s=120),
             Job("similar", counting, every_s=30, timeout_s=600, exclusive=True),
+            Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True),
             Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
             Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import zstandard
@@ -17,6 +17,7 @@ from tests.support.probe_archive import (
     WARNING,
     cadence,
     lively,
+    observed,
     stripped,
 )
 
@@ -24,7 +25,13 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Severity
 from tollgauge.core.rollup import rollup
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.db.packing import pack, pack_histogram, unpack, unpack_histogram
+from tollgauge.db.packing import (
+    pack,
+    pack_histogram,
+    unpack,
+    unpack_histogram,
+    unpack_history,
+)
 
 
 def test_packing_keeps_every_field() -> None:
@@ -71,6 +78,13 @@ def test_an_unknown_version_is_refused() -> None:
     packed = zstandard.ZstdCompressor().compress(b'{"v":3}')
     with pytest.raises(ValueError, match="unknown version 3"):
         unpack(packed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_history_rows_are_the_fields_of_the_same_probes_that_a_history_shows(seed: int) -> None:
+    packed = pack(lively(seed, first=START, last=START + DAY_MS - 1, number=100))
+    seen = [(at, total, asdict(judgement)) for at, total, judgement in unpack_history(packed)]
+    assert seen == [observed(result) for result in unpack(packed)]
 
 
 @pytest.mark.parametrize("seed", range(5))

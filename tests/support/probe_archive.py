@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
@@ -116,6 +117,14 @@ def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
         replace(one, findings=tuple(replace(f, message="", where="") for f in one.findings))
         for one in results
     ]
+
+
+def observed(result: ProbeResult) -> tuple[int, int, dict[str, Any]]:
+    """What a history says of a probe, its judgement as plain fields."""
+    names = ("outcome", "attribution", "up", "compliant", "status", "confirms")
+    fields = {name: getattr(result, name) for name in names}
+    quote = None if result.quote is None else asdict(result.quote)
+    return result.at, result.timings.total, fields | {"quote": quote}
 
 
 async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult) -> None:

@@ -15,7 +15,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.demo.world import World
 from tollgauge.monitor import reports
-from tollgauge.monitor.reports.leaderboard import SITE_ROWS
+from tollgauge.monitor.ranking import SITE_ROWS
 from tollgauge.store.endpoints import scores
 
 DAYS = 12

@@ -33,6 +33,7 @@ import orjson
 import zstandard
 
 from tollgauge.core.exchange import Timings
+from tollgauge.core.history_row import HistoryRow, Judgement
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
 from tollgauge.db.codec import (
     finding_fields,
@@ -93,10 +94,7 @@ def pack(results: Sequence[ProbeResult]) -> bytes:
 
 def unpack(data: bytes) -> tuple[ProbeResult, ...]:
     """The inverse of `pack`, but for the messages of findings."""
-    decompressor = zstandard.ZstdDecompressor(dict_data=_PRIMER)
-    document = orjson.loads(decompressor.decompress(data, max_output_size=_MAX_BYTES))
-    if document["v"] not in _VERSIONS:
-        raise ValueError(f"packed probes of an unknown version {document['v']}")
+    document = _document(data)
     kinds = [_from_kind(kind) for kind in document["kinds"]]
     columns = zip(*(document[name] for name in (*_PHASES, "rest")), strict=True)
     holds = dict(document.get("holds", ()))
@@ -117,6 +115,18 @@ def unpack(data: bytes) -> tuple[ProbeResult, ...]:
         whole = tuple(finding_from_fields(fields) for fields in findings)
         results[index] = replace(results[index], findings=whole)
     return tuple(results)
+
+
+def unpack_history(data: bytes) -> list[HistoryRow]:
+    """The same probes as `unpack`, as a history shows them: a fifth of the work."""
+    document = _document(data)
+    kinds = [_judgement(kind) for kind in document["kinds"]]
+    judgements = [kinds[kind] for kind in document["kind"]]
+    for place in document.get("confirms", ()):
+        judgements[place] = replace(judgements[place], confirms=True)
+    phases = ([value or 0 for value in document[name]] for name in _PHASES)
+    totals = map(sum, zip(*phases, document["rest"], strict=True))
+    return list(zip(accumulate(document["at"]), totals, judgements, strict=True))
 
 
 def pack_histogram(histogram: Sequence[tuple[int, int]]) -> bytes:
@@ -155,6 +165,17 @@ def unpack_counts(data: bytes) -> tuple[tuple[int, int, int], ...]:
     numbers = _numbers(data)
     triples = zip(accumulate(numbers[0::3]), numbers[1::3], numbers[2::3], strict=True)
     return tuple((day, probes, probes - unscored) for day, probes, unscored in triples)
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """What a day's bytes hold. Raises ValueError for an unknown version."""
+    decompressor = zstandard.ZstdDecompressor(dict_data=_PRIMER)
+    document: dict[str, Any] = orjson.loads(
+        decompressor.decompress(data, max_output_size=_MAX_BYTES)
+    )
+    if document["v"] not in _VERSIONS:
+        raise ValueError(f"packed probes of an unknown version {document['v']}")
+    return document
 
 
 def _numbers(data: bytes) -> Sequence[int]:
@@ -209,6 +230,18 @@ def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
         "quote": quote_from_fields(fields["quote"]),
         "findings": tuple(finding_from_fields(finding) for finding in fields["findings"]),
     }
+
+
+def _judgement(kind: Sequence[Any]) -> Judgement:
+    fields = dict(zip(_KIND, kind, strict=True))
+    return Judgement(
+        outcome=Outcome(fields["outcome"]),
+        attribution=Attribution(fields["attribution"]),
+        up=fields["up"],
+        compliant=fields["compliant"],
+        status=fields["status"],
+        quote=quote_from_fields(fields["quote"]),
+    )
 
 
 def _rest(timings: Timings) -> int:

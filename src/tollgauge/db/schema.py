@@ -48,6 +48,10 @@ class ForeignText(sa.TypeDecorator[str]):
 _WATCHED: Final = sa.text("watched_until > 0")
 _OPEN: Final = sa.text("finished_at IS NULL")
 _ADOPTED: Final = sa.text("adopted")
+RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND ranked_score IS NOT NULL")
+"""The ranked population (store/endpoints/ranking). A condition of literals, so that both databases
+use the partial index.
+"""
 
 
 host = sa.Table(
@@ -116,6 +120,26 @@ endpoint = sa.Table(
     # `score_next`. So a saved score settles the account only where nothing came meanwhile.
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
+    # What ranks it, beside what decides whether it is ranked, so that one index has both: from its
+    # latest score, which was computed as of `ranked_at`; NULL without one.
+    sa.Column("ranked_at", sa.BigInteger),
+    sa.Column("ranked_score", sa.Integer),
+    sa.Column("ranked_confidence", sa.Integer),
+    sa.Column("ranked_recommendation", sa.Text),
+    sa.Column("ranked_grade", sa.Text),
+    sa.Column("ranked_reachable", sa.Boolean),
+    sa.Column("ranked_compliant", sa.Boolean),
+    # With all that is counted or chosen by, so that no row is read that is not shown.
+    sa.Index(
+        "ix_endpoint_rank",
+        *("ranked_score", "ranked_confidence", "id", "ranked_recommendation", "host"),
+        *("ranked_grade", "ranked_reachable", "ranked_compliant"),
+        sqlite_where=RANKED,
+        postgresql_where=RANKED,
+    ),
+    sa.Index("ix_endpoint_host_ranked_score", "host", "ranked_score", "id"),
+    # Not by status first: SQLite would take it where the order of ix_endpoint_rank is wanted.
+    sa.Index("ix_endpoint_simulated", "simulated", "adopted", "status"),
     sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),
     sa.Index("ix_endpoint_host_first_seen", "host", "first_seen"),
     sa.Index(
@@ -285,10 +309,6 @@ score = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
     sa.Column("payable_24h_permille", sa.Integer),
-    # With the recommendation, so that the leaderboard reads no row that it does not show.
-    sa.Index(
-        "ix_score_rank", "score_tenths", "confidence_hundredths", "endpoint_id", "recommendation"
-    ),
 )
 
 meta = sa.Table(

@@ -41,7 +41,7 @@ from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import crawls, endpoints, scores
+from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
@@ -243,7 +243,7 @@ async def _until_idle(
 
 async def _summary(store: Store, *, probed: int, scored: int) -> Round:
     listed = (await store.reading(endpoints.counts))["listed"]
-    population = await store.reading(scores.population)
+    population = await store.reading(ranking.population)
     return Round(
         endpoints=listed,
         probes=probed,

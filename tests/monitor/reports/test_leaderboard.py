@@ -15,9 +15,10 @@ from tollgauge.core.evidence import Evidence
 from tollgauge.core.units import HOUR_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.monitor import reports, scoring
+from tollgauge.jobs import rank
+from tollgauge.monitor import ranking, reports, scoring
+from tollgauge.monitor.ranking import MORE_MAX, PAGE
 from tollgauge.monitor.reports import MoreOfSite
-from tollgauge.monitor.reports.leaderboard import MORE_MAX, PAGE
 from tollgauge.store.endpoints import endpoints, scores
 
 STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
@@ -126,8 +127,35 @@ def score_all_like(tx: Connection, id_: str) -> None:
     tx.execute(
         schema.score.insert(), [score | {"endpoint_id": one} for one in ids if one not in known]
     )
+    table = schema.endpoint
+    ranked = [column for column in table.c if column.name.startswith("ranked_")]
+    rank = tx.execute(sa.select(*ranked).where(table.c.id == id_)).one()
+    tx.execute(table.update().values(dict(rank._mapping)).where(table.c.ranked_at.is_(None)))
 
 
 async def test_nothing_scored_is_an_empty_leaderboard(store: Store) -> None:
     shown = await board(store)
     assert (shown.rows, shown.more, shown.as_of) == ((), {}, AS_OF)
+
+
+async def test_of_a_kept_ranking_what_may_not_be_paid_any_more_is_left_out_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "COUNTED_MAX", 0)
+    for host, tenths in (("a.org", 990), ("b.org", 980), ("c.org", 970), ("d.org", 960)):
+        await add(store, host, "/", tenths=tenths)
+    await add(store, "shop.org", "/1", "/2", "/3", "/4", tenths=950)
+    assert await rank.run(store, clock=lambda: AS_OF) == {"ranked": 8}
+    await rescore(store, "https://a.org/", dead(), tenths=990)
+    gone = await store.reading(endpoints.get, endpoint_id("https://b.org/"))
+    assert gone is not None
+    await store.writing(endpoints.update, replace(gone, status=Listing.DELISTED))
+    await rescore(store, "https://d.org/", GOOD, tenths=1_000)
+    shown = await board(store)
+    assert [row.host for row in shown.rows] == ["d.org", "c.org", *["shop.org"] * 3]
+    assert shown.more == {shown.rows[-1].id: MoreOfSite("shop.org", 1)}
+
+
+async def rescore(store: Store, resource: str, evidence: Evidence, *, tenths: int) -> None:
+    row = scoring.scored(endpoint_id(resource), evidence)
+    assert await store.writing(scores.save, replace(row, score_tenths=tenths))

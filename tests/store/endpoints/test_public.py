@@ -217,7 +217,7 @@ async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     scored = await store.reading(similar_rows.get, DEFAMING.id)
     assert scored is not None
     assert not alternatives.is_offered(scored)
-    samples = await store.reading(reports.preview)
+    samples = await store.reading(reports.preview, now=NOW)
     assert DEFAMING.id not in [each.report.endpoint.id for each in samples]
 
 

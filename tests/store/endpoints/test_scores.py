@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tests.support.score_rows import NOW, endpoint, row, save
+
 from tollgauge.core.evidence import Evidence, LatestState, from_json
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import score_from_json
@@ -15,39 +16,6 @@ from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints.scores import Population, ScoreRow
-
-NOW = 20_000 * DAY_MS
-
-
-def endpoint(path: str, *, host: str = "a.com") -> Endpoint:
-    resource = f"https://{host}{path}"
-    return Endpoint(
-        id=endpoint_id(resource), resource=resource, host=host, first_seen=NOW, last_seen=NOW
-    )
-
-
-def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -> ScoreRow:
-    base = ScoreRow(
-        endpoint_id=endpoint(path).id,
-        as_of=NOW,
-        policy_version=1,
-        score_tenths=tenths,
-        grade=None if tenths is None else "A" if tenths >= 810 else "B",
-        recommendation="proceed",
-        confidence_hundredths=confidence,
-        uptime_tenths=tenths,
-        compliant=tenths is not None and tenths > 800,
-        evidence=b"{}",
-        digest="00",
-        result=b"{}",
-    )
-    return replace(base, **values)  # type: ignore[arg-type]
-
-
-async def save(store: Store, *rows: ScoreRow) -> None:
-    for one in rows:
-        await store.writing(scores.save, one)
 
 
 async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
@@ -91,59 +59,6 @@ async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
     assert await store.writing(scores.save, row("/", 700, as_of=NOW))
     found = await store.writing(scores.get, endpoint("/").id)
     assert found == row("/", 700)
-
-
-async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
-    store: Store,
-) -> None:
-    listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
-    await store.writing(endpoints.insert, *[endpoint(path) for path in [*listed, "/none"]])
-    await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
-    await store.writing(endpoints.insert, endpoint("/asked"), adopted=True)
-    hidden = [row("/none", None), row("/gone", 999), row("/asked", 999)]
-    await save(store, *(row(path, *values) for path, values in listed.items()), *hidden)
-    wanted = [endpoint(path).id for path in ("/90", "/80b", "/80a", "/0")]
-    assert [one.endpoint_id for one in await store.reading(scores.top, limit=25)] == wanted
-    assert [one.endpoint_id for one in await store.reading(scores.top, limit=2)] == wanted[:2]
-    places = [await store.reading(scores.top, limit=1, offset=offset) for offset in range(5)]
-    assert [[one.endpoint_id for one in place] for place in places] == [
-        *([id_] for id_ in wanted),
-        [],
-    ]
-    assert await store.reading(scores.population) == Population(
-        scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
-    )
-
-
-async def test_equal_scores_are_ordered_by_id_as_their_index_is(store: Store) -> None:
-    paths = [f"/{i}" for i in range(9)]
-    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
-    await save(store, *(row(path, 500) for path in paths))
-    found = [one.endpoint_id for one in await store.reading(scores.top, limit=9)]
-    assert found == sorted((endpoint(path).id for path in paths), reverse=True)
-
-
-async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
-    paths = [f"/{i}" for i in range(5)]
-    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
-    await store.writing(endpoints.insert, endpoint("/", host="b.com"))
-    await save(store, *(row(path, 500) for path in paths[:4]))
-    await save(store, row("/4", 500, recommendation="avoid"))
-
-    async def count(most: int) -> int:
-        return await store.reading(
-            scores.count_of_site, "a.com", recommended={"proceed"}, most=most
-        )
-
-    assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
-
-
-async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
-    assert await store.reading(scores.top, limit=5) == ()
-    assert await store.reading(scores.top, limit=1, offset=1) == ()
-    assert await store.reading(scores.population) == Population(
-        scored=0, reachable=0, compliant=0, grades=()
-    )
 
 
 async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from tests.support.probe_archive import (
     cadence,
     close_all,
     lively,
+    observed,
     prepare,
 )
 from tests.support.record_probe import record_probe
@@ -28,6 +29,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.attribution import Asked, LastUp, Sign
 from tollgauge.core.endpoint import endpoint_id
+from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import rollup
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
@@ -48,6 +50,33 @@ async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
     assert await store.reading(probes.history, A.id, since=START, until=START + DAY_MS) == ()
     assert await store.reading(probes.history, B.id, since=START - DAY_MS, until=START) == ()
+
+
+def history_rows_of_a(tx: Connection, *, since: int, until: int) -> list[list[HistoryRow]]:
+    return list(probes.history_rows(tx, A.id, since=since, until=until))
+
+
+async def test_history_rows_are_the_history_a_day_at_a_time_whatever_part_is_closed(
+    store: Store,
+) -> None:
+    results = lively(4, first=START, last=START + 4 * DAY_MS - 1, number=120)
+    late = lively(5, first=START + 7, last=START + DAY_MS - 7, number=9)
+    await prepare(store, results)
+    for closed in (0, 2, 4):
+        await close_all(store, DAY + closed)
+        if closed == 2:
+            await store.writing(probes.record_many, A.id, late)
+        for since, until in (
+            (START - DAY_MS, START + 9 * DAY_MS),
+            (results[3].at, results[-3].at),
+            (START + DAY_MS, START + DAY_MS),
+        ):
+            history = await store.reading(probes.history, A.id, since=since, until=until)
+            days = await store.reading(history_rows_of_a, since=since, until=until)
+            assert [
+                (at, total, asdict(judgement)) for day in days for at, total, judgement in day
+            ] == [observed(result) for result in history]
+            assert all(len({day_of(one[0]) for one in day}) == 1 for day in days)
 
 
 async def test_days_are_whole_whatever_part_is_closed(store: Store) -> None:

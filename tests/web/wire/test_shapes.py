@@ -150,7 +150,7 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
 
 
 async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
-    best = (await running.service.store.reading(reports.preview))[0].report
+    best = (await running.service.store.reading(reports.preview, now=NOW))[0].report
     marked, real = best, replace(best, endpoint=replace(best.endpoint, simulated=False))
     assert json.loads(wire.dump(wire.trust_report(marked)))["simulated"] is True
     assert "simulated" not in json.loads(wire.dump(wire.trust_report(real)))

@@ -7,9 +7,10 @@ HTML web/pages/views'. A file for each noun: `snapshots` (of one endpoint, of a 
 and the preview's samples) and `counts` (the ecosystem).
 """
 
+from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
-from tollgauge.monitor.reports.leaderboard import Leaderboard, MoreOfSite, leaderboard
+from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
 from tollgauge.monitor.reports.snapshots import (
     Provider,
     Snapshot,

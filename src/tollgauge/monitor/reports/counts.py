@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from tollgauge.monitor import ranking
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import endpoints, scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ecosystem:
-    """Counts over all known endpoints; shares are in thousandths of those probed.
+    """Counts over all known endpoints as of an instant, at most two minutes ago
+    (monitor/ranking); shares are in thousandths of those probed.
 
     Settlements of the last 30 days on every indexed chain, None while none is: `volume_micro_usd`
     is all that authorizations brought to known payTo addresses, `organic_micro_usd` that without
@@ -38,17 +39,17 @@ class Ecosystem:
 
 def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
     """Counts over everything that is known."""
-    known = endpoints.counts(tx)
-    population = scores.population(tx)
+    counted = ranking.current(tx, now=now)
+    population = counted.population
     return Ecosystem(
-        as_of=now,
-        listed=known.get("listed", 0),
-        delisted=known.get("delisted", 0),
+        as_of=counted.as_of,
+        listed=counted.listed,
+        delisted=counted.delisted,
         monitored=population.scored,
         reachable_permille=_share(population.reachable, population.scored),
         compliant_permille=_share(population.compliant, population.scored),
         grades=population.grades,
-        simulated=bool(known.get("simulated", 0)),
+        simulated=counted.simulated > 0,
         **_settlements(volumes.published(tx)),
     )
 

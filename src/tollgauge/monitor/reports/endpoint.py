@@ -9,13 +9,13 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS
+from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
-from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Activity, Component, score_from_json
+from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
@@ -82,8 +82,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    row = scores.get(tx, endpoint_id)
-    score = None if row is None else score_from_json(row.result)
+    score = scores.result(tx, endpoint_id)
     today = day_of(now)
     seen = window.read(tx, endpoint_id, as_of=now, recent_ms=RECENT_MS)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
@@ -91,7 +90,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return EndpointView(
         snapshot=replace(
-            snapshot_of(endpoint, row, now=now, better_alternatives=better),
+            snapshot_of(endpoint, score, now=now, better_alternatives=better),
             partly_reachable=partly_reachable(seen_from, now=now) if seen_from else None,
         ),
         components=() if score is None else score.components,
@@ -150,11 +149,8 @@ def _dollars(text: str) -> str:
 
 def history(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> Iterator[tuple[ProbeResult, ...]]:
-    """The probes with `since < at <= until`, oldest first, one batch a UTC day: each stored day is
-    read once, and no more than one is held.
+) -> Iterator[list[HistoryRow]]:
+    """The probes with `since < at <= until`, oldest first, a list for each UTC day with any: each
+    stored day is read once, and no more than one is unpacked at a time.
     """
-    while since < until:
-        edge = min((day_of(since + 1) + 1) * DAY_MS - 1, until)
-        yield probes.history(tx, endpoint_id, since=since, until=edge)
-        since = edge
+    return probes.history_rows(tx, endpoint_id, since=since, until=until)

@@ -1,43 +1,23 @@
 """Leaderboard: the best listed endpoints that may be paid, a few of each site.
 
-Rules:
-- only what is advised to be paid, with or without caution (core/advice.PAYABLE);
-- at most SITE_ROWS of one site; the last of them says how many more the site has (counted up to
-  MORE_MAX);
-- the candidates are read in pages from the index of scores, without the sites that are full, at
-  most PAGES pages: many paths of one site hide nobody.
+Who stands on it is monitor/ranking's. What was chosen a moment ago and may not be paid any more, or
+is no longer listed, is left out; the others stand in the order of their latest scores.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core.advice import PAYABLE
 from tollgauge.core.policy import CURRENT
+from tollgauge.monitor import ranking
+from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints.scores import Candidate
-
-SIZE: Final = 25
-SITE_ROWS: Final = 3
-MORE_MAX: Final = 1_000
-PAGE: Final = 200
-PAGES: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class MoreOfSite:
-    """How many endpoints of a site could stand on the leaderboard and do not; MORE_MAX stands for
-    that many or more.
-    """
-
-    site: str
-    count: int
+from tollgauge.store.endpoints import ranking as ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,48 +36,14 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     """The best listed endpoints, best first, as of the newest of their scores: it is the same,
     and keeps its entity tag, until one of them is scored again.
     """
-    best = _best(tx)
-    ids = [candidate.endpoint_id for candidate in best]
-    known, latest = endpoints.get_many(tx, ids), scores.get_many(tx, ids)
-    rows = [latest[id_] for id_ in ids if id_ in latest and id_ in known]
+    chosen = ranking.current(tx, now=now)
+    sites = {candidate.endpoint_id: candidate.site for candidate in chosen.best}
+    ids = ranks.still_candidates(tx, sites, recommended=PAYABLE)
+    known, latest = endpoints.get_many(tx, ids), scores.results(tx, ids)
+    last_row = {sites[id_]: id_ for id_ in ids}
     return Leaderboard(
-        as_of=max((row.as_of for row in rows), default=now),
+        as_of=max((score.as_of for score in latest.values()), default=now),
         policy_version=CURRENT.version,
-        rows=tuple(snapshot_of(known[row.endpoint_id], row, now=row.as_of) for row in rows),
-        more=_more(tx, best),
+        rows=tuple(snapshot_of(known[id_], latest[id_], now=latest[id_].as_of) for id_ in ids),
+        more={last_row[more.site]: more for more in chosen.more if more.site in last_row},
     )
-
-
-def _best(tx: Connection) -> list[Candidate]:
-    """The rows of the leaderboard."""
-    best: list[Candidate] = []
-    rows_by_site: Counter[str] = Counter()
-    after: Candidate | None = None
-    for _ in range(PAGES):
-        full = [site for site, shown in rows_by_site.items() if shown == SITE_ROWS]
-        page = scores.candidates(
-            tx, recommended=PAYABLE, without_sites=full, after=after, limit=PAGE
-        )
-        for candidate in page:
-            if rows_by_site[candidate.site] < SITE_ROWS:
-                rows_by_site[candidate.site] += 1
-                best.append(candidate)
-            if len(best) == SIZE:
-                return best
-        if len(page) < PAGE:
-            break
-        after = page[-1]
-    return best
-
-
-def _more(tx: Connection, best: Sequence[Candidate]) -> dict[str, MoreOfSite]:
-    rows_by_site = Counter(candidate.site for candidate in best)
-    last_row = {candidate.site: candidate.endpoint_id for candidate in best}
-    more: dict[str, MoreOfSite] = {}
-    for site, shown in rows_by_site.items():
-        if shown == SITE_ROWS:
-            most = shown + MORE_MAX
-            count = scores.count_of_site(tx, site, recommended=PAYABLE, most=most)
-            if count > shown:
-                more[last_row[site]] = MoreOfSite(site, count - shown)
-    return more

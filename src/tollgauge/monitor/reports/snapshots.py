@@ -9,11 +9,10 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import CURRENT
-from tollgauge.core.score import OtherScore, score_from_json
+from tollgauge.core.score import OtherScore, Score
 from tollgauge.core.vantage import partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
-from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import vantages
 
 PROVIDER_ROWS: Final = 200
@@ -85,11 +84,11 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    row = scores.get(tx, endpoint_id)
+    score = scores.result(tx, endpoint_id)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return replace(
-        snapshot_of(endpoint, row, now=now, better_alternatives=better),
+        snapshot_of(endpoint, score, now=now, better_alternatives=better),
         partly_reachable=partly_reachable(seen_from, now=now) if seen_from else None,
     )
 
@@ -99,14 +98,14 @@ def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
     known_endpoints = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
     if not known_endpoints:
         return None
-    known = scores.get_many(tx, [endpoint.id for endpoint in known_endpoints])
+    known = scores.results(tx, [endpoint.id for endpoint in known_endpoints])
     rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in known_endpoints]
     rows.sort(key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id))
     return Provider(host=host, rows=tuple(rows))
 
 
 def snapshot_of(
-    endpoint: Endpoint, row: ScoreRow | None, *, now: int, better_alternatives: int | None = None
+    endpoint: Endpoint, score: Score | None, *, now: int, better_alternatives: int | None = None
 ) -> Snapshot:
     """The snapshot of an endpoint and its latest score, None while it has none. The count of
     better alternatives is None until it was counted.
@@ -130,9 +129,8 @@ def snapshot_of(
         policy_version=CURRENT.version,
         simulated=endpoint.simulated,
     )
-    if row is None:
+    if score is None:
         return blank
-    score = score_from_json(row.result)
     stats = score.stats
     return replace(
         blank,
@@ -154,7 +152,7 @@ def snapshot_of(
         excluded=stats.excluded,
         price_changes=stats.price_changes,
         payto_changes=stats.payto_changes,
-        computed_at=row.as_of,
+        computed_at=score.as_of,
         verdict=stats.verdict or "",
         summary=summary(score),
         policy_version=score.policy_version,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -16,12 +15,11 @@ from tollgauge.core.probe import ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.vantage import VantageState, partly_reachable
-from tollgauge.monitor import scoring
+from tollgauge.monitor import ranking, scoring
+from tollgauge.monitor.ranking import Role
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes, vantages
-
-Role = Literal["best", "median", "worst"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,25 +104,17 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     )
 
 
-def preview(tx: Connection) -> tuple[Sample, ...]:
-    """Sample reports of the best, the median and the worst endpoint by score; fewer while the
-    scored population is smaller.
+def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
+    """Sample reports of the best, the median and the worst endpoint by score, as they were ranked
+    at most two minutes ago; fewer while the scored population is smaller.
     """
-    size = scores.population(tx).scored
-    roles: dict[int, Role] = {}
-    ranks: tuple[tuple[Role, int], ...] = (
-        ("best", 1),
-        ("median", (size + 1) // 2),
-        ("worst", size),
-    )
-    for role, rank in ranks if size else ():
-        roles.setdefault(rank, role)
     samples = []
-    for rank, role in roles.items():
-        for row in scores.top(tx, limit=1, offset=rank - 1):
-            endpoint = endpoints.get(tx, row.endpoint_id)
-            if endpoint is not None:
-                samples.append(Sample(role=role, rank=rank, report=_cached(tx, endpoint, row)))
+    for example in ranking.current(tx, now=now).examples:
+        endpoint = endpoints.get(tx, example.endpoint_id)
+        row = scores.get(tx, example.endpoint_id)
+        if endpoint is not None and row is not None:
+            report = _cached(tx, endpoint, row)
+            samples.append(Sample(role=example.role, rank=example.rank, report=report))
     return tuple(samples)
 
 

@@ -13,7 +13,7 @@ store/probes/probes'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -24,7 +24,6 @@ from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.db.schema import score as score_table
 from tollgauge.db.upsert import either
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row, host_row, to_row
@@ -190,15 +189,18 @@ def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
 
 
 def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
-    """Public endpoints of a host, those with the best scores first, then those without."""
-    query = (
-        sa.select(endpoint_table)
-        .outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
-        .where(endpoint_table.c.host == host, PUBLIC)
-        .order_by(score_table.c.score_tenths.desc().nulls_last(), endpoint_table.c.id)
-        .limit(limit)
-    )
-    return tuple(from_row(row) for row in tx.execute(query))
+    """Public endpoints of a host, those with the best scores first, then those without; of equal
+    ones those with the greatest ids. Each part is read in the order of its index.
+    """
+    score = endpoint_table.c.ranked_score
+    query = sa.select(endpoint_table).where(endpoint_table.c.host == host, PUBLIC)
+    order = (score.desc(), endpoint_table.c.id.desc())
+    best = tx.execute(query.where(score.is_not(None)).order_by(*order).limit(limit)).all()
+    unscored: Sequence[sa.Row[Any]] = ()
+    if len(best) < limit:
+        rest = query.where(score.is_(None)).order_by(endpoint_table.c.id.desc())
+        unscored = tx.execute(rest.limit(limit - len(best))).all()
+    return tuple(from_row(row) for row in (*best, *unscored))
 
 
 def of_common_terms(

@@ -135,9 +135,12 @@ def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> N
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
-    """Write every column of endpoints that a directory lists, but what probes alone know."""
+    """Write every column of endpoints that a directory lists, but what probes and scores alone
+    know.
+    """
     others = {"id", "up_at", "down_since", "payable", "unconfirmed_at", "paused_until"}
-    _update(tx, listed, [column.name for column in schema.endpoint.c if column.name not in others])
+    names = [column.name for column in schema.endpoint.c if column.name not in others]
+    _update(tx, listed, [name for name in names if not name.startswith("ranked_")])
 
 
 def save_last_seen(

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from tollgauge.core.exchange import Timings
+from tollgauge.core.history_row import HistoryRow, Judgement
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import Spans, Statement
@@ -52,6 +53,18 @@ def result_from_row(row: Any) -> ProbeResult:
         quote=quote_from_json(row.quote),
         findings=findings_from_json(row.rules),
     )
+
+
+def history_row(row: Any) -> HistoryRow:
+    """What a history says of a row of `probe`."""
+    judgement = rows.from_columns(
+        Judgement,
+        row,
+        outcome=Outcome(row.outcome),
+        attribution=Attribution(row.attribution),
+        quote=quote_from_json(row.quote),
+    )
+    return row.at, row.total, judgement
 
 
 def day_to_row(

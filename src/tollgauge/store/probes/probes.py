@@ -16,27 +16,34 @@ Reading several tables is exact only inside one transaction, which sees one mome
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.attribution import Asked, LastUp, sign
+from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.probe import Attribution, ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
-from tollgauge.db.packing import unpack
+from tollgauge.db.packing import unpack, unpack_history
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import dirty, lock
-from tollgauge.store.probes.probe_rows import day_from_row, result_from_row, result_to_row
+from tollgauge.store.probes.probe_rows import (
+    day_from_row,
+    history_row,
+    result_from_row,
+    result_to_row,
+)
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
 _PROBED: Final = (
@@ -225,6 +232,30 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     return tuple(sorted(results, key=lambda result: result.at))
 
 
+def history_rows(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> Iterator[list[HistoryRow]]:
+    """What a history says of the probes with `since < at <= until`, oldest first: a list for each
+    UTC day that has any. No more than one day is unpacked at a time.
+    """
+    days = range(day_of(since + 1), day_of(until) + 1)
+    closed = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
+        probe_day_table.c.day.in_(days),
+        probe_day_table.c.endpoint_id == endpoint_id,
+        probe_day_table.c.packed.is_not(None),
+    )
+    packed = {row.day: row.packed for row in tx.execute(closed)}
+    fresh: dict[int, list[HistoryRow]] = {}
+    for row in _fresh_rows(tx, endpoint_id, since=since, until=until):
+        fresh.setdefault(row.day, []).append(history_row(row))
+    for day in sorted(packed.keys() | fresh.keys()):
+        seen = fresh.get(day, [])
+        if day in packed:
+            seen += [one for one in unpack_history(packed[day]) if since < one[0] <= until]
+        if seen:
+            yield sorted(seen, key=itemgetter(0))
+
+
 def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
     """The last probe with `since < at <= until`, of days that are not closed yet."""
     values = {"id_": endpoint_id, "since_": since, "until_": until}
@@ -288,6 +319,12 @@ def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
 
 
 def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
+    return [result_from_row(row) for row in _fresh_rows(tx, endpoint_id, since=since, until=until)]
+
+
+def _fresh_rows(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> Iterable[sa.Row[Any]]:
     span = list(range(day_of(since + 1), day_of(until) + 1))
     values = {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
-    return [result_from_row(row) for row in tx.execute(_FRESH, values)]
+    return tx.execute(_FRESH, values)

@@ -32,7 +32,7 @@ class FreeApi:
 
     async def preview(self) -> Response:
         """The best, the median and the worst endpoint, as they were scored last."""
-        samples = await self.dependencies.store.reading(reports.preview)
+        samples = await self.dependencies.read_now(reports.preview)
         return json_response(wire.preview(samples))
 
     async def preview_by_post(self, request: Request) -> Response:

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tollgauge.core.notice import iso
-from tollgauge.monitor.reports.leaderboard import MORE_MAX, SITE_ROWS
+from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.charts.days import day_uptime

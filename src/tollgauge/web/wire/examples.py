@@ -144,7 +144,8 @@ def _report() -> TrustReport:
 
 
 def _snapshot() -> Snapshot:
-    return snapshot_of(_ENDPOINT, _row(), now=AS_OF, better_alternatives=3)
+    score = score_from_json(_row().result)
+    return snapshot_of(_ENDPOINT, score, now=AS_OF, better_alternatives=3)
 
 
 @cache

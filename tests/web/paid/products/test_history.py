@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from sqlalchemy import Connection
 from tests.support.http_service import NOW
@@ -309,14 +310,14 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     large: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[int] = Counter()
-    unpack = packing.unpack
+    unpack = packing.unpack_history
 
     def counted(packed: bytes) -> Any:
-        results = unpack(packed)
-        read[day_of(results[0].at)] += 1
-        return results
+        seen = unpack(packed)
+        read[day_of(seen[0][0])] += 1
+        return seen
 
-    monkeypatch.setattr(probes, "unpack", counted)
+    monkeypatch.setattr(probes, "unpack_history", counted)
     started = time.perf_counter()
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.perf_counter() - started < 5
@@ -325,6 +326,42 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     assert not got.truncated
     assert set(read.values()) == {1}, "a stored day is read once"
     assert len(read) >= 90
+
+
+async def test_the_text_of_probes_is_what_a_json_writer_makes_of_their_fields(
+    shop: PaidServer,
+) -> None:
+    unpriced = replace(QUOTE, asset="0x" + "99" * 20, amount=2**256 - 1)
+    kinds = [
+        probe(0),
+        down(0),
+        probe(0, status=200, outcome=Outcome.OPEN, quote=None, compliant=False),
+        probe(0, quote=unpriced, confirms=True),
+        replace(down(0), confirms=True),
+        probe(0, up=False, attribution=Attribution.OURS, outcome=Outcome.THROTTLED, status=429),
+    ]
+    results = [
+        replace(kinds[number % len(kinds)], at=at)
+        for number, at in enumerate(range(NOW - 2 * DAY_MS, NOW, 3_599_500))
+    ]
+    await shop.live(results, close=True)
+    answer = await shop.ask({"resource": RESOURCE.url, "days": 7})
+    rows = [
+        {
+            "ts": wire.iso(result.at),
+            "outcome": result.outcome.value,
+            "up": result.up,
+            "compliant": result.compliant,
+            "attribution": result.attribution.value,
+            **({} if result.status is None else {"status": result.status}),
+            **({"latencyMs": result.timings.total} if result.up else {}),
+            **({} if result.quote is None else {"amount": str(result.quote.amount)}),
+            **({"amountUsd": 0.01} if result.quote == QUOTE else {}),
+            **({"confirms": True} if result.confirms else {}),
+        }
+        for result in results
+    ]
+    assert b'"probes":' + orjson.dumps(rows) + b',"truncated"' in answer.content
 
 
 async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(

@@ -3,12 +3,13 @@
 Rules: `days` is any number from 1 to 90; oldest first; every probe that the
 archive has, never a sample; a field that was not measured is left out; who paid the payTo is known
 of 30 days, and cut after the MOST_PAYERS who paid most. A watched endpoint has
-26,000 probes in 90 days, so the answer is written a day at a time, from plain dictionaries: the
-shapes describe it, and tests hold it to them.
+26,000 probes in 90 days, so the answer is written a day at a time, as text that probes of one
+judgement share: the shapes describe it, and tests hold it to them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Annotated, Any, Final
 
@@ -18,9 +19,10 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import PayerVolume
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.history_row import HistoryRow, Judgement
+from tollgauge.core.probe import Attribution, Outcome
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.monitor import reports
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, listings
@@ -71,6 +73,12 @@ ANSWER: Final = {
     "truncated": False,
 }
 MOST_PAYERS: Final = 100
+_Text = tuple[str, str]
+"""The text of a probe's row around its latency."""
+_MINUTES: Final = tuple(f"{minute // 60:02d}:{minute % 60:02d}:" for minute in range(1_440))
+_SECONDS: Final = tuple(f"{second:02d}" for second in range(60))
+_ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
+"""The parts of an instant behind its date: formatting each would be most of an answer's work."""
 _EVENTS: Final = (
     "listed",
     "delisted",
@@ -152,7 +160,7 @@ def product(dependencies: PaidDependencies) -> Product:
         dependencies=dependencies,
         route=catalogue.HISTORY,
         summary="The raw observation history of an endpoint",
-        description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
+        description="HistoryRow history of a pay-per-call (x402) endpoint, up to 90 days: every "
         "probe with outcome, latency and quoted amount, every change of listing, price, payTo "
         "and network, and who paid most in the last 30 days.",
         request=HistoryRequest,
@@ -202,8 +210,9 @@ def _stored(
     if endpoint is None:
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
-    days = map(_rows, reports.history(tx, endpoint_id, since=since, until=until))
-    probes = b",".join(rows for rows in days if rows)
+    texts: dict[Judgement, _Text] = {}
+    days = reports.history(tx, endpoint_id, since=since, until=until)
+    probes = b",".join(_rows(day, texts) for day in days)
     return endpoint, events, _payers(tx, endpoint, until=until), probes
 
 
@@ -226,31 +235,43 @@ def _payer(row: PayerVolume) -> dict[str, Any]:
     }
 
 
-def _rows(results: tuple[ProbeResult, ...]) -> bytes:
-    """A day's probes as the inside of a JSON array."""
-    return orjson.dumps([_row(result) for result in results])[1:-1]
+def _rows(day: Iterable[HistoryRow], texts: dict[Judgement, _Text]) -> bytes:
+    """A day's probes as the inside of a JSON array; `texts` keeps what those of one judgement have
+    in common.
+    """
+    parts: list[str] = []
+    for at, total, judgement in day:
+        text = texts.get(judgement)
+        if text is None:
+            text = texts[judgement] = _text(judgement)
+        before, after = text
+        latency = total if judgement.up else ""
+        parts.append(f'{{"ts":"{_instant(at)}",{before}{latency}{after}')
+    return ",".join(parts).encode()
 
 
-def _row(result: ProbeResult) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "ts": _instant(result.at),
-        "outcome": result.outcome.value,
-        "up": result.up,
-        "compliant": result.compliant,
-        "attribution": result.attribution.value,
+def _text(judgement: Judgement) -> _Text:
+    """What stands in a row between the instant and the latency, and what after that."""
+    before: dict[str, Any] = {
+        "outcome": judgement.outcome.value,
+        "up": judgement.up,
+        "compliant": judgement.compliant,
+        "attribution": judgement.attribution.value,
     }
-    if result.status is not None:
-        row["status"] = result.status
-    if result.up:
-        row["latencyMs"] = result.timings.total
-    if result.quote is not None:
-        row |= _price(result.quote)
-    if result.confirms:
-        row["confirms"] = True
-    return row
+    if judgement.status is not None:
+        before["status"] = judgement.status
+    after = {} if judgement.quote is None else _price(judgement.quote)
+    if judgement.confirms:
+        after = {**after, "confirms": True}
+    latency = ',"latencyMs":' if judgement.up else ""
+    return _inside(before) + latency, ("," if after else "") + _inside(after) + "}"
 
 
-@lru_cache(maxsize=256)
+def _inside(fields: Mapping[str, Any]) -> str:
+    """A JSON object without its braces."""
+    return orjson.dumps(fields).decode()[1:-1]
+
+
 def _price(quote: Quote) -> dict[str, Any]:
     dollars = quote.micro_usd
     priced = {} if dollars is None else {"amountUsd": wire.micro_usd(dollars)}
@@ -258,12 +279,11 @@ def _price(quote: Quote) -> dict[str, Any]:
 
 
 def _instant(at: int) -> str:
-    """`wire.iso`, ten times as fast where many instants share few days."""
-    seconds, ms = divmod(at % DAY_MS, 1_000)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
-    rest = f".{ms:03d}Z" if ms else "Z"
-    return f"{_date(day_of(at))}T{hour:02d}:{minute:02d}:{second:02d}{rest}"
+    """`wire.iso`, twenty times as fast where many instants share few days."""
+    day, rest = divmod(at, DAY_MS)
+    minute, rest = divmod(rest, MINUTE_MS)
+    second, ms = divmod(rest, 1_000)
+    return f"{_date(day)}T{_MINUTES[minute]}{_SECONDS[second]}{_ENDS[ms]}"
 
 
 @lru_cache(maxsize=256)

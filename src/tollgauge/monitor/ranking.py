@@ -1,0 +1,178 @@
+"""Ranking: who stands where, and how many of each grade there are, counted once for many readers.
+
+Rules:
+- who stands on the leaderboard: only what is advised to be paid, with or without caution
+  (core/advice.PAYABLE), at most SIZE, at most SITE_ROWS of one site; how many more a site has is
+  counted up to MORE_MAX. The candidates are read in pages from the index of ranks, without the
+  sites that are full, at most PAGES pages: many paths of one site hide nobody;
+- a ranking of more than COUNTED_MAX endpoints is kept (jobs/rank): counted again once it is
+  REFRESH_MS old, and used until it is USE_MS old. Fewer are counted at each request, which is as
+  quick, and so is a ranking that nobody keeps;
+- it names endpoints; their figures are read with each answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection
+
+from tollgauge.core.advice import PAYABLE
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.db import meta
+from tollgauge.store.endpoints import endpoints, ranking
+from tollgauge.store.endpoints.ranking import Candidate, Population
+
+SIZE: Final = 25
+SITE_ROWS: Final = 3
+MORE_MAX: Final = 1_000
+PAGE: Final = 200
+PAGES: Final = 20
+COUNTED_MAX: Final = 2_000
+REFRESH_MS: Final = 45_000
+USE_MS: Final = 2 * MINUTE_MS
+_KEY: Final = "ranking"
+
+Role = Literal["best", "median", "worst"]
+
+
+@dataclass(frozen=True, slots=True)
+class MoreOfSite:
+    """How many endpoints of a site could stand on the leaderboard and do not; MORE_MAX stands for
+    that many or more.
+    """
+
+    site: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """The endpoint that has a role in the ranked population, with its rank (1 is the best)."""
+
+    role: Role
+    rank: int
+    endpoint_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Everything that is counted over all endpoints, as of an instant (ms UTC). `best` are the rows
+    of the leaderboard, best first, `more` what is not shown of their sites; `examples` the best,
+    the median and the worst endpoint, fewer while the population is smaller. `simulated` endpoints
+    were made up by the demo.
+    """
+
+    as_of: int
+    population: Population
+    listed: int
+    delisted: int
+    simulated: int
+    best: tuple[Candidate, ...]
+    more: tuple[MoreOfSite, ...]
+    examples: tuple[Example, ...]
+
+
+_FORM: Final = TypeAdapter(Ranking)
+
+
+def current(tx: Connection, *, now: int) -> Ranking:
+    """The ranking that is kept, or one of this moment."""
+    kept = _kept(tx)
+    return kept if kept is not None and kept.as_of > now - USE_MS else count(tx, now=now)
+
+
+def is_due(tx: Connection, *, now: int) -> bool:
+    """Whether a worker should count again."""
+    kept = _kept(tx)
+    return kept is None or kept.as_of <= now - REFRESH_MS
+
+
+def count(tx: Connection, *, now: int) -> Ranking:
+    """The ranking of this moment."""
+    population = ranking.population(tx)
+    known = endpoints.counts(tx)
+    best = _best(tx)
+    return Ranking(
+        as_of=now,
+        population=population,
+        listed=known["listed"],
+        delisted=known["delisted"],
+        simulated=known["simulated"],
+        best=tuple(best),
+        more=tuple(_more(tx, best)),
+        examples=tuple(_examples(tx, population.scored)),
+    )
+
+
+def keep(tx: Connection, counted: Ranking) -> bool:
+    """Keep a ranking if it is of so many endpoints that it pays; returns whether it does."""
+    pays = counted.population.scored > COUNTED_MAX
+    if pays:
+        meta.put(tx, _KEY, orjson.dumps(counted).decode())
+    else:
+        meta.drop(tx, _KEY)
+    return pays
+
+
+def _kept(tx: Connection) -> Ranking | None:
+    """The ranking that is kept; None without one, and for one that another version wrote."""
+    text = meta.get(tx, _KEY)
+    try:
+        return None if text is None else _FORM.validate_json(text)
+    except ValidationError:
+        return None
+
+
+def _examples(tx: Connection, size: int) -> list[Example]:
+    ranks: dict[int, Role] = {}
+    roles: tuple[tuple[Role, int], ...] = (
+        ("best", 1),
+        ("median", (size + 1) // 2),
+        ("worst", size),
+    )
+    for role, rank in roles if size else ():
+        ranks.setdefault(rank, role)
+    return [
+        Example(role=role, rank=rank, endpoint_id=id_)
+        for rank, role in ranks.items()
+        if (id_ := ranking.at(tx, rank)) is not None
+    ]
+
+
+def _best(tx: Connection) -> list[Candidate]:
+    """The rows of the leaderboard."""
+    best: list[Candidate] = []
+    rows_by_site: Counter[str] = Counter()
+    after: Candidate | None = None
+    for _ in range(PAGES):
+        full = [site for site, shown in rows_by_site.items() if shown == SITE_ROWS]
+        page = ranking.candidates(
+            tx, recommended=PAYABLE, without_sites=full, after=after, limit=PAGE
+        )
+        for candidate in page:
+            if rows_by_site[candidate.site] < SITE_ROWS:
+                rows_by_site[candidate.site] += 1
+                best.append(candidate)
+            if len(best) == SIZE:
+                return best
+        if len(page) < PAGE:
+            break
+        after = page[-1]
+    return best
+
+
+def _more(tx: Connection, best: Sequence[Candidate]) -> list[MoreOfSite]:
+    more = []
+    for site, shown in Counter(candidate.site for candidate in best).items():
+        if shown == SITE_ROWS:
+            most = shown + MORE_MAX
+            of_site = ranking.count_of_site(tx, site, recommended=PAYABLE, most=most)
+            if of_site > shown:
+                more.append(MoreOfSite(site, of_site - shown))
+    return more

@@ -1,0 +1,150 @@
+"""The ranked population: its counts, and the order of its endpoints.
+
+Rules:
+- it is every listed endpoint that a directory names and that has a score;
+- its order is score, confidence and id, all descending, as the index has them;
+- everything here reads that one index (ix_endpoint_rank in db/schema) and the hosts alone. What
+  ranks an endpoint is on its row since its score was saved (store/endpoints/scores).
+
+A count of all takes as long as there are endpoints: readers use monitor/ranking, which keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.db.schema import RANKED
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.store import rows
+
+_ORDER: Final = (
+    endpoint_table.c.ranked_score.desc(),
+    endpoint_table.c.ranked_confidence.desc(),
+    endpoint_table.c.id.desc(),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An endpoint of the ranked population, by what ranks it, and its site."""
+
+    endpoint_id: str
+    site: str
+    score_tenths: int
+    confidence_hundredths: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Population:
+    """The ranked population: how many endpoints it has, how many of them were ever up in their
+    window (`reachable`), how many were mostly `compliant`, and (grade, count) from
+    the best grade down.
+    """
+
+    scored: int
+    reachable: int
+    compliant: int
+    grades: tuple[tuple[str, int], ...]
+
+
+def at(tx: Connection, rank: int) -> str | None:
+    """The id of the endpoint with a rank (1 is the best); None if the population is smaller."""
+    query = sa.select(endpoint_table.c.id).where(RANKED).order_by(*_ORDER)
+    return tx.execute(query.limit(1).offset(rank - 1)).scalar_one_or_none()
+
+
+def candidates(
+    tx: Connection,
+    *,
+    recommended: Collection[str],
+    without_sites: Collection[str],
+    after: Candidate | None,
+    limit: int,
+) -> tuple[Candidate, ...]:
+    """The best of the ranked population with one of these recommendations, best first: those
+    behind `after`, without the endpoints of some sites.
+    """
+    query = (
+        sa.select(
+            endpoint_table.c.id.label("endpoint_id"),
+            endpoint_table.c.ranked_score.label("score_tenths"),
+            endpoint_table.c.ranked_confidence.label("confidence_hundredths"),
+            host_table.c.site,
+        )
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
+        .where(
+            RANKED,
+            endpoint_table.c.ranked_recommendation.in_(recommended),
+            host_table.c.site.not_in(without_sites),
+        )
+        .order_by(*_ORDER)
+        .limit(limit)
+    )
+    if after is not None:
+        place = (after.score_tenths, after.confidence_hundredths, after.endpoint_id)
+        query = query.where(sa.tuple_(*(column.element for column in _ORDER)) < place)
+    return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
+
+
+def still_candidates(
+    tx: Connection, endpoint_ids: Collection[str], *, recommended: Collection[str]
+) -> tuple[str, ...]:
+    """Those of some endpoints that are in the ranked population with one of these recommendations,
+    best first.
+    """
+    query = (
+        sa.select(endpoint_table.c.id)
+        .where(
+            endpoint_table.c.id.in_(endpoint_ids),
+            RANKED,
+            endpoint_table.c.ranked_recommendation.in_(recommended),
+        )
+        .order_by(*_ORDER)
+    )
+    return tuple(tx.execute(query).scalars())
+
+
+def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], most: int) -> int:
+    """How many of the ranked population are of a site and have one of these recommendations;
+    `most` and no further.
+    """
+    query = (
+        sa.select(endpoint_table.c.id)
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
+        .where(
+            RANKED,
+            host_table.c.site == site,
+            endpoint_table.c.ranked_recommendation.in_(recommended),
+        )
+        .limit(most)
+    )
+    return tx.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one()
+
+
+def population(tx: Connection) -> Population:
+    """Counts over the ranked population."""
+    grade = endpoint_table.c.ranked_grade
+    query = (
+        sa.select(
+            grade,
+            sa.func.count().label("scored"),
+            sa.func.count().filter(endpoint_table.c.ranked_reachable).label("reachable"),
+            sa.func.count().filter(endpoint_table.c.ranked_compliant).label("compliant"),
+        )
+        .where(RANKED)
+        .group_by(grade)
+        .order_by(grade)
+    )
+    by_grade = tx.execute(query).all()
+    return Population(
+        scored=sum(row.scored for row in by_grade),
+        reachable=sum(row.reachable for row in by_grade),
+        compliant=sum(row.compliant for row in by_grade),
+        grades=tuple((row[0], row.scored) for row in by_grade if row[0] is not None),
+    )

@@ -1,0 +1,91 @@
+"""A ranking is counted once for many readers, and how long they use it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.score_rows import NOW, endpoint, row, save
+
+from tollgauge.db import meta
+from tollgauge.db.engine import Store
+from tollgauge.jobs import rank
+from tollgauge.monitor import ranking, reports
+from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, Example
+from tollgauge.store.endpoints import endpoints
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranking of any number of endpoints is kept."""
+    monkeypatch.setattr(ranking, "COUNTED_MAX", 0)
+
+
+async def add(store: Store, *paths: str) -> None:
+    """Endpoints with a score, the first one the best."""
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await save(store, *(row(path, 900 - place) for place, path in enumerate(paths)))
+
+
+async def keep(store: Store, *, now: int = NOW) -> dict[str, object]:
+    return await rank.run(store, clock=lambda: now)
+
+
+async def examples(store: Store, *, now: int = NOW) -> list[Example]:
+    return list((await store.reading(ranking.current, now=now)).examples)
+
+
+async def test_the_best_the_median_and_the_worst_are_examples(store: Store) -> None:
+    assert await examples(store) == []
+    paths = ["/1", "/2", "/3", "/4"]
+    await add(store, *paths)
+    assert await examples(store) == [
+        Example(role="best", rank=1, endpoint_id=endpoint("/1").id),
+        Example(role="median", rank=2, endpoint_id=endpoint("/2").id),
+        Example(role="worst", rank=4, endpoint_id=endpoint("/4").id),
+    ]
+
+
+async def test_few_endpoints_are_counted_at_each_request(store: Store) -> None:
+    await add(store, "/1")
+    assert await keep(store) == {}
+    await add(store, "/2", "/3")
+    assert (await store.reading(ranking.current, now=NOW)).population.scored == 3
+
+
+@pytest.mark.usefixtures("kept")
+async def test_a_ranking_is_kept_whole_and_used_until_it_is_too_old(store: Store) -> None:
+    await add(store, "/1", "/2")
+    counted = await store.reading(ranking.count, now=NOW)
+    assert await keep(store) == {"ranked": 2}
+    await add(store, "/3")
+    assert await store.reading(ranking.current, now=NOW + USE_MS - 1) == counted
+    stats = await store.reading(reports.ecosystem, now=NOW + USE_MS - 1)
+    assert (stats.as_of, stats.monitored, stats.listed) == (NOW, 2, 2)
+    assert (await store.reading(ranking.current, now=NOW + USE_MS)).population.scored == 3
+
+
+@pytest.mark.usefixtures("kept")
+async def test_workers_count_again_only_when_the_ranking_is_due(store: Store) -> None:
+    await add(store, "/1")
+    assert await keep(store)
+    await add(store, "/2")
+    assert await keep(store, now=NOW + REFRESH_MS - 1) == {}
+    assert await keep(store, now=NOW + REFRESH_MS) == {"ranked": 2}
+
+
+@pytest.mark.usefixtures("kept")
+async def test_a_ranking_that_another_version_wrote_is_not_used(store: Store) -> None:
+    await add(store, "/1")
+    await store.writing(meta.put, "ranking", '{"as_of": 1}')
+    assert (await store.reading(ranking.current, now=NOW)).population.scored == 1
+    assert await keep(store)
+
+
+async def test_a_ranking_of_few_is_kept_no_longer(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(store, "/1", "/2")
+    with monkeypatch.context() as patch:
+        patch.setattr(ranking, "COUNTED_MAX", 1)
+        assert await keep(store)
+    assert await keep(store, now=NOW + REFRESH_MS) == {}
+    assert await store.reading(meta.get, "ranking") is None

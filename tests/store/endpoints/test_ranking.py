@@ -1,0 +1,142 @@
+"""The ranked population, against real databases and a count of everything."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.score_rows import NOW, endpoint, row, save
+
+from tollgauge.core.endpoint import Endpoint, Listing, Resource, parse_resource
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.units import DAY_MS
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor import discovery
+from tollgauge.store import never_public
+from tollgauge.store.endpoints import crawls, endpoints, ranking, scores
+from tollgauge.store.endpoints.ranking import Population
+
+
+async def order(store: Store, count: int) -> list[str | None]:
+    return [await store.reading(ranking.at, rank) for rank in range(1, count + 1)]
+
+
+async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
+    store: Store,
+) -> None:
+    listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
+    await store.writing(endpoints.insert, *[endpoint(path) for path in [*listed, "/none"]])
+    await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
+    await store.writing(endpoints.insert, endpoint("/asked"), adopted=True)
+    hidden = [row("/none", None), row("/gone", 999), row("/asked", 999)]
+    await save(store, *(row(path, *values) for path, values in listed.items()), *hidden)
+    wanted = [endpoint(path).id for path in ("/90", "/80b", "/80a", "/0")]
+    assert await order(store, 5) == [*wanted, None]
+    assert await store.reading(ranking.population) == Population(
+        scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
+    )
+
+
+async def test_equal_scores_are_ordered_by_id_as_their_index_is(store: Store) -> None:
+    paths = [f"/{i}" for i in range(9)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await save(store, *(row(path, 500) for path in paths))
+    assert await order(store, 9) == sorted((endpoint(path).id for path in paths), reverse=True)
+
+
+async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
+    paths = [f"/{i}" for i in range(5)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await store.writing(endpoints.insert, endpoint("/", host="b.com"))
+    await save(store, *(row(path, 500) for path in paths[:4]))
+    await save(store, row("/4", 500, recommendation="avoid"))
+
+    async def count(most: int) -> int:
+        return await store.reading(
+            ranking.count_of_site, "a.com", recommended={"proceed"}, most=most
+        )
+
+    assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
+
+
+async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
+    assert await order(store, 2) == [None, None]
+    assert await store.reading(ranking.population) == Population(
+        scored=0, reachable=0, compliant=0, grades=()
+    )
+
+
+async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> None:
+    paths = ("/bad", "/gone", "/best", "/good")
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await save(store, row("/bad", 999, recommendation="avoid"), row("/gone", 950))
+    await save(store, row("/best", 900), row("/good", 800))
+    gone = replace(endpoint("/gone"), status=Listing.DELISTED)
+    await store.writing(endpoints.update, gone)
+    still = await store.reading(
+        ranking.still_candidates,
+        [endpoint(path).id for path in paths],
+        recommended={"proceed", "caution"},
+    )
+    assert still == (endpoint("/best").id, endpoint("/good").id)
+
+
+async def test_it_is_what_listings_and_scores_say_after_any_sequence_of_events(
+    store: Store,
+) -> None:
+    dice = random.Random(7)
+    resources = [parse_resource(f"https://{h}.com/{p}") for h in "abc" for p in range(4)]
+    for step in range(60):
+        now = NOW + step * DAY_MS
+        resource = dice.choice(resources)
+        match dice.randrange(5):
+            case 0:
+                listed = dice.sample(resources, dice.randrange(1, 7))
+                await crawl(store, dice.choice("xy"), listed, now=now)
+            case 1:
+                await store.writing(discovery.adopt, resource, source="us", now=now)
+            case 2:
+                await store.writing(never_public.forget, now=now, limit=9)
+            case _:
+                at = now - dice.choice((0, 3)) * DAY_MS
+                tenths = dice.choice((None, 0, 500, 900))
+                score = replace(row("/", tenths, dice.randrange(3)), as_of=at)
+                recommended = dice.choice(("proceed", "avoid"))
+                score = replace(score, endpoint_id=resource.id, recommendation=recommended)
+                await store.writing(scores.save, score)
+        ids, population = await store.reading(counted)
+        assert await order(store, len(ids) + 1) == [*ids, None]
+        assert await store.reading(ranking.population) == population
+
+
+async def crawl(store: Store, source: str, resources: list[Resource], *, now: int) -> None:
+    """One complete crawl of a source that lists these."""
+    begun = await store.writing(crawls.begin_crawl, source, now=now)
+    items = [ListedItem(resource=resource) for resource in resources]
+    await store.writing(discovery.record_page, begun, items, next_offset=len(items), now=now)
+    await store.writing(discovery.finish_crawl, begun, complete=True, now=now)
+
+
+def counted(tx: Connection) -> tuple[list[str], Population]:
+    """The order and the counts, from all scores and all endpoints."""
+    scored = tx.execute(sa.select(schema.score)).all()
+    known: dict[str, Endpoint] = endpoints.get_many(tx, [one.endpoint_id for one in scored])
+    ranked = [
+        one
+        for one in scored
+        if known[one.endpoint_id].status is Listing.LISTED and one.score_tenths is not None
+    ]
+    grades = [one.grade for one in ranked]
+    ranked.sort(
+        key=lambda one: (one.score_tenths, one.confidence_hundredths, one.endpoint_id),
+        reverse=True,
+    )
+    return [one.endpoint_id for one in ranked], Population(
+        scored=len(ranked),
+        reachable=sum(one.uptime_tenths > 0 for one in ranked),
+        compliant=sum(one.compliant for one in ranked),
+        grades=tuple((grade, grades.count(grade)) for grade in sorted(set(grades))),
+    )
