@@ -168,7 +168,8 @@ def _several() -> str:
         "included, see one; what is a vantage's own fault counts for neither side. The others are "
         "asked at once when an endpoint that was up fails, and every 5 minutes for 2 hours; a "
         "first failure that they do not see is taken back. An endpoint that some vantages reached "
-        f"in the last {hours} hours and others did not is *partly reachable* in reports and snapshots."
+        f"in the last {hours} hours and others did not is *partly reachable* in reports and "
+        "snapshots."
     )
 
 
