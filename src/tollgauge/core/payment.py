@@ -177,7 +177,6 @@ class Payment:
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
-@lru_cache(maxsize=256)  # read when a payment arrives and again when it is settled
 def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     """The payment in a `PAYMENT-SIGNATURE` header.
 
@@ -187,6 +186,16 @@ def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     Raises PaymentHeaderError unless the header is strict base64 (RFC 4648 section 4, padded, no
     spaces) of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
     """
+    found = _decode(header)
+    if isinstance(found, Payment):
+        return found
+    complete = _completed(found, offers)
+    return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
+
+
+@lru_cache(maxsize=256)  # read when a payment arrives and again when it is settled
+def _decode(header: str) -> Payment | dict[str, object]:
+    """The payment in a header, or the whole document where it does not say what was `accepted`."""
     try:
         raw = base64.b64decode(header.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError, ValueError) as error:
@@ -198,10 +207,7 @@ def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     except strictjson.StrictJsonError as error:
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {error}") from error
     root = _object(document, "the payment")
-    if root.get("accepted") is not None:
-        return _read(root, header)
-    complete = _completed(root, offers)
-    return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
+    return root if root.get("accepted") is None else _read(root, header)
 
 
 def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:

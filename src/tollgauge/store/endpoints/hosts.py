@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -36,12 +37,12 @@ class HostState:
 
 
 _STATES: Final = sa.select(*(host_table.c[field.name] for field in fields(HostState)))
-_ONE: Final = _STATES.where(host_table.c.host == sa.bindparam("host"))
+_ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
 
 
 def get(tx: Connection, host: str) -> HostState:
     """What is known of a host; the defaults of HostState for an unknown one."""
-    row = tx.execute(_ONE, {"host": host}).one_or_none()
+    row = _ONE.first(tx, {"host": host})
     return HostState(host=host) if row is None else rows.from_columns(HostState, row)
 
 

@@ -172,8 +172,9 @@ class Sale:
     body is an empty object.
 
     An answer that holds a secret has `reveal`, which turns what the ledger keeps into what leaves,
-    with the secret or without it. `hosts` are those that an order has us connect to, and `check`
-    raises Problem, in the transaction of the claim, for an order that cannot be served now.
+    with the secret or without it. `hosts` are those that an order has us connect to. `check` runs
+    in the transaction of the claim: it raises Problem for an order that cannot be served now, and
+    what it returns is the `seen` of the claim under which the answer is made.
     """
 
     offer: Offer
@@ -184,7 +185,7 @@ class Sale:
     bodyless: bool = False
     reveal: Reveal | None = None
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
-    check: Callable[[Connection, Any], None] = lambda _tx, _order: None
+    check: Callable[[Connection, Any], object] = lambda _tx, _order: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +223,7 @@ class Product:
     parameters: tuple[tuple[str, str, str], ...] = ()
     reveal: Reveal | None = None
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
-    check: Callable[[Connection, Any], None] = lambda _tx, _order: None
+    check: Callable[[Connection, Any], object] = lambda _tx, _order: None
 
     def sale(self, call: Call | None = None) -> Sale:
         """What the gate serves, of one call where the product places its orders. Raises Problem

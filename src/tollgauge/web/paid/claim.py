@@ -22,10 +22,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldClaim:
-    """A claimed payment, `row` as it was claimed, and the store that its sale may write to."""
+    """A claimed payment, `row` as it was claimed, and the store that its sale may write to. `seen`
+    is what the sale's `check` returned when the payment was claimed.
+    """
 
     store: Store
     row: LedgerRow
+    seen: object = None
 
     @property
     def payment_id(self) -> str:

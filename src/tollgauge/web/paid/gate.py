@@ -195,7 +195,7 @@ class Gate:
         self, sale: Sale, payment: Payment, order: object, digest: str
     ) -> Response | _Outcome:
         """The sale, from the claim to the outcome. A Response is a 402."""
-        claim = await self._claim(sale, payment, order, digest)
+        claim, seen = await self._claim(sale, payment, order, digest)
         row = claim.row
         try:
             if not claim.claimed:
@@ -203,7 +203,8 @@ class Gate:
             verified = await self._verify(sale, payment, row)
             if isinstance(verified, Response):
                 return verified
-            answer = await self._compute(sale, row, order, verified)
+            held = HeldClaim(store=self.store, row=row, seen=seen)
+            answer = await self._compute(sale, held, order, verified)
             row = await self._store_intent(row, verified, answer=answer)
             row = await self._settle(sale, row)
             return _Outcome(row, settled_here=True)
@@ -211,12 +212,15 @@ class Gate:
             check_same_request(payment, overtaken.row, digest)
             return _Outcome(overtaken.row, settled_here=False)
 
-    async def _claim(self, sale: Sale, payment: Payment, order: object, digest: str) -> Claim:
+    async def _claim(
+        self, sale: Sale, payment: Payment, order: object, digest: str
+    ) -> tuple[Claim, object]:
         """Insert the payment's key before any work: a ledger that cannot be written takes no
-        payment. Raises Problem for an order that is not begun now; then nothing is claimed.
+        payment. The claim, and what the sale's `check` returned if it is ours. Raises Problem for
+        an order that is not begun now; then nothing is claimed.
         """
 
-        def insert(tx: Connection) -> Claim:
+        def insert(tx: Connection) -> tuple[Claim, object]:
             now = self.clock()
             claim = payments.claim(
                 tx,
@@ -227,11 +231,11 @@ class Gate:
                 now=now,
                 lease_ms=LEASE_MS,
             )
-            if claim.claimed:
-                admission.check_payer(tx, claim.row, now=now)
-                admission.check_hosts(tx, sale.hosts(order), now=now)
-                sale.check(tx, order)
-            return claim
+            if not claim.claimed:
+                return claim, None
+            admission.check_payer(tx, claim.row, now=now)
+            admission.check_hosts(tx, sale.hosts(order), now=now)
+            return claim, sale.check(tx, order)
 
         return await self.store.writing(insert)
 
@@ -267,11 +271,12 @@ class Gate:
         return answer.proof is Proof.PAID and (answer.at_s or 0) >= row.created_at // 1000
 
     async def _compute(
-        self, sale: Sale, row: LedgerRow, order: object, verified: Attempt
+        self, sale: Sale, held: HeldClaim, order: object, verified: Attempt
     ) -> StoredAnswer:
         """Make the whole answer. Any failure gives the claim back."""
+        row = held.row
         try:
-            body = await sale.compute(order, HeldClaim(store=self.store, row=row))
+            body = await sale.compute(order, held)
         except payments.ClaimLost:
             await self._raise_overtaken(row)
         except Problem as problem:

@@ -124,11 +124,14 @@ class LiveProbe:
         except TimeoutError:
             raise _busy(resource.host, waited=True) from None
 
-    def check(self, tx: Connection, resource: Resource) -> None:
-        """Raises Problem 503 for a resource of a host on hold of which nothing is known that could
-        stand for an answer.
+    def check(
+        self, tx: Connection, resource: Resource
+    ) -> tuple[Endpoint | None, ProbeResult | None]:
+        """The endpoint if it is known, and a result that could stand for an answer. Raises Problem
+        503 for a resource of a host on hold without such a result.
         """
-        self._held(tx, resource)
+        known, usable, _ = self._held(tx, resource)
+        return known, usable
 
     def _held(
         self, tx: Connection, resource: Resource

@@ -18,7 +18,7 @@ from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.live_probe import recent_result
+from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
@@ -45,14 +45,16 @@ def product(dependencies: PaidDependencies) -> Product:
         shape=wire.TrustReportShape,
         compute=partial(_answer, dependencies),
         hosts=lambda request: (payer_limit.for_probe(request.resource.host),),
-        check=lambda tx, request: dependencies.live.check(tx, request.resource),
+        check=partial(_check, dependencies),
     )
 
 
 async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: HeldClaim) -> bytes:
-    report = await dependencies.store.reading(
-        _shared, request.resource.id, now=dependencies.clock()
-    )
+    report = _still_young(claim.seen, now=dependencies.clock())
+    if report is None:
+        report = await dependencies.store.reading(
+            _shared, request.resource.id, now=dependencies.clock()
+        )
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
         report = await dependencies.store.reading(
@@ -64,6 +66,27 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
         )
         await claim.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
+
+
+def _check(
+    dependencies: PaidDependencies, tx: Connection, request: TrustRequest
+) -> reports.TrustReport | None:
+    """The report that can be shared with this request at its claim, which saves a transaction of
+    its own. Raises Problem 503 as LiveProbe.check does.
+    """
+    endpoint, probe = dependencies.live.check(tx, request.resource)
+    if endpoint is None or probe is None:
+        return None
+    return reports.shared(tx, endpoint, probe)
+
+
+def _still_young(seen: object, *, now: int) -> reports.TrustReport | None:
+    """What the claim saw, if its probe is young enough to be shared: to verify a payment takes its
+    time, and what stands in for a host on hold is older.
+    """
+    if not isinstance(seen, reports.TrustReport) or seen.probe is None:
+        return None
+    return seen if now - SHARE_MS < seen.probe.at <= now else None
 
 
 def _shared(tx: Connection, endpoint_id: str, *, now: int) -> reports.TrustReport | None:
