@@ -35,6 +35,7 @@ from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds
+from tollgauge.core.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +81,12 @@ RULES: Final[dict[int, Rules]] = {
 _SEVERITIES: Final = tuple(Severity)
 
 
-def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
-    """The score of an evidence: pure, exact, independent of the order of its parts."""
+def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None = None) -> Score:
+    """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
+    the days of the evidence, where it does not itself.
+    """
     rules = RULES[policy.version]
-    facts = facts_of(evidence, policy)
+    facts = facts_of(evidence, policy, window)
     flags = _flags(facts, rules)
     exact = {row.name: SUBSCORES[row.rule](facts) for row in policy.rows}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0

@@ -20,6 +20,7 @@ from tollgauge.core.rollup import Totals, totals
 from tollgauge.core.signals.volume import Volume, volume_of
 from tollgauge.core.spans import Spans, spans_sum
 from tollgauge.core.units import WINDOW_MS, day_of
+from tollgauge.core.window import DAYS, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +106,23 @@ class Facts:
         return max((change.at for change in self.changes if change.kind == kind), default=None)
 
 
-def facts_of(evidence: Evidence, policy: Policy) -> Facts:
-    """The facts of an evidence under a policy."""
+def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
+    """The facts of an evidence under a policy; `window` has its days where it does not itself."""
     start = evidence.as_of - WINDOW_MS
     today = day_of(evidence.as_of)
     weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}
-    window = weights or range(day_of(start + 1), today + 1)
+    days = weights or range(day_of(start + 1), today + 1)
+    if window is not None and len(days) == DAYS:
+        sums, weighted = window.totals, window.weighted(weights)
+    else:
+        of_days = [row for row in (window or evidence).days if row.day in days]
+        sums = totals(of_days)
+        weighted = spans_sum((row.spans, weights.get(row.day, 0)) for row in of_days)
     return Facts(
         evidence=evidence,
         policy=policy,
-        totals=totals(row for row in evidence.days if row.day in window),
+        totals=sums,
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
-        weighted=spans_sum(
-            (row.spans, weights[row.day]) for row in evidence.days if row.day in weights
-        ),
+        weighted=weighted,
     )
