@@ -184,7 +184,6 @@ def totals(days: Iterable[Rollup]) -> Totals:
 
 def totals_sum(a: Totals, b: Totals) -> Totals:
     """The sums of two that share no day."""
-    latency = latency_histogram.merge((a.latency, b.latency))
     return Totals(
         probes=a.probes + b.probes,
         scored=a.scored + b.scored,
@@ -195,7 +194,7 @@ def totals_sum(a: Totals, b: Totals) -> Totals:
         slots=a.slots + b.slots,
         latency_count=a.latency_count + b.latency_count,
         latency_sum=a.latency_sum + b.latency_sum,
-        latency=latency,
+        latency=latency_histogram.plus(a.latency, b.latency),
         excluded=_reasons((a, b)),
         spans=a.spans + b.spans,
     )
