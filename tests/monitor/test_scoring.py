@@ -135,7 +135,7 @@ async def test_for_thirty_days_a_score_names_what_the_policy_before_gives(
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(record_probe, ENDPOINT.id, replace(PAYABLE, at=NOW - HOUR_MS))
     await store.writing(meta.put, scoring.POLICY_2_SINCE, str(NOW - days * DAY_MS))
-    row = await scoring.score_and_save(store, ENDPOINT, cadence=NORMAL, now=NOW)
+    (row,) = (await scoring.score_and_save(store, [ENDPOINT.id], cadence=NORMAL, now=NOW)).rows
     kept = score_from_json(row.result)
     before = score(await store.reading(scoring.gather, ENDPOINT, as_of=NOW), POLICY_1)
     assert (row.policy_version, kept.policy_version) == (2, 2)
@@ -148,7 +148,7 @@ async def test_for_thirty_days_a_score_names_what_the_policy_before_gives(
 
 async def test_a_database_that_had_no_scores_before_shows_one_policy(store: Store) -> None:
     await store.writing(endpoints.insert, ENDPOINT)
-    row = await scoring.score_and_save(store, ENDPOINT, cadence=NORMAL, now=NOW)
+    (row,) = (await scoring.score_and_save(store, [ENDPOINT.id], cadence=NORMAL, now=NOW)).rows
     assert score_from_json(row.result).previous is None
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import Cap
+from tollgauge.core.policy import Cap, weighted_sum
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
@@ -127,8 +127,8 @@ def _why_careful(judgement: Judgement) -> str | None:
 
 def _why_low(judgement: Judgement) -> str:
     """What keeps the score down: the lowest cap, else the component that costs most."""
-    exact = sum(row.weight * judgement.subscores[row.name] for row in judgement.facts.policy.rows)
-    if judgement.caps and judgement.caps[0].limit_tenths <= exact / 10:
+    part, whole = weighted_sum(judgement.facts.policy, judgement.subscores)
+    if judgement.caps and judgement.caps[0].limit_tenths * 10 * whole <= part:
         return judgement.caps[0].reason
     worst = max(
         judgement.facts.policy.rows,

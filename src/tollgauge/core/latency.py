@@ -14,7 +14,9 @@ the numbers are stored and published.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Final
 
 Histogram = tuple[tuple[int, int], ...]
@@ -48,18 +50,27 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     return from_counts(counts)
 
 
+def plus(large: Histogram, small: Histogram) -> Histogram:
+    """The sum of two histograms, of which the first may have many buckets."""
+    if not small:
+        return large
+    counts = dict(large)
+    for bucket, count in small:
+        counts[bucket] = counts.get(bucket, 0) + count
+    return from_counts(counts)
+
+
 def from_counts(counts: Mapping[int, int]) -> Histogram:
     """The histogram of a mapping from bucket to count."""
+    if min(counts.values(), default=1) > 0:
+        return tuple(sorted(counts.items()))
     return tuple(sorted(item for item in counts.items() if item[1] > 0))
 
 
 def percentile(latencies: Histogram, percent: int) -> int | None:
     """The `percent`-th percentile (1..100) in milliseconds, None of an empty histogram."""
-    total = sum(count for _, count in latencies)
-    rank = -(-percent * total // 100)
-    seen = 0
-    for bucket, count in latencies:
-        seen += count
-        if seen >= rank:
-            return lower_bound(bucket)
-    return None
+    if not latencies:
+        return None
+    buckets, counts = zip(*latencies, strict=True)
+    ranks = list(accumulate(counts))
+    return lower_bound(buckets[bisect_left(ranks, -(-percent * ranks[-1] // 100))])

@@ -8,6 +8,7 @@ core/scoring's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -113,14 +114,29 @@ class Policy:
 
 def interpolate(table: Table, x: Fraction | int) -> Fraction:
     """A piecewise-linear table at `x`: exact between its points, flat outside."""
+    part, whole = x.numerator, x.denominator
     left_x, left_y = table[0]
-    if x <= left_x:
+    if part <= left_x * whole:
         return Fraction(left_y)
     for right_x, right_y in table[1:]:
-        if x <= right_x:
-            return left_y + Fraction((x - left_x) * (right_y - left_y)) / (right_x - left_x)
+        if part <= right_x * whole:
+            width = (right_x - left_x) * whole
+            risen = (part - left_x * whole) * (right_y - left_y)
+            return Fraction(left_y * width + risen, width)
         left_x, left_y = right_x, right_y
     return Fraction(left_y)
+
+
+def weighted_sum(policy: Policy, subscores: Mapping[str, Fraction]) -> tuple[int, int]:
+    """The sum of the subscores times their weights, as a numerator and a denominator that are not
+    reduced.
+    """
+    part, whole = 0, 1
+    for row in policy.rows:
+        subscore = subscores[row.name]
+        part = part * subscore.denominator + row.weight * subscore.numerator * whole
+        whole *= subscore.denominator
+    return part, whole
 
 
 POLICY_1: Final = Policy(

@@ -182,22 +182,21 @@ def totals(days: Iterable[Rollup]) -> Totals:
     )
 
 
-def totals_sum(parts: Iterable[Totals]) -> Totals:
-    """The sum of totals that share no probe and no half hour, in any order."""
-    rows = tuple(parts)
+def totals_sum(a: Totals, b: Totals) -> Totals:
+    """The sums of two that share no day."""
     return Totals(
-        probes=sum(row.probes for row in rows),
-        scored=sum(row.scored for row in rows),
-        up=sum(row.up for row in rows),
-        compliant=sum(row.compliant for row in rows),
-        payable=sum(row.payable for row in rows),
-        compliance=sum(row.compliance for row in rows),
-        slots=sum(row.slots for row in rows),
-        latency_count=sum(row.latency_count for row in rows),
-        latency_sum=sum(row.latency_sum for row in rows),
-        latency=latency_histogram.merge(row.latency for row in rows),
-        excluded=_reasons(rows),
-        spans=spans_sum((row.spans, 1) for row in rows),
+        probes=a.probes + b.probes,
+        scored=a.scored + b.scored,
+        up=a.up + b.up,
+        compliant=a.compliant + b.compliant,
+        payable=a.payable + b.payable,
+        compliance=a.compliance + b.compliance,
+        slots=a.slots + b.slots,
+        latency_count=a.latency_count + b.latency_count,
+        latency_sum=a.latency_sum + b.latency_sum,
+        latency=latency_histogram.plus(a.latency, b.latency),
+        excluded=_reasons((a, b)),
+        spans=a.spans + b.spans,
     )
 
 

@@ -7,5 +7,9 @@ from fractions import Fraction
 
 def half_up(value: Fraction | int, scale: int = 1) -> int:
     """`value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
-    exact = Fraction(value) * scale
-    return (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)
+    return ratio_half_up(value.numerator, value.denominator, scale)
+
+
+def ratio_half_up(part: int, whole: int, scale: int = 1) -> int:
+    """`part / whole * scale` as the nearest integer, halves upwards; `whole` > 0."""
+    return (2 * part * scale + whole) // (2 * whole)

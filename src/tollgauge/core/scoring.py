@@ -25,8 +25,8 @@ from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import NOW_MS, forecast
 from tollgauge.core.latency import percentile
-from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy
-from tollgauge.core.rounding import half_up
+from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy, weighted_sum
+from tollgauge.core.rounding import half_up, ratio_half_up
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
 from tollgauge.core.signals.components import SUBSCORES, activity_ends, raw_activity
@@ -35,6 +35,7 @@ from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds
+from tollgauge.core.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +81,12 @@ RULES: Final[dict[int, Rules]] = {
 _SEVERITIES: Final = tuple(Severity)
 
 
-def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
-    """The score of an evidence: pure, exact, independent of the order of its parts."""
+def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None = None) -> Score:
+    """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
+    the days of the evidence, where it does not itself.
+    """
     rules = RULES[policy.version]
-    facts = facts_of(evidence, policy)
+    facts = facts_of(evidence, policy, window)
     flags = _flags(facts, rules)
     exact = {row.name: SUBSCORES[row.rule](facts) for row in policy.rows}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
@@ -104,7 +107,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
         high_tenths=high,
         recommendation=advice.recommendation,
         confidence_hundredths=half_up(facts.confidence, 100),
-        economic_hundredths=half_up(min(Fraction(indexed_ms, WINDOW_MS), Fraction(1)), 100),
+        economic_hundredths=ratio_half_up(min(indexed_ms, WINDOW_MS), WINDOW_MS, 100),
         components=tuple(
             Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
             for row in (policy.rows if measured else ())
@@ -175,11 +178,20 @@ def _caps(facts: Facts, flags: tuple[Flag, ...]) -> tuple[Cap, ...]:
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
     payable = facts.is_payable or facts.is_unconfirmed
     now, day = (_forecast(facts, ahead, payable=payable) for ahead in (NOW_MS, DAY_MS))
-    caps += [rule.cap for rule in policy.forecast_caps if now < rule.now and day < rule.day]
+    caps += [
+        rule.cap
+        for rule in policy.forecast_caps
+        if _is_below(now, rule.now) and _is_below(day, rule.day)
+    ]
     if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
         reason = "A new path is not taken for better than its site for 7 days."
         caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
     return tuple(sorted(caps, key=lambda cap: (cap.limit_tenths, cap.code)))
+
+
+def _is_below(one: Fraction, other: Fraction) -> bool:
+    """One < other, in a fifth of the time."""
+    return one.numerator * other.denominator < other.numerator * one.denominator
 
 
 def _forecast(facts: Facts, ahead_ms: int, *, payable: bool) -> Fraction:
@@ -218,8 +230,8 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     limit = min((cap.limit_tenths for cap in caps), default=1_000)
 
     def points(subscores: dict[str, Fraction]) -> int:
-        total = sum((row.weight * subscores[row.name] for row in policy.rows), Fraction(0))
-        return half_up(min(total / 10, Fraction(limit)))
+        part, whole = weighted_sum(policy, subscores)
+        return limit if part >= 10 * limit * whole else ratio_half_up(part, 10 * whole)
 
     return points(low), points(exact), points(high)
 
@@ -247,7 +259,9 @@ def _stats(facts: Facts) -> Stats:
     up, payable, whole = sums.up, sums.payable, sums.scored
     if RULES[facts.policy.version].by_time:
         up, payable, whole = sums.spans.up, sums.spans.payable, sums.spans.up + sums.spans.down
-    mean = Fraction(sums.latency_sum, sums.latency_count) if sums.latency_count else None
+    mean = None
+    if sums.latency_count:
+        mean = ratio_half_up(sums.latency_sum, sums.latency_count)
     return Stats(
         probes=sums.probes,
         scored=sums.scored,
@@ -259,8 +273,8 @@ def _stats(facts: Facts) -> Stats:
         uptime_tenths=_share(up, whole),
         compliant_tenths=_share(sums.compliant, sums.scored),
         payable_tenths=_share(payable, whole),
-        avg_latency_ms=None if mean is None else half_up(mean),
-        p50_latency_ms=percentile(sums.latency, 50),
+        avg_latency_ms=mean,
+        p50_latency_ms=facts.median_ms,
         p95_latency_ms=percentile(sums.latency, 95),
         price_changes=facts.changed(PRICE_CHANGED),
         payto_changes=facts.changed(PAYTO_CHANGED),
@@ -273,7 +287,7 @@ def _stats(facts: Facts) -> Stats:
 
 def _share(part: int, whole: int) -> int | None:
     """Tenths of a percent."""
-    return half_up(Fraction(part, whole), 1_000) if whole else None
+    return ratio_half_up(part, whole, 1_000) if whole else None
 
 
 def _settlement(facts: Facts) -> Settlement | None:
@@ -281,7 +295,7 @@ def _settlement(facts: Facts) -> Settlement | None:
     if chain is None:
         return None
     raw, organic = volume.sums.raw, volume.sums.organic
-    top = half_up(Fraction(organic.top, organic.volume), 1_000) if organic.volume else None
+    top = ratio_half_up(organic.top, organic.volume, 1_000) if organic.volume else None
     return Settlement(
         network=chain.network,
         pay_to=chain.pay_to,

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import isqrt
+from typing import Final
+
+_MILLION: Final = 10**6
 
 
 def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fraction, Fraction]:
@@ -18,14 +21,23 @@ def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fracti
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
-    z2 = z * z
-    middle = share + z2 / (2 * effective)
-    spread = z * root(share * (1 - share) / effective + z2 / (4 * effective * effective))
-    whole = 1 + z2 / effective
-    low, high = (middle - spread) / whole, (middle + spread) / whole
-    return max(min(low, share), Fraction(0)), min(max(high, share), Fraction(1))
+    # With p = a/b, n = c/d and z = e/f, all over one denominator: fractions that are cut after each
+    # step take ten times as long.
+    a, b = share.numerator, share.denominator
+    c, d = effective.numerator, effective.denominator
+    e, f = z.numerator, z.denominator
+    middle = 2 * a * f * f * c + b * e * e * d
+    squared = (4 * a * (b - a) * f * f * c + b * b * e * e * d) * d
+    spread = 2 * b * c * e * f * root(squared, 4 * b * b * f * f * c * c)
+    per_share = 2 * _MILLION * (f * f * c + e * e * d)
+    low, high = middle * _MILLION - spread, middle * _MILLION + spread
+    known, whole = a * per_share, b * per_share
+    return (
+        Fraction(max(min(low, known), 0), whole),
+        Fraction(min(max(high, known), whole), whole),
+    )
 
 
-def root(x: Fraction) -> Fraction:
-    """The square root of a fraction >= 0, cut to a millionth."""
-    return Fraction(isqrt(x.numerator * 10**12 // x.denominator), 10**6)
+def root(part: int, whole: int) -> int:
+    """The square root of a fraction >= 0 in millionths, cut."""
+    return isqrt(part * _MILLION**2 // whole)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import mul
 from typing import Any, Final
 
@@ -104,7 +105,7 @@ class ClosedDays:
         return tuple(map(day_from_document, orjson.loads(b"[%b]" % self.texts)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
     `closed` days, None where each day was added by itself; and the others (`open_days`), oldest
@@ -132,16 +133,16 @@ class Window:
         """What the latest probe that speaks says, confirmed or not."""
         return self.latest.state
 
-    @property
+    @cached_property
     def days(self) -> tuple[Rollup, ...]:
         """The sums of each day, oldest first."""
         return (*(self.closed.rollups() if self.closed else ()), *self.open_days)
 
-    @property
+    @cached_property
     def totals(self) -> Totals:
         """The sums of all days."""
         opened = totals(self.open_days)
-        return opened if self.closed is None else totals_sum((self.closed.totals, opened))
+        return opened if self.closed is None else totals_sum(self.closed.totals, opened)
 
     def weighted(self, weights: Mapping[int, int]) -> Spans:
         """The spans of all days, each times the weight of its day."""

@@ -118,11 +118,20 @@ class Prepared:
 
 
 class PreparedAny:
-    """A SELECT of the rows whose column has any of some values."""
+    """A SELECT that takes any number of values: `statement` makes it from their parameters, which
+    are of a type.
+    """
 
-    def __init__(self, statement: sa.Select[Any], column: sa.ColumnElement[Any]) -> None:
+    def __init__(
+        self,
+        statement: Callable[[list[sa.BindParameter[Any]]], sa.Select[Any]],
+        column_type: sa.types.TypeEngine[Any] | type[sa.types.TypeEngine[Any]] = sa.Text,
+    ) -> None:
         self._of_size: Final = {
-            size: Prepared(statement.where(column.in_(_any_of(size, column)))) for size in _SIZES
+            size: Prepared(
+                statement([sa.bindparam(name, type_=column_type) for name in _names(size)])
+            )
+            for size in _SIZES
         }
 
     def rows(
@@ -142,10 +151,6 @@ class PreparedAny:
 @cache
 def _names(size: int) -> tuple[str, ...]:
     return tuple(f"any_{number}" for number in range(size))
-
-
-def _any_of(size: int, column: sa.ColumnElement[Any]) -> list[sa.BindParameter[Any]]:
-    return [sa.bindparam(name, type_=column.type) for name in _names(size)]
 
 
 def _to_driver(column_type: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert:

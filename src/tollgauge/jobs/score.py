@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.evidence import EvidenceError
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.score import ScoreError
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.observe import SCORES, log
+from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
+
+TOGETHER: Final = 100
+"""How many endpoints are scored together: their evidence is read at once, and their scores are
+saved in one transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +43,13 @@ async def run(
     ids = await store.writing(
         endpoints.claim_dirty, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
     )
-    if not ids:
-        return {}
-    claimed = await store.reading(endpoints.get_many, ids)
     tally: Counter[str] = Counter()
-    for endpoint in claimed.values():
-        try:
-            row = await scoring.score_and_save(store, endpoint, cadence=cadence, now=clock())
-        except (EvidenceError, ScoreError) as error:  # one that cannot be scored stops nobody else
-            log().error("score.fail", endpoint=endpoint.id, error=str(error))
-            tally["failed"] += 1
-            continue
-        SCORES.inc()
-        tally[row.grade or "unverified"] += 1
-    return {"scored": len(claimed), **tally, "busy": len(ids) >= settings.batch}
+    for chunk in rows.chunks(ids, TOGETHER):
+        outcome = await scoring.score_and_save(store, chunk, cadence=cadence, now=clock())
+        for id_, error in outcome.failed.items():
+            log().error("score.fail", endpoint=id_, error=str(error))
+        SCORES.inc(len(outcome.rows))
+        tally["scored"] += len(outcome.rows) + len(outcome.failed)
+        tally["failed"] += len(outcome.failed)
+        tally.update(row.grade or "unverified" for row in outcome.rows)
+    return {**+tally, "busy": len(ids) >= settings.batch} if ids else {}

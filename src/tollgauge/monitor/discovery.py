@@ -20,7 +20,7 @@ store/endpoints/listings'.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -281,14 +281,21 @@ def observe_quotes(
 
 
 def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[TermChange, ...]:
-    """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
+    """Changes of price, payTo and network of an endpoint with `since < at <= until`, oldest first
+    (`changes_among`).
+    """
+    return changes_among(listings.events(tx, endpoint_id, since=since, until=until))
+
+
+def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
+    """The changes of price, payTo and network among an endpoint's events, oldest first. One that
     several sources saw counts once, as the first saw it: a transition happened as often as the
     source that saw it most often says.
     """
     counted: Counter[tuple[str, str, str]] = Counter()
     by_source: Counter[tuple[str, str, str, str]] = Counter()
     distinct: list[TermChange] = []
-    for event in listings.events(tx, endpoint_id, since=since, until=until):
+    for event in events:
         if event.event in (LISTED, DELISTED, RELISTED):
             continue
         transition = (event.event, event.before, event.after)

@@ -1,31 +1,44 @@
-"""Scoring: gather the evidence of an endpoint, score it, save the score.
+"""Scoring: gather the evidence of endpoints, score it, save the scores.
 
 The score itself is a function of the evidence alone (core/scoring); the loop (jobs/score) and the
-paid reports (monitor/reports) use the same steps.
+paid reports (monitor/reports) use the same steps. The evidence of a batch is gathered in as many
+statements as that of one endpoint.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence, LatestState, to_json
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.evidence import (
+    RECENT_MS,
+    ChainEvidence,
+    Evidence,
+    EvidenceError,
+    LatestState,
+    to_json,
+    to_json_with_days,
+)
 from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
-from tollgauge.core.score import OtherScore, Score, score_to_json
+from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.window import Window
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import endpoints, hosts, scores
+from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import window
 
@@ -40,42 +53,73 @@ NEW_PATH_MS: Final = 7 * DAY_MS
 SAME_CRAWL_MS: Final = DAY_MS
 
 
-async def score_and_save(
-    store: Store, endpoint: Endpoint, *, cadence: Cadence, now: int
-) -> ScoreRow:
-    """Score an endpoint from its evidence as of now, and save the score.
-
-    Raises EvidenceError and ScoreError for evidence that cannot be scored.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What a score of an endpoint depends on: its evidence without the days, which are the
+    window's, and the policy before while the newest is new here.
     """
-    evidence, previous = await store.reading(_gather, endpoint, as_of=now, cadence=cadence)
-    row = scored(endpoint.id, evidence, previous=previous)
-    await store.writing(scores.save, row)
-    return row
+
+    endpoint_id: str
+    evidence: Evidence
+    window: Window
+    previous: Policy | None
+
+    @property
+    def whole(self) -> Evidence:
+        """The evidence with its days."""
+        return replace(self.evidence, days=self.window.days)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of scoring a batch: the rows that were saved, and by endpoint's id why others
+    cannot be scored.
+    """
+
+    rows: list[ScoreRow] = field(default_factory=list)
+    failed: dict[str, TollgaugeError] = field(default_factory=dict)
+
+
+async def score_and_save(
+    store: Store, endpoint_ids: Sequence[str], *, cadence: Cadence, now: int
+) -> Outcome:
+    """Score endpoints from their evidence as of now, and save the scores in one transaction. One
+    that cannot be scored stops none of the others.
+    """
+    outcome = Outcome()
+    for gathered in await store.reading(_gather_known, endpoint_ids, as_of=now, cadence=cadence):
+        try:
+            outcome.rows.append(_row(gathered)[1])
+        except (EvidenceError, ScoreError) as error:
+            outcome.failed[gathered.endpoint_id] = error
+        await asyncio.sleep(0)  # others of this process get their turn
+    await store.writing(scores.save_many, outcome.rows)
+    return outcome
 
 
 def compute(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence
 ) -> tuple[Score, ScoreRow]:
-    """The score of an endpoint from its evidence as of an instant, and the row to save. Raises
-    as `score_and_save`.
+    """The score of an endpoint from its evidence as of an instant, and the row to save.
+
+    Raises EvidenceError and ScoreError for evidence that cannot be scored.
     """
-    evidence, previous = _gather(tx, endpoint, as_of=as_of, cadence=cadence)
-    result = _score(evidence, previous)
-    return result, _row(endpoint.id, evidence, result)
+    (gathered,) = gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)
+    return _row(gathered)
 
 
 def scored(endpoint_id: str, evidence: Evidence, *, previous: Policy | None = None) -> ScoreRow:
     """The row of an endpoint's score under the newest policy, with what the `previous` one gives
     if that is wanted.
     """
-    return _row(endpoint_id, evidence, _score(evidence, previous))
+    return _row_of(endpoint_id, to_json(evidence), _score(evidence, previous))
 
 
-def _score(evidence: Evidence, previous: Policy | None) -> Score:
-    newest = score(evidence)
+def _score(evidence: Evidence, previous: Policy | None, seen: Window | None = None) -> Score:
+    newest = score(evidence, window=seen)
     if previous is None:
         return newest
-    other = score(evidence, previous)
+    other = score(evidence, previous, window=seen)
     return replace(
         newest,
         previous=OtherScore(
@@ -86,20 +130,16 @@ def _score(evidence: Evidence, previous: Policy | None) -> Score:
     )
 
 
-def _gather(
-    tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence
-) -> tuple[Evidence, Policy | None]:
-    """The evidence of an endpoint, and the policy before while the newest is new here."""
-    evidence = gather(tx, endpoint, as_of=as_of, cadence=cadence)
-    since = meta.get(tx, POLICY_2_SINCE)
-    is_new = since is not None and as_of < int(since) + BOTH_MS
-    return evidence, POLICY_1 if is_new else None
+def _row(gathered: Gathered) -> tuple[Score, ScoreRow]:
+    """The score of what was gathered, and the row to save."""
+    document = to_json_with_days(gathered.evidence, gathered.window.texts)
+    computed = _score(gathered.evidence, gathered.previous, gathered.window)
+    return computed, _row_of(gathered.endpoint_id, document, computed)
 
 
-def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
-    """The row of a score that was computed from evidence."""
+def _row_of(endpoint_id: str, document: bytes, computed: Score) -> ScoreRow:
+    """The row of a score that was computed from an evidence document."""
     stats = computed.stats
-    document = to_json(evidence)
     return ScoreRow(
         endpoint_id=endpoint_id,
         as_of=computed.as_of,
@@ -121,27 +161,59 @@ def gather(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence = NORMAL
 ) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
-    host = hosts.get(tx, endpoint.host)
-    seen = window.read(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
-    return Evidence(
-        resource=endpoint.resource,
-        as_of=as_of,
-        first_seen=endpoint.first_seen,
-        listed=endpoint.status is not Listing.DELISTED,
-        templated=endpoint.templated,
-        wildcard=bool(host.wildcard),
-        site_median_tenths=_site_median(tx, endpoint, as_of=as_of),
-        injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
-        quote=endpoint.quote,
-        days=seen.days,
-        recent=seen.recent,
-        last=seen.last,
-        envelope=seen.envelope,
-        changes=discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
-        chain=_chain(tx, endpoint, as_of=as_of),
-        state=_state(seen.state, endpoint),
-        interval=interval_ms(endpoint, cadence, now=as_of),
-    )
+    return gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)[0].whole
+
+
+def _gather_known(
+    tx: Connection, endpoint_ids: Sequence[str], *, as_of: int, cadence: Cadence
+) -> list[Gathered]:
+    """What the scores of endpoints depend on; unknown ids are left out."""
+    known = endpoints.get_many(tx, endpoint_ids)
+    return gather_many(tx, list(known.values()), as_of=as_of, cadence=cadence)
+
+
+def gather_many(
+    tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
+) -> list[Gathered]:
+    """What the scores of endpoints depend on as of an instant, in their order."""
+    ids = [endpoint.id for endpoint in gathered_for]
+    since = meta.get(tx, POLICY_2_SINCE)
+    is_new = since is not None and as_of < int(since) + BOTH_MS
+    states = hosts.get_many(tx, {endpoint.host for endpoint in gathered_for})
+    windows = window.read_many(tx, ids, as_of=as_of, recent_ms=RECENT_MS)
+    events = listings.events_of(tx, ids, since=as_of - WINDOW_MS, until=as_of)
+    medians = _site_medians(tx, gathered_for, as_of=as_of)
+    chains = _chains(tx, gathered_for, as_of=as_of)
+    gathered = []
+    for endpoint in gathered_for:
+        host, seen = states.get(endpoint.host), windows[endpoint.id]
+        evidence = Evidence(
+            resource=endpoint.resource,
+            as_of=as_of,
+            first_seen=endpoint.first_seen,
+            listed=endpoint.status is not Listing.DELISTED,
+            templated=endpoint.templated,
+            wildcard=host is not None and bool(host.wildcard),
+            site_median_tenths=medians.get(endpoint.id),
+            injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
+            quote=endpoint.quote,
+            recent=seen.recent,
+            last=seen.last,
+            envelope=seen.envelope,
+            changes=discovery.changes_among(events.get(endpoint.id, ())),
+            chain=chains.get(endpoint.id),
+            state=_state(seen.state, endpoint),
+            interval=interval_ms(endpoint, cadence, now=as_of),
+        )
+        gathered.append(
+            Gathered(
+                endpoint_id=endpoint.id,
+                evidence=evidence,
+                window=seen,
+                previous=POLICY_1 if is_new else None,
+            )
+        )
+    return gathered
 
 
 def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
@@ -151,33 +223,58 @@ def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None
     return replace(latest, unconfirmed=True)
 
 
-def _site_median(tx: Connection, endpoint: Endpoint, *, as_of: int) -> int | None:
-    """What a new path of a site that is known for longer is measured by, None for any other: paths
-    that came within SAME_CRAWL_MS are as new as this one.
+def _site_medians(
+    tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int
+) -> dict[str, int | None]:
+    """What new paths of sites that are known for longer are measured by, by endpoint's id: paths
+    that came within SAME_CRAWL_MS are as new as these.
     """
-    if as_of - endpoint.first_seen >= NEW_PATH_MS:
-        return None
-    before = endpoint.first_seen - SAME_CRAWL_MS
-    return scores.site_median(tx, site(endpoint.host), before=before)
+    known: dict[tuple[str, int], int | None] = {}
+    medians: dict[str, int | None] = {}
+    for endpoint in gathered_for:
+        if as_of - endpoint.first_seen < NEW_PATH_MS:
+            key = site(endpoint.host), endpoint.first_seen - SAME_CRAWL_MS
+            if key not in known:
+                known[key] = scores.site_median(tx, key[0], before=key[1])
+            medians[endpoint.id] = known[key]
+    return medians
 
 
-def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
-    """Settlements to the advertised payTo in the window, as far as they are indexed."""
-    if endpoint.quote is None:
-        return None
-    network, pay_to = endpoint.quote.network, endpoint.quote.pay_to
-    sharing = endpoints.count_hosts_sharing(tx, network, pay_to)
-    shared = ChainEvidence(network=network, pay_to=pay_to, shared_hosts=max(sharing, 1))
-    chain = volumes.chain_of(network)
-    if chain is None:
-        return shared
-    covered = volumes.coverage(tx, chain, pay_to, as_of=as_of)
-    if covered is None:
-        return shared
-    return replace(
-        shared,
-        indexed_ms=covered.indexed_ms,
-        indexed_to_block=covered.to_block,
-        indexed_to=covered.to_at,
-        sums=volumes.sums(tx, chain, pay_to, as_of=as_of),
-    )
+def _chains(
+    tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int
+) -> dict[str, ChainEvidence]:
+    """Settlements to the advertised payTo in the window, as far as they are indexed, by endpoint's
+    id.
+    """
+    quotes = {
+        endpoint.id: endpoint.quote for endpoint in gathered_for if endpoint.quote is not None
+    }
+    sharing = endpoints.hosts_sharing(tx, list(quotes))
+    shared: dict[tuple[str, str], ChainEvidence] = {}
+    by_chain: dict[int, list[tuple[str, str]]] = {}
+    for quote in quotes.values():
+        key = quote.network, quote.pay_to
+        if key in shared:
+            continue
+        count = sharing.get(key)
+        if count is None:  # its price changed meanwhile
+            count = endpoints.count_hosts_sharing(tx, *key)
+        shared[key] = ChainEvidence(
+            network=quote.network, pay_to=quote.pay_to, shared_hosts=max(count, 1)
+        )
+        chain = volumes.chain_of(quote.network)
+        if chain is not None:
+            by_chain.setdefault(chain, []).append(key)
+    for chain, keys in by_chain.items():
+        covered = volumes.coverages(tx, chain, [pay_to for _, pay_to in keys], as_of=as_of)
+        sums = volumes.sums_of(tx, chain, list(covered), as_of=as_of)
+        for key in keys:
+            if (coverage := covered.get(key[1])) is not None:
+                shared[key] = replace(
+                    shared[key],
+                    indexed_ms=coverage.indexed_ms,
+                    indexed_to_block=coverage.to_block,
+                    indexed_to=coverage.to_at,
+                    sums=sums[key[1]],
+                )
+    return {id_: shared[quote.network, quote.pay_to] for id_, quote in quotes.items()}

@@ -11,10 +11,9 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.latency import percentile
-from tollgauge.core.policy import Policy, interpolate
+from tollgauge.core.policy import interpolate
 from tollgauge.core.signals.facts import Facts
-from tollgauge.core.signals.volume import PayerVolumes
+from tollgauge.core.signals.volume import activity_of
 from tollgauge.core.units import DAY_MS
 
 
@@ -64,7 +63,7 @@ def latency(facts: Facts) -> Fraction:
     """How fast does it answer? The median of the probes that were up, network distance included,
     on a table: 200 ms or less is 100, 5 seconds or more is 0. Never up is 0.
     """
-    median = percentile(facts.totals.latency, 50)
+    median = facts.median_ms
     return Fraction(0) if median is None else interpolate(facts.policy.latency, median)
 
 
@@ -82,7 +81,7 @@ def activity(facts: Facts) -> Fraction:
     pays, it is at most one effective payer: alone it brings at most 5 (0.75 points of the score).
     What the seller pays itself brings nothing.
     """
-    return _activity(facts.volume.organic, facts.policy)
+    return activity_of(facts.volume.organic, facts.policy)
 
 
 def bounded_activity(facts: Facts) -> Fraction:
@@ -100,9 +99,7 @@ def activity_ends(facts: Facts) -> tuple[Fraction, Fraction]:
     """The subscores of the low and of the high end of the organic interval. The high end is never
     below the low one, although leaving out a dominant payer can raise the number of effective ones.
     """
-    policy, ends = facts.policy, facts.volume.ends
-    low, high = (_activity(end, policy) for end in ends)
-    return low, max(low, high)
+    return facts.activity_ends
 
 
 def raw_activity(facts: Facts) -> Fraction:
@@ -110,14 +107,8 @@ def raw_activity(facts: Facts) -> Fraction:
     score range. Never below the organic value, although leaving out a dominant payer can raise
     the number of effective ones.
     """
-    raw = _activity(facts.volume.raw, facts.policy)
+    raw = activity_of(facts.volume.raw, facts.policy)
     return max(raw, activity(facts))
-
-
-def _activity(volumes: PayerVolumes, policy: Policy) -> Fraction:
-    by_payers = interpolate(policy.payers, volumes.effective)
-    by_volume = interpolate(policy.volume, volumes.usd)
-    return min(by_payers, (by_payers + by_volume) / 2)
 
 
 def stability(facts: Facts) -> Fraction:

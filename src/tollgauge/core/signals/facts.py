@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
+from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
-from tollgauge.core.signals.volume import Volume, volume_of
+from tollgauge.core.signals.volume import Volume, activity_of, volume_of
 from tollgauge.core.spans import Spans, spans_sum
 from tollgauge.core.units import WINDOW_MS, day_of
+from tollgauge.core.window import DAYS, Window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """The evidence with its sums. `changes` are those of the window, without repetitions;
     `weighted` the spans of its days times the weight of each day's age.
@@ -67,10 +70,23 @@ class Facts:
         limit = max(policy.stale_ms, policy.stale_intervals * self.evidence.interval)
         return self.evidence.as_of - state.at > limit
 
-    @property
+    @cached_property
     def confidence(self) -> Fraction:
         """Half hours with a scored probe as a share of the window's, at most 1."""
-        return min(Fraction(self.totals.slots, self.policy.slots_full), Fraction(1))
+        return Fraction(min(self.totals.slots, self.policy.slots_full), self.policy.slots_full)
+
+    @cached_property
+    def median_ms(self) -> int | None:
+        """The median latency of the probes that were up, None without any."""
+        return percentile(self.totals.latency, 50)
+
+    @cached_property
+    def activity_ends(self) -> tuple[Fraction, Fraction]:
+        """The subscores of the low and of the high end of the organic interval, the high one never
+        below the low one.
+        """
+        low, high = (activity_of(end, self.policy) for end in self.volume.ends)
+        return low, max(low, high)
 
     @property
     def envelope_probe(self) -> LastProbe | None:
@@ -105,19 +121,23 @@ class Facts:
         return max((change.at for change in self.changes if change.kind == kind), default=None)
 
 
-def facts_of(evidence: Evidence, policy: Policy) -> Facts:
-    """The facts of an evidence under a policy."""
+def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
+    """The facts of an evidence under a policy; `window` has its days where it does not itself."""
     start = evidence.as_of - WINDOW_MS
     today = day_of(evidence.as_of)
     weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}
-    window = weights or range(day_of(start + 1), today + 1)
+    days = weights or range(day_of(start + 1), today + 1)
+    if window is not None and len(days) == DAYS:
+        sums, weighted = window.totals, window.weighted(weights)
+    else:
+        of_days = [row for row in (window or evidence).days if row.day in days]
+        sums = totals(of_days)
+        weighted = spans_sum((row.spans, weights.get(row.day, 0)) for row in of_days)
     return Facts(
         evidence=evidence,
         policy=policy,
-        totals=totals(row for row in evidence.days if row.day in window),
+        totals=sums,
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
-        weighted=spans_sum(
-            (row.spans, weights[row.day]) for row in evidence.days if row.day in weights
-        ),
+        weighted=weighted,
     )

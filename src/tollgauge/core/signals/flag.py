@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
@@ -29,7 +29,7 @@ class Flag:
     def advised(self, *, payable: bool) -> Flag:
         """The flag with its final message: nobody is told how to pay what is not to be paid."""
         message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
-        return replace(self, message=message, to_pay="")
+        return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple, TypeVar
 
 from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
+from tollgauge.core.policy import Policy, interpolate
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer who counts whole."""
@@ -79,6 +80,13 @@ class Volume:
     def _shared(self, sums: PayerSums, effective: Fraction) -> PayerVolumes:
         hosts = self.shared_hosts
         return PayerVolumes(effective / hosts, Fraction(sums.volume, 10**6 * hosts))
+
+
+def activity_of(volumes: PayerVolumes, policy: Policy) -> Fraction:
+    """The subscore of one reading: min(P, (P + V) / 2), P from the payers, V from the dollars."""
+    by_payers = interpolate(policy.payers, volumes.effective)
+    by_volume = interpolate(policy.volume, volumes.usd)
+    return by_payers if by_payers <= by_volume else (by_payers + by_volume) / 2
 
 
 def volume_of(chain: ChainEvidence | None) -> Volume:

@@ -29,6 +29,7 @@ from tollgauge.core.organic import Market, intervals
 from tollgauge.core.signals.volume import Flow, flow_sums
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
+from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors as chains
@@ -51,11 +52,16 @@ wallet_sums = sa.Table(
 _SUMS: Final = TypeAdapter(ChainSums)
 _META: Final = "volume:"
 _ROWS: Final = 5_000
-_LOW: Final = sa.select(chain_wallet.c.low_at).where(
-    chain_wallet.c.chain == sa.bindparam("chain"), chain_wallet.c.address == sa.bindparam("address")
+_LOWS: Final = PreparedAny(
+    lambda addresses: sa.select(chain_wallet.c.address, chain_wallet.c.low_at).where(
+        chain_wallet.c.chain == sa.bindparam("chain"), chain_wallet.c.address.in_(addresses)
+    )
 )
-_STORED: Final = sa.select(wallet_sums.c.sums).where(
-    wallet_sums.c.chain == sa.bindparam("chain"), wallet_sums.c.wallet == sa.bindparam("wallet")
+_STORED: Final = PreparedAny(
+    lambda wallets: sa.select(wallet_sums.c.wallet, wallet_sums.c.sums).where(
+        wallet_sums.c.chain == sa.bindparam("chain"), wallet_sums.c.wallet.in_(wallets)
+    ),
+    sa.LargeBinary,
 )
 
 
@@ -97,15 +103,26 @@ def chain_of(network: str) -> int | None:
 
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
     """How much of the 30 days before `as_of` is indexed for an address, None if nothing is."""
-    low_at = tx.execute(_LOW, {"chain": chain, "address": address}).scalar_one_or_none()
+    return coverages(tx, chain, (address,), as_of=as_of).get(address)
+
+
+def coverages(
+    tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
+) -> dict[str, Coverage]:
+    """How much of the 30 days before `as_of` is indexed for addresses; those of which nothing is
+    are left out.
+    """
     cursor = chains.cursor(tx, chain)
-    if cursor is None or low_at is None:
-        return None
-    return Coverage(
-        indexed_ms=_overlap(low_at, cursor.at, as_of=as_of),
-        to_block=cursor.number,
-        to_at=cursor.at,
-    )
+    if cursor is None:
+        return {}
+    return {
+        row.address: Coverage(
+            indexed_ms=_overlap(row.low_at, cursor.at, as_of=as_of),
+            to_block=cursor.number,
+            to_at=cursor.at,
+        )
+        for row in _LOWS.rows(tx, addresses, {"chain": chain})
+    }
 
 
 def payers(
@@ -115,7 +132,7 @@ def payers(
     to each of them: those who paid most first, at most so many.
     """
     wallet = bytes.fromhex(address[2:])
-    flows = _by_counterparty(tx.execute(_window(tx, chain, as_of=as_of, wallet=wallet)))
+    flows = _by_counterparty(tx.execute(_window(tx, chain, as_of=as_of, wallets=(wallet,))))
     paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
     ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
     return tuple(
@@ -130,15 +147,27 @@ def payers(
 
 
 def sums(tx: Connection, chain: int, address: str, *, as_of: int) -> ChainSums:
-    """What the payers of an address add up to, as it was last computed with the whole chain; until
-    then what its own transfers tell as of an instant, with nothing at the ends of the interval.
+    """What the payers of an address add up to (`sums_of`)."""
+    return sums_of(tx, chain, (address,), as_of=as_of)[address]
+
+
+def sums_of(
+    tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
+) -> dict[str, ChainSums]:
+    """What the payers of each address add up to, as it was last computed with the whole chain;
+    until then what its own transfers tell as of an instant, with nothing at the ends of the
+    interval.
     """
-    wallet = bytes.fromhex(address[2:])
-    stored = tx.execute(_STORED, {"chain": chain, "wallet": wallet}).scalar_one_or_none()
-    if stored is not None:
-        return _SUMS.validate_json(stored)
-    window_rows = tx.execute(_window(tx, chain, as_of=as_of, wallet=wallet))
-    return flow_sums(_by_counterparty(window_rows), wallet)
+    wallets = {bytes.fromhex(address[2:]): address for address in addresses}
+    stored = _STORED.rows(tx, list(wallets), {"chain": chain})
+    sums = {wallets[row.wallet]: _SUMS.validate_json(row.sums) for row in stored}
+    others = [wallet for wallet, address in wallets.items() if address not in sums]
+    flows: dict[bytes, dict[bytes, Flow]] = {}
+    for chunk in rows.chunks(others):
+        window_rows = tx.execute(_window(tx, chain, as_of=as_of, wallets=chunk))
+        for wallet, group in groupby(window_rows, key=itemgetter(0)):
+            flows[wallet] = _by_counterparty(group)
+    return sums | {wallets[wallet]: flow_sums(flows.get(wallet, {}), wallet) for wallet in others}
 
 
 def compute_sums(tx: Connection, chain: int, *, as_of: int) -> list[tuple[bytes, ChainSums]]:
@@ -226,7 +255,7 @@ def _wallets(
     tx: Connection, chain: int, *, as_of: int
 ) -> Iterator[tuple[bytes, dict[bytes, Flow]]]:
     """Every wallet with its flows by counterparty, one wallet in memory at a time."""
-    query = _window(tx, chain, as_of=as_of, wallet=None)
+    query = _window(tx, chain, as_of=as_of, wallets=None)
     result = tx.execute(query, execution_options={"yield_per": _ROWS})
     for wallet, group in groupby(result, key=itemgetter(0)):
         yield wallet, _by_counterparty(group)
@@ -252,10 +281,10 @@ def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
 
 
 def _window(
-    tx: Connection, chain: int, *, as_of: int, wallet: bytes | None
+    tx: Connection, chain: int, *, as_of: int, wallets: Sequence[bytes] | None
 ) -> sa.CompoundSelect[Any]:
-    """Rows (wallet, other, transfers, paid, returned, day) of `as_of - 30 days < at <= as_of`: of
-    one wallet, or of all in the order of wallets.
+    """Rows (wallet, other, transfers, paid, returned, day) of `as_of - 30 days < at <= as_of` in
+    the order of wallets: of some, or of all.
     """
     cursor = chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
@@ -268,9 +297,11 @@ def _window(
         *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"],
     )
     whole = whole.where(transfer_day.c.chain == chain, transfer_day.c.day.between(first, last))
-    if wallet is not None:
-        parts = [_single(chain, *end).where(transfer.c.wallet == wallet) for end in ends]
-        return sa.union_all(whole.where(transfer_day.c.wallet == wallet), *parts)
+    if wallets is not None:
+        parts = [_single(chain, *end).where(transfer.c.wallet.in_(wallets)) for end in ends]
+        return sa.union_all(whole.where(transfer_day.c.wallet.in_(wallets)), *parts).order_by(
+            "wallet"
+        )
     # No index orders the transfers of all wallets by time, but the key does by block number.
     numbers = [(_after(tx, chain, after), _after(tx, chain, until)) for after, until in ends]
     parts = [

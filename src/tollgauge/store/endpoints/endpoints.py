@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.upsert import either
@@ -40,7 +40,43 @@ PUBLIC: Final = sa.or_(
 _INSERT_HOST: Final = Prepared(either(host_table, lambda insert: insert.on_conflict_do_nothing()))
 _INSERT: Final = Prepared(endpoint_table.insert().inline())
 _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
+_MANY: Final = PreparedAny(
+    lambda ids: sa.select(endpoint_table).where(endpoint_table.c.id.in_(ids))
+)
 _TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"]
+
+
+def _hosts_sharing(ids: list[sa.BindParameter[Any]]) -> sa.Select[Any]:
+    """Of each pair of address and network that endpoints ask for, the number of its hosts, which
+    are found one after the other: one host may have tens of thousands of endpoints.
+    """
+    of_endpoints = sa.select(
+        endpoint_table.c.quote_pay_to.label("pay_to"),
+        endpoint_table.c.quote_network.label("network"),
+        sa.literal("", sa.Text).label("host"),
+    ).where(endpoint_table.c.id.in_(ids), endpoint_table.c.quote_pay_to.is_not(None))
+    known = of_endpoints.distinct().cte("known", recursive=True)
+    following = (
+        sa.select(endpoint_table.c.host)
+        .where(
+            endpoint_table.c.quote_pay_to == known.c.pay_to,
+            endpoint_table.c.quote_network == known.c.network,
+            endpoint_table.c.host > known.c.host,
+            PUBLIC,
+        )
+        .order_by(endpoint_table.c.host)
+        .limit(1)
+        .scalar_subquery()
+    )
+    known = known.union_all(
+        sa.select(known.c.pay_to, known.c.network, following).where(known.c.host.is_not(None))
+    )
+    return sa.select(
+        known.c.pay_to, known.c.network, (sa.func.count(known.c.host) - 1).label("hosts")
+    ).group_by(known.c.pay_to, known.c.network)
+
+
+_HOSTS_SHARING: Final = PreparedAny(_hosts_sharing)
 _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
     endpoint_table.c.quote_pay_to == sa.bindparam("pay_to"),
     endpoint_table.c.quote_network == sa.bindparam("network"),
@@ -56,8 +92,7 @@ def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
-    known = rows.with_any(tx, sa.select(endpoint_table), endpoint_table.c.id, ids)
-    return {row.id: from_row(row) for row in known}
+    return {row.id: from_row(row) for row in _MANY.rows(tx, list(ids))}
 
 
 def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
@@ -186,6 +221,14 @@ def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
     address = pay_to.lower() if pay_to.startswith("0x") else pay_to
     count: int = tx.execute(_SHARING, {"pay_to": address, "network": network}).scalar_one()
     return count
+
+
+def hosts_sharing(tx: Connection, ids: Sequence[str]) -> dict[tuple[str, str], int]:
+    """How many hosts have a public endpoint that is paid to the same address on the same network as
+    each of these endpoints, by (network, address).
+    """
+    counted = _HOSTS_SHARING.rows(tx, ids)
+    return {(row.network, row.pay_to): row.hosts for row in counted}
 
 
 def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:

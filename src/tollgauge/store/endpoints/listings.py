@@ -19,7 +19,7 @@ from tollgauge.core.retention import DISCOVERY_EVENTS_MS
 from tollgauge.core.terms import Advertised
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.upsert import Upsert, either
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -50,6 +50,17 @@ _EVENTS: Final = (
         _event.c.at <= sa.bindparam("until"),
     )
     .order_by(_event.c.at, _event.c.id)
+)
+_EVENTS_OF: Final = PreparedAny(
+    lambda ids: (
+        sa.select(*_event.c["endpoint_id", "at", "event", "source", "before", "after"])
+        .where(
+            _event.c.endpoint_id.in_(ids),
+            _event.c.at > sa.bindparam("since"),
+            _event.c.at <= sa.bindparam("until"),
+        )
+        .order_by(_event.c.at, _event.c.id)
+    )
 )
 
 
@@ -205,6 +216,16 @@ def forget_events(tx: Connection, *, now: int, limit: int) -> int:
         .limit(limit)
     )
     return tx.execute(_event.delete().where(_event.c.id.in_(old))).rowcount
+
+
+def events_of(
+    tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
+) -> dict[str, list[DiscoveryEvent]]:
+    """What happened to endpoints with `since < at <= until`, oldest first, by id."""
+    events: dict[str, list[DiscoveryEvent]] = {}
+    for row in _EVENTS_OF.rows(tx, endpoint_ids, {"since": since, "until": until}):
+        events.setdefault(row.endpoint_id, []).append(rows.from_columns(DiscoveryEvent, row))
+    return events
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.db import upsert
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.compression import compress, decompress
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
@@ -52,6 +53,14 @@ _END_CLAIM: Final = Prepared(
             for column in endpoint_table.c
             if column.name.startswith("ranked_")
         },
+    )
+)
+_LOCK: Final = PreparedAny(
+    lambda ids: (
+        sa.select(endpoint_table.c.id)
+        .where(endpoint_table.c.id.in_(ids))
+        .order_by(endpoint_table.c.id)
+        .with_for_update()
     )
 )
 SITE_MAX: Final = 101
@@ -100,7 +109,15 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
     if not _END_CLAIM.run(tx, {"id_": row.endpoint_id, **_ranked(row)}):
         return False
-    return _SAVE.run(tx, rows.to_columns(row)) > 0
+    return _SAVE.run(tx, _columns(row)) > 0
+
+
+def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
+    """Store scores of different endpoints, each as `save`, in as many statements as for one."""
+    by_id = {row.endpoint_id: row for row in score_rows}
+    known = [row.id for row in _LOCK.rows(tx, sorted(by_id))]
+    _END_CLAIM.run_each(tx, [{"id_": id_, **_ranked(by_id[id_])} for id_ in known])
+    _SAVE.run_each(tx, [_columns(by_id[id_]) for id_ in known])
 
 
 def _ranked(row: ScoreRow) -> dict[str, Any]:
@@ -119,7 +136,7 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else rows.from_columns(ScoreRow, row)
+    return None if row is None else _from_row(row)
 
 
 def result(tx: Connection, endpoint_id: str) -> Score | None:
@@ -132,7 +149,7 @@ def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]
     """The scores of some endpoints, by endpoint id; those without are left out."""
     query = sa.select(score_table)
     known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
-    return {row.endpoint_id: rows.from_columns(ScoreRow, row) for row in known}
+    return {row.endpoint_id: _from_row(row) for row in known}
 
 
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
@@ -150,3 +167,13 @@ def site_median(tx: Connection, site: str, *, before: int) -> int | None:
     """
     known = sorted(tx.execute(_OF_SITE, {"site": site, "before": before}).scalars())
     return known[(len(known) - 1) // 2] if known else None
+
+
+def _columns(row: ScoreRow) -> dict[str, Any]:
+    """A score as column values."""
+    return rows.to_columns(row, evidence=compress(row.evidence))
+
+
+def _from_row(row: Any) -> ScoreRow:
+    """The inverse of `_columns`."""
+    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence))

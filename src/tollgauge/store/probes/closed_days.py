@@ -34,10 +34,12 @@ CLOSE_TURN: Final = "close-days"
 """The turn of whoever closes days."""
 _NAMES: Final = tuple(f"day_{number}" for number in range(DAYS))
 _SUMS: Final = PreparedAny(
-    sa.select(*(column for column in probe_day_table.c if column.name != "packed")).where(
-        probe_day_table.c.day.in_([sa.bindparam(name, type_=sa.Integer) for name in _NAMES])
-    ),
-    probe_day_table.c.endpoint_id,
+    lambda ids: sa.select(
+        *(column for column in probe_day_table.c if column.name != "packed")
+    ).where(
+        probe_day_table.c.day.in_([sa.bindparam(name, type_=sa.Integer) for name in _NAMES]),
+        probe_day_table.c.endpoint_id.in_(ids),
+    )
 )
 _PACKED: Final = Prepared(
     sa.select(probe_day_table.c.packed).where(

@@ -87,7 +87,7 @@ def _added(month: int, day: Any, before: Any) -> dict[str, Any]:
     sums = totals([day_from_row(day)])
     counted = {_day_of_month(day.day): (day.probes, day.scored)}
     if before is not None:
-        sums = totals_sum((_totals(before), sums))
+        sums = totals_sum(_totals(before), sums)
         counted = _counts_sum(unpack_counts(before.counts), counted)
     return rows.to_columns(
         sums,

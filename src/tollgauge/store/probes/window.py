@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sa
-import zstandard
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
@@ -28,6 +27,7 @@ from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.window import DAYS, ClosedDays, Latest, Window
 from tollgauge.db import meta
+from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.db.schema import probe as probe_table
@@ -50,12 +50,15 @@ probe_window = sa.Table(
     sa.Column("closed", sa.LargeBinary, nullable=False),
 )
 
-_CLOSED: Final = PreparedAny(sa.select(probe_window), probe_window.c.endpoint_id)
+_CLOSED: Final = PreparedAny(
+    lambda ids: sa.select(probe_window).where(probe_window.c.endpoint_id.in_(ids))
+)
 _FRESH: Final = PreparedAny(
-    window_days.fresh_columns().where(
-        probe_table.c.day == sa.bindparam("day"), probe_table.c.at <= sa.bindparam("as_of")
-    ),
-    probe_table.c.endpoint_id,
+    lambda ids: window_days.fresh_columns().where(
+        probe_table.c.day == sa.bindparam("day"),
+        probe_table.c.endpoint_id.in_(ids),
+        probe_table.c.at <= sa.bindparam("as_of"),
+    )
 )
 _NEXT_DAY: Final = Prepared(
     sa.select(sa.func.min(probe_table.c.day).label("day")).where(
@@ -65,8 +68,6 @@ _NEXT_DAY: Final = Prepared(
 _TOTALS: Final = tuple(
     field.name for field in fields(Totals) if field.name not in ("latency", "excluded", "spans")
 )
-_LEVEL: Final = 1
-_MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 def read(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int = RECENT_MS) -> Window:
@@ -179,14 +180,12 @@ def pack(closed: ClosedDays) -> bytes:
         None if closed.said is None else tuple(closed.said),
         closed.tail,
     )
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
-    return compressor.compress(orjson.dumps(head) + b"\n" + closed.texts)
+    return compress(orjson.dumps(head) + b"\n" + closed.texts)
 
 
 def unpack(day: int, data: bytes) -> ClosedDays:
     """The inverse of `pack`."""
-    text = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_BYTES)
-    head, _, texts = text.partition(b"\n")
+    head, _, texts = decompress(data).partition(b"\n")
     numbers, columns, sums, buckets, counts, excluded, spans, latest, said, tail = orjson.loads(
         head
     )

@@ -18,7 +18,6 @@ from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationInfo, computed_field, create_model
-from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Perimeter, Resource
 from tollgauge.core.evidence import EvidenceError
@@ -31,7 +30,6 @@ from tollgauge.monitor import reports
 from tollgauge.monitor.reports import Scored
 from tollgauge.observe import log
 from tollgauge.store.endpoints import scores
-from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
@@ -277,7 +275,7 @@ async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: H
     )
     rows = [one.row for one in again if one.row is not None]
     if rows:
-        await claim.writing(_save, rows)
+        await claim.writing(scores.save_many, rows)
     now_known = known | {one.endpoint.id: one for one in again}
     return wire.dump(
         BulkShape(
@@ -293,12 +291,6 @@ def _stale(known: Iterable[Scored], *, now: int) -> list[Scored]:
     aged = [(one.score.as_of if one.score else 0, one) for one in known]
     old = [(as_of, one) for as_of, one in aged if as_of < now - FRESH_MS]
     return [one for _, one in sorted(old, key=lambda pair: pair[0])]
-
-
-def _save(tx: Connection, rows: Sequence[ScoreRow]) -> None:
-    """Keep scores, in the order in which every writer locks endpoints."""
-    for row in sorted(rows, key=lambda row: row.endpoint_id):
-        scores.save(tx, row)
 
 
 def _row(resource: Resource, known: Scored | None) -> BulkRow:
