@@ -18,8 +18,7 @@ that scheme's maker could pay by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tollgauge.core.exchange import Exchange
@@ -28,7 +27,7 @@ from tollgauge.core.lint import envelope, extensions, resource, status, transpor
 from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.entries import ENTRY_RULES, applies, payable_entry
 from tollgauge.core.lint.reading import Entry, Reading, read
-from tollgauge.core.lint.rule import Rule, RuleSet, rules_of
+from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
     status, transport, envelope, resource, extensions
@@ -47,17 +46,20 @@ FINDINGS_MAX: Final = 5
 """Findings that are kept of one rule: a thousand bad entries say no more than five."""
 
 _FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rule.fatal)
+_FATAL_ENTRY_RULES: Final = frozenset(rule.slug for rule in ENTRY_RULES if rule.fatal)
 
 
 def lint(exchange: Exchange) -> Lint:
     """What is wrong with an exchange, and whether a client could pay by it. Never raises."""
     reading = read(exchange)
     challenge = reading.envelope
-    findings = tuple(_findings(reading))
-    blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in findings)
+    about_answer = _findings_of(ANSWER_RULES, (reading,))
+    about_entries = _findings_of(ENTRY_RULES, challenge.entries, applies=applies)
+    findings = tuple(about_answer + about_entries)
+    blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in about_answer)
     entries = len(challenge.accepts) if isinstance(challenge.accepts, list) else 0
     return Lint(
-        payable=not blocked and any(payable_entry(entry) for entry in challenge.entries),
+        payable=not blocked and _any_payable(challenge.entries, about_entries),
         compliant=not any(finding.severity is Severity.ERROR for finding in findings),
         version=challenge.version if challenge.exists else None,
         accepts=entries if challenge.exists else None,
@@ -66,14 +68,31 @@ def lint(exchange: Exchange) -> Lint:
     )
 
 
-def _findings(reading: Reading) -> Iterator[Finding]:
-    for rule in ANSWER_RULES:
-        yield from islice(rule.findings(reading), FINDINGS_MAX)
-    for entry_rule in ENTRY_RULES:
-        yield from islice(_entry_findings(entry_rule, reading.envelope.entries), FINDINGS_MAX)
+def _findings_of(
+    rules: Sequence[Rule[Subject]],
+    subjects: Sequence[Subject],
+    *,
+    applies: Callable[[Rule[Subject], Subject], bool] | None = None,
+) -> list[Finding]:
+    """What rules find, in their order; of each at most FINDINGS_MAX."""
+    findings: list[Finding] = []
+    for rule in rules:
+        room = len(findings) + FINDINGS_MAX
+        for subject in subjects:
+            if applies is not None and not applies(rule, subject):
+                continue
+            # Most rules find nothing: not even an iterator of findings is made for them.
+            for where in rule.check(subject):
+                findings.append(rule.finding(where))
+                if len(findings) == room:
+                    break
+            if len(findings) == room:
+                break
+    return findings
 
 
-def _entry_findings(rule: Rule[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
-    for entry in entries:
-        if applies(rule, entry):
-            yield from rule.findings(entry)
+def _any_payable(entries: Sequence[Entry], findings: Sequence[Finding]) -> bool:
+    """Whether any entry has no fatal finding, among those that were found of all entries."""
+    if len(entries) == 1:
+        return not any(finding.rule in _FATAL_ENTRY_RULES for finding in findings)
+    return any(payable_entry(entry) for entry in entries)

@@ -30,7 +30,7 @@ from tollgauge.core.units import legacy_network
 HEADER: Final = "payment-required"
 DEPTH_MAX: Final = 32
 """Levels of JSON below the outermost object or array."""
-_SPACE: Final = re.compile(r"\s+", re.ASCII)
+_STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 _SCHEMES: Final = {
     ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
     ("eip155", 1): frozenset({"exact"}),
@@ -95,17 +95,17 @@ class Entry:
         """The amount's name in this version."""
         return AMOUNT_KEYS[self.version]
 
-    @property
+    @cached_property
     def amount(self) -> int | None:
         """The amount in atomic units; None unless it is a whole number that fits a uint256."""
         return atomic_amount(self.fields.get(self.amount_key))
 
-    @property
+    @cached_property
     def timeout(self) -> int | None:
         """`maxTimeoutSeconds`; None unless it is a positive whole number."""
         return timeout_seconds(self.fields.get("maxTimeoutSeconds"))
 
-    @property
+    @cached_property
     def domain(self) -> dict[str, str]:
         """The parts of the token's EIP-712 domain that `extra` names: `name` and `version`."""
         parts = ((key, self.extra.get(key)) for key in ("name", "version"))
@@ -137,12 +137,12 @@ class Entry:
         word = re.split(r"[^a-z]", namespace.lower(), maxsplit=1)[0]
         return word if word == "solana" or word in OTHER_CHAINS else "eip155"
 
-    @property
+    @cached_property
     def evaluated(self) -> bool:
         """Whether it is on a kind of network whose rules we know."""
         return self.chain in ("eip155", "solana")
 
-    @property
+    @cached_property
     def schemes(self) -> frozenset[str]:
         """The schemes that an official client has on its kind of network in its version."""
         return _SCHEMES.get((self.chain, self.version), frozenset())
@@ -157,7 +157,7 @@ class Entry:
         """Whether Solana's shapes apply, likewise."""
         return self.chain == "solana" and self._known_scheme
 
-    @property
+    @cached_property
     def method(self) -> str:
         """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
         method = self.extra.get("assetTransferMethod")
@@ -165,12 +165,12 @@ class Entry:
             return "permit2"
         return method if self.version == 2 and isinstance(method, str) else "eip3009"
 
-    @property
+    @cached_property
     def eip3009(self) -> bool:
         """Whether a client signs an EIP-3009 authorization for it."""
         return self.evm and self.method not in ("permit2", "erc7710")
 
-    @property
+    @cached_property
     def _known_scheme(self) -> bool:
         return not self.scheme or self.scheme.strip().lower() in self.schemes
 
@@ -178,10 +178,12 @@ class Entry:
         """The account in `asset` or `payTo`, in the form in which accounts are compared; None
         unless it is an account of the network and the network's accounts are judged.
         """
-        value = self.fields.get(field)
-        if self.solana:
-            return solana_key(value)
-        return evm_address(value) if self.evm else None
+        return self._accounts[field]
+
+    @cached_property
+    def _accounts(self) -> dict[str, str | None]:
+        read = solana_key if self.solana else evm_address if self.evm else _not_judged
+        return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
     def strict_account(self, field: str) -> bool:
         """Whether an EVM account in `asset` or `payTo` is written in lower case or with its EIP-55
@@ -209,7 +211,7 @@ class Envelope:
         """Whether the answer holds it at all."""
         return bool(self.place)
 
-    @property
+    @cached_property
     def accepts(self) -> object:
         """The value of `accepts`, whatever it is."""
         return self.document.get("accepts")
@@ -222,12 +224,12 @@ class Envelope:
             Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(judged)
         )
 
-    @property
+    @cached_property
     def resource(self) -> dict[str, object]:
         """The members of `resource`; none when it is not an object."""
         return members(self.document.get("resource"))
 
-    @property
+    @cached_property
     def extensions(self) -> dict[str, object]:
         """The members of `extensions`; none when it is not an object."""
         return members(self.document.get("extensions"))
@@ -249,7 +251,7 @@ class Reading:
     envelope: Envelope = NO_ENVELOPE
     other: Envelope = NO_ENVELOPE
 
-    @property
+    @cached_property
     def status(self) -> int | None:
         """The HTTP status, None after a fault."""
         return self.answer.status if self.answer else None
@@ -304,20 +306,25 @@ def read_header(answer: Answer) -> Header:
     """
     values = answer.header_values(HEADER)
     text = ", ".join(values)
-    compact = _SPACE.sub("", text)
+    encoded = text.encode("utf-8", "replace")  # what is not ASCII is no base64 either way
+    compact = b"".join(encoded.split())
     if not compact:
         return Header(count=len(values))
-    bare = compact.rstrip("=")
-    standard = bare.replace("-", "+").replace("_", "/")
+    bare = compact.rstrip(b"=")
+    standard = bare.translate(_STANDARD_ALPHABET)
     header = Header(text=text, count=len(values))
     if len(compact) - len(bare) > 2:
         return replace(header, fault=HeaderFault.BASE64)
     try:
-        raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+        raw = base64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
     except ValueError:
         return replace(header, fault=HeaderFault.BASE64)
-    header = replace(
-        header, spaced=compact != text, urlsafe=standard != bare, unpadded=len(compact) % 4 != 0
+    header = Header(
+        text=text,
+        count=len(values),
+        spaced=compact != encoded,
+        urlsafe=standard != bare,
+        unpadded=len(compact) % 4 != 0,
     )
     document = load_json(raw)
     if document is None:
@@ -340,6 +347,10 @@ def load_json(raw: bytes) -> object:
     except orjson.JSONDecodeError:
         return None
     return value if depth(raw) <= DEPTH_MAX + 1 else None
+
+
+def _not_judged(_: object) -> None:
+    """The account of a network whose accounts are not judged."""
 
 
 def members(value: object) -> dict[str, object]:

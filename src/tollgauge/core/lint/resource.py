@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -24,7 +25,7 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+", re.ASCII)
 _TEXTS: Final = ("description", "mimeType", "serviceName", "iconUrl")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Url:
     """The parts of an http(s) URL; `userinfo` says whether it names a user."""
 
@@ -33,7 +34,7 @@ class _Url:
     path: str
     userinfo: bool
 
-    @property
+    @cached_property
     def internal(self) -> bool:
         """Whether only machines of the same network reach the host."""
         return (
@@ -46,8 +47,11 @@ class _Url:
 
 def _split(text: object) -> _Url | None:
     """An absolute http(s) URL in parts, or None."""
-    if not isinstance(text, str):
-        return None
+    return _split_text(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=8)  # several rules ask about the same two or three URLs of an answer
+def _split_text(text: str) -> _Url | None:
     try:
         parts = urlsplit(text)
         _ = parts.port  # raises for one that is no number

@@ -41,10 +41,9 @@ class Rule(Generic[Subject]):
         """What the rule looks for and where that comes from."""
         return inspect.cleandoc(self.check.__doc__ or "")
 
-    def findings(self, subject: Subject) -> Iterator[Finding]:
-        """One finding for each place where the rule fires."""
-        for where in self.check(subject):
-            yield Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
+    def finding(self, where: str) -> Finding:
+        """The finding of a place where the rule fires."""
+        return Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ A keyword that is not evaluated is taken as fulfilled. That only hides mismatche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +26,8 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+
+from tollgauge.core.lint import plain_schema
 
 STEPS_MAX: Final = 5_000
 REFERENCE_DEPTH_MAX: Final = 8
@@ -111,6 +113,9 @@ def evaluate(info: object, schema: object) -> Verdict:
         return Verdict.FITS if schema else Verdict.MISMATCH
     if not isinstance(schema, dict):
         return Verdict.BROKEN
+    plain = plain_schema.fits(info, schema, steps_max=STEPS_MAX)
+    if plain is not None:
+        return Verdict.FITS if plain else Verdict.MISMATCH
     before = _BUDGET.set(_Budget())
     try:
         fits = _Fenced(_without_dialect(schema), registry=_NOTHING_ELSE).is_valid(info)
@@ -130,12 +135,12 @@ def has_external_reference(value: object) -> bool:
     facilitator that follows another one can be sent anywhere.
     """
     return any(
-        key in _REFERENCES
-        and isinstance(target, str)
+        isinstance(target := level[key], str)
         and not target.startswith("#")
         # `id` is an identifier of older drafts, and more often the name of a property
         and (key != "id" or "://" in target)
-        for key, target in _members(value)
+        for level in _objects(value)
+        for key in _REFERENCES & level.keys()
     )
 
 
@@ -143,18 +148,20 @@ def _doubtful(schema: dict[str, object]) -> bool:
     """Whether a keyword that was left out may have turned a fit into a mismatch. `format` does
     not count: draft 2020-12 does not assert it.
     """
-    names = {name for name, _ in _members(schema)}
+    names = {name for level in _objects(schema) for name in level}
     return bool(names & _NON_MONOTONIC and names & (_UNSAFE - {"format"}))
 
 
-def _members(value: object) -> Iterator[tuple[str, object]]:
-    """The members of every object in a JSON value, at any depth."""
-    children: Iterable[object] = value if isinstance(value, list) else ()
-    if isinstance(value, dict):
-        yield from value.items()
-        children = value.values()
-    for child in children:
-        yield from _members(child)
+def _objects(value: object) -> Iterator[dict[str, object]]:
+    """Every object in a JSON value, at any depth."""
+    rest = [value]
+    while rest:
+        inner = rest.pop()
+        if isinstance(inner, dict):
+            yield inner
+            rest += inner.values()
+        elif isinstance(inner, list):
+            rest += inner
 
 
 def _without_dialect(value: Any) -> Any:

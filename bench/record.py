@@ -1,0 +1,171 @@
+"""`tollgauge bench record`: how many probes a second the store takes, with all that follows from
+each: the row, the endpoint's next due time and its mark that a score is owed, the price, the state
+that changes are told from, the end of the host's lease.
+
+Results of as many hosts as a wave has are recorded in one transaction, as the probe loop does
+(monitor/probing.record), an hour apart for each endpoint, on an SQLite file and, where the
+environment names a server that lets its user create a database, on PostgreSQL:
+
+    TOLLGAUGE_BENCH_POSTGRES=postgresql://user@host/postgres tollgauge bench record
+
+The goals are of the clock; the CPU of this process stands beside it, because on a machine that does
+other things the clock says little. PostgreSQL's own CPU is not in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from bench.database import database_on, opened
+from bench.measurement import Measurement, Report
+from bench.seller import envelope, host, url
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import NORMAL
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import HOUR_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.monitor import probing
+from tollgauge.monitor.probing import Observation
+from tollgauge.store.endpoints import endpoints
+
+RESULTS: Final = 20_000
+ENDPOINTS: Final = 4_000
+WAVE: Final = ProbeSettings().wave
+GOALS: Final = {"sqlite": 2_000, "postgresql": 3_000}
+BEGAN: Final = 1_800_000_000_000
+"""The instant of the first results (ms UTC)."""
+
+
+def run(results: int = RESULTS) -> Report:
+    """Measure so many results on each database."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        measured = runner.run(measure(results))
+    return Report(
+        measurements=tuple(
+            Measurement(
+                name=dialect,
+                figure=seen["results_per_s"],
+                unit="results a second",
+                goal=GOALS[dialect],
+                bound="least",
+            )
+            for dialect, seen in measured.items()
+        ),
+        details=measured,
+    )
+
+
+async def measure(results: int) -> dict[str, dict[str, Any]]:
+    """What each database did, by its name."""
+    with tempfile.TemporaryDirectory() as name:
+        async with opened(Path(name)) as store:
+            measured = {store.dialect: await record(store, results)}
+    server = os.environ.get("TOLLGAUGE_BENCH_POSTGRES")
+    if server:
+        async with database_on(server) as database, _migrated(database) as store:
+            measured[store.dialect] = await record(store, results)
+    return measured
+
+
+async def record(store: Store, results: int) -> dict[str, Any]:
+    """Record so many results; how fast that was."""
+    known = [_endpoint(number) for number in range(ENDPOINTS)]
+    await store.writing(endpoints.insert, *known)
+    waves = _waves(known, results)
+    await _record(store, next(waves))  # the first statement of each kind is prepared
+    began, cpu, recorded = time.perf_counter(), time.process_time(), 0
+    for observations in waves:
+        await _record(store, observations)
+        recorded += len(observations)
+    seconds, used = time.perf_counter() - began, time.process_time() - cpu
+    return {
+        "results": recorded,
+        "results_per_s": round(recorded / seconds),
+        "results_per_cpu_s": round(recorded / used),
+        "cpu_ms_each": round(used * 1_000 / recorded, 3),
+    }
+
+
+async def _record(store: Store, observations: list[Observation]) -> None:
+    now = observations[0].result.at + 100
+    await store.writing(
+        probing.record, observations, cadence=NORMAL, owner="bench", now=now
+    )
+
+
+def _waves(known: list[Endpoint], results: int) -> Iterator[list[Observation]]:
+    """Waves of results, one of each endpoint in turn, an hour later each time."""
+    for start in range(0, results, WAVE):
+        yield [
+            _observation(known[number % ENDPOINTS], number)
+            for number in range(start, min(start + WAVE, results))
+        ]
+
+
+def _endpoint(number: int) -> Endpoint:
+    return Endpoint(
+        id=endpoint_id(url(number)),
+        resource=url(number),
+        host=host(number),
+        first_seen=BEGAN - HOUR_MS,
+        last_seen=BEGAN - HOUR_MS,
+    )
+
+
+def _observation(endpoint: Endpoint, number: int) -> Observation:
+    """A payable probe with one finding, of another duration each time."""
+    at = BEGAN + number // ENDPOINTS * HOUR_MS + number % ENDPOINTS
+    total = 80 + number % 97
+    entry = envelope(number % ENDPOINTS)["accepts"][0]
+    result = ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=2, connect=9, tls=20, ttfb=total - 31, total=total),
+        status=402,
+        compliance=96,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=Quote(
+            network=entry["network"],
+            asset=entry["asset"].lower(),
+            amount=int(entry["amount"]),
+            pay_to=entry["payTo"].lower(),
+        ),
+        accepts=1,
+        findings=(
+            Finding(
+                rule="cors-expose",
+                severity=Severity.WARN,
+                message="Send Access-Control-Expose-Headers.",
+                where="header",
+            ),
+        ),
+        tls_not_after=BEGAN + 1_000 * HOUR_MS,
+    )
+    return Observation(endpoint=endpoint, result=result, learned="GET")
+
+
+@contextlib.asynccontextmanager
+async def _migrated(url: str) -> AsyncIterator[Store]:
+    store = Store.open(url)
+    try:
+        await store.migrate()
+        yield store
+    finally:
+        await store.close()
