@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import pytest
 from tests.support.command_line import Command
 from tests.support.http_service import configuration, opened
 
@@ -37,6 +39,24 @@ def test_a_database_of_another_version_cannot_tell(tollgauge: Command, tmp_path:
     done = tollgauge("status", "--json", DATABASE_URL=f"sqlite:///{tmp_path}/t.sqlite")
     assert (done.code, done.out) == (2, "")
     assert "tollgauge migrate" in done.err
+
+
+def test_watching_looks_again_until_it_is_stopped(
+    tollgauge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = f"sqlite:///{tmp_path}/t.sqlite"
+    tollgauge("migrate", DATABASE_URL=database)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", wait)
+    done = tollgauge("status", "--watch", DATABASE_URL=database)
+    assert (done.code, len(waited)) == (130, 2)
+    assert done.out.count("Never turned yet") == 2
 
 
 async def test_the_loops_that_are_looked_for_are_those_that_are_turned(tmp_path: Path) -> None:

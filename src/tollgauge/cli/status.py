@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
 
 from tollgauge.cli.inputs import load_existing
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
@@ -34,9 +35,11 @@ def status(
     """
     settings = load_existing(config)
     document = _read(settings)
-    if watch:
-        _watch(settings, document)
-    else:
+    show(document, _lines(document), as_json=as_json)
+    while watch:
+        time.sleep(_EVERY_S)
+        document = _read(settings)
+        Console().clear()  # of a terminal only
         show(document, _lines(document), as_json=as_json)
     raise typer.Exit(GOOD if document["good"] else BAD)
 
@@ -64,18 +67,6 @@ def _is_current(tx: Any) -> bool:
     from tollgauge.db.migrations import version, versions
 
     return version(tx) == versions()[-1]
-
-
-def _watch(config: Config, document: Mapping[str, Any]) -> None:
-    """Show the status again and again on a terminal."""
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=errors, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(Text("\n".join(_lines(document))), refresh=True)
-            time.sleep(_EVERY_S)
-            document = _read(config)
 
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:
