@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
@@ -31,6 +29,7 @@ from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
+from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
@@ -47,9 +46,10 @@ from tollgauge.jobs import (
 )
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally, run_jobs
+from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
-from tollgauge.observe import metrics_text
+from tollgauge.web.admin import Admin
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
@@ -62,6 +62,8 @@ Clock = Callable[[], int]
 
 RECURSION_LIMIT: Final = 3_000
 DRAIN_SECONDS: Final = 25
+EVERY_LOOP: Final = ("probe", "alert", "score", "similar", "prune", "calibrate")
+"""The loops that every configuration has."""
 
 
 def now_ms() -> int:
@@ -232,6 +234,23 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
         await store.close()
 
 
+def loops(config: Config) -> tuple[str, ...]:
+    """The names of the loops that a configuration asks for (`Opened.jobs`)."""
+    chain = ("settle", "index") if config.rpc.url else ()
+    return (*EVERY_LOOP, *(("discover",) if config.sources else ()), *chain)
+
+
+async def read_status(config: Config, store: Store, *, clock: Clock) -> dict[str, Any]:
+    """How the service of a configuration does (monitor/status). Raises StoreUnavailable."""
+    figures = await store.reading(status.read, now=clock(), cadence=config.probe.cadence)
+    return status.report(
+        figures,
+        sources=[source.name for source in config.sources],
+        loops=loops(config),
+        advice=advice(config),
+    )
+
+
 def _chain_logs(config: Config) -> ChainLogs | None:
     """The nodes that settlements are read from, None where the operator names none."""
     if not config.rpc.url:
@@ -290,7 +309,8 @@ async def run(
         served.append((_server(edge, settings, ready=edge.ready), listeners.public))
         resources.alternatives.begin(resources.store)
     if listeners.admin is not None:
-        served.append((_server(_metrics, settings), listeners.admin))
+        looking = partial(read_status, resources.config, resources.store, clock=resources.clock)
+        served.append((_server(Admin(looking), settings), listeners.admin))
     servers = [server for server, _ in served]
     async with asyncio.TaskGroup() as group:
         for server, listener in served:
@@ -340,14 +360,6 @@ def _server(app: Any, settings: ServerSettings, *, ready: FindReady = no_ready) 
             lifespan="off",
         )
     )
-
-
-async def _metrics(scope: Scope, receive: Receive, send: Send) -> None:
-    """The admin port: `/metrics` and nothing else."""
-    known = scope["path"] == "/metrics"
-    body, status = (metrics_text(), 200) if known else (b"not found\n", 404)
-    response = Response(body, status_code=status, media_type="text/plain; version=0.0.4")
-    await response(scope, receive, send)
 
 
 async def _finish_sales() -> None:

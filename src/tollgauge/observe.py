@@ -66,6 +66,52 @@ OUTBOX_AGE: Final = Gauge(
     registry=REGISTRY,
 )
 
+# What the database says, read when somebody asks for the metrics (web/admin).
+DATABASE_UP: Final = Gauge(
+    "tollgauge_database_up", "Whether the database could be read just now", registry=REGISTRY
+)
+QUEUE_DUE: Final = Gauge(
+    "tollgauge_queue_due", "Work that is due, by queue", ("queue",), registry=REGISTRY
+)
+QUEUE_AGE: Final = Gauge(
+    "tollgauge_queue_age_seconds",
+    "How long the longest overdue work of a queue has been due",
+    ("queue",),
+    registry=REGISTRY,
+)
+PROBES_LATE: Final = Gauge(
+    "tollgauge_probes_late_ratio",
+    "The share of monitored endpoints that are overdue by more than a period",
+    registry=REGISTRY,
+)
+INDEX_LAG: Final = Gauge(
+    "tollgauge_index_lag_seconds",
+    "How old the newest indexed block is, by chain",
+    ("chain",),
+    registry=REGISTRY,
+)
+PAYMENTS: Final = Gauge(
+    "tollgauge_payments", "Payments in the ledger, by state", ("state",), registry=REGISTRY
+)
+PAYMENTS_STUCK: Final = Gauge(
+    "tollgauge_payments_stuck",
+    "Payments that have waited for their outcome for long, counted up to ten",
+    registry=REGISTRY,
+)
+DATABASE_BYTES: Final = Gauge(
+    "tollgauge_database_bytes", "What the database takes on its disk", registry=REGISTRY
+)
+DISK_FULL: Final = Gauge(
+    "tollgauge_disk_full_ratio",
+    "How full the disk of an SQLite file is; 0 with PostgreSQL",
+    registry=REGISTRY,
+)
+ATTENTION: Final = Gauge(
+    "tollgauge_attention",
+    "How many things need attention, as `tollgauge status` lists them",
+    registry=REGISTRY,
+)
+
 
 def metrics_text() -> bytes:
     """All metrics in the Prometheus text format."""

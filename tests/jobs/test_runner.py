@@ -14,6 +14,7 @@ from tollgauge.db import leases
 from tollgauge.db.engine import Store
 from tollgauge.jobs import runner
 from tollgauge.jobs.runner import Job, Tally, run_jobs
+from tollgauge.store import job_rounds
 
 HOUR_MS = 3_600_000
 
@@ -121,3 +122,27 @@ async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
 
     await run_jobs([job(endless)], store=store, clock=now_ms, owner="one", stop=stop)
     assert len(left) == 1
+
+
+async def test_how_rounds_end_is_noted_when_it_changes(store: Store) -> None:
+    stop = asyncio.Event()
+    noted: list[job_rounds.JobRound] = []
+    rounds = 0
+
+    async def unlucky() -> None:
+        nonlocal rounds
+        noted.extend(await store.reading(job_rounds.every))
+        rounds += 1
+        if rounds == 2:
+            raise KeyError("not told")
+        if rounds == 4:
+            stop.set()
+
+    await run_jobs([job(unlucky)], store=store, clock=now_ms, owner="one", stop=stop)
+    first, failed, mended = noted
+    assert (first.name, first.failing, first.failed_at) == ("index", False, None)
+    assert failed.failing
+    assert failed.error.startswith("KeyError")
+    assert "not told" not in failed.error
+    assert (mended.failing, mended.failed_at) == (False, failed.failed_at)
+    assert mended.expected_by > now_ms() + HOUR_MS

@@ -22,6 +22,7 @@ from tollgauge.cli.discover import discover
 from tollgauge.cli.examine import lint, probe, score
 from tollgauge.cli.payments import payments
 from tollgauge.cli.serve import mcp, run, serve, work
+from tollgauge.cli.status import status
 from tollgauge.cli.terminal import FAILED, print_error
 from tollgauge.cli.trace import trace
 from tollgauge.cli.watch import watch_app
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 for command in (
     *(run, serve, work, mcp, migrate, backup, restore, probe, lint, score, trace),
-    *(discover, bench, payments),
+    *(discover, bench, payments, status),
 ):
     app.command()(command)
 app.add_typer(demo_app, name="demo")

@@ -55,7 +55,24 @@ def backup(
     except files.BackupDamagedError as error:
         print_error(error)
         raise typer.Exit(BAD) from error
+    asyncio.run(_note_backup(url))
     _show_copy(copy, as_json=as_json)
+
+
+async def _note_backup(url: str) -> None:
+    """Note in the database that it was copied, for `tollgauge status`."""
+    from tollgauge.app import now_ms
+    from tollgauge.db import meta
+    from tollgauge.db.engine import Store, StoreUnavailable
+    from tollgauge.monitor.status import BACKUP_KEY
+
+    store = Store.open(url, pool_size=1)
+    try:
+        await store.writing(meta.put, BACKUP_KEY, str(now_ms()))
+    except StoreUnavailable as error:
+        errors.print(f"The copy is good, but tollgauge status does not know of it: {error}")
+    finally:
+        await store.close()
 
 
 def restore(

@@ -5,6 +5,9 @@ tick: this is the one broad `except` of the project. Rounds that must not run tw
 several machines take a lease first, which stopping gives back. The lease is short, so that the
 work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
 that cannot renew it is ended before the lease is. Stopping waits for the rounds in flight.
+
+How rounds end is noted in the database (store/job_rounds), for `tollgauge status`: once a minute,
+and when a loop begins or ceases to fail.
 """
 
 from __future__ import annotations
@@ -19,13 +22,18 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.engine import Store, StoreUnavailable
-from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log
+from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log, place_of
+from tollgauge.store import job_rounds
 
 LEASE_MS: Final = 100_000
 """How long a lease holds that nobody renews: so long the work of a dead machine waits."""
 RENEW_MS: Final = 15_000
 MARGIN_MS: Final = 10_000
 """How long before its lease a round is ended, so that it has ended when the lease has."""
+
+NOTED_EVERY_MS: Final = 60_000
+_SLACK_MS: Final = 5 * 60_000
+"""How much later than it should a note may come."""
 
 Clock = Callable[[], int]
 Tally = Mapping[str, object]
@@ -54,9 +62,37 @@ async def run_jobs(
     """Turn all loops until `stop` is set and the rounds in flight have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            loop = _Loop(job, store, clock, owner, stop)
+            loop = _Loop(job, store, clock, owner, stop, _Notes(job, store, clock))
             for lane in range(job.concurrency):
                 group.create_task(loop.turn(lane))
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What is noted of a job's rounds, by this process."""
+
+    job: Job
+    store: Store
+    clock: Clock
+    _at: int = 0
+    _error: str = ""
+
+    async def add(self, began: float, *, error: str = "") -> None:
+        """Note a round that began so (monotonic seconds), unless the same was noted lately."""
+        now, job = self.clock(), self.job
+        if error == self._error and self._at <= now < self._at + NOTED_EVERY_MS:
+            return
+        self._at, self._error = now, error
+        pause_s = job.concurrency * job.every_s + job.timeout_s
+        with contextlib.suppress(StoreUnavailable):
+            await self.store.writing(
+                job_rounds.note,
+                job.name,
+                ended_at=now,
+                took_ms=int((time.monotonic() - began) * 1_000),
+                expected_by=now + int(pause_s * 1_000) + NOTED_EVERY_MS + _SLACK_MS,
+                error=error,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +104,7 @@ class _Loop:
     clock: Clock
     owner: str
     stop: asyncio.Event
+    notes: _Notes
 
     async def turn(self, lane: int) -> None:
         """Round after round until it is time to stop; the lanes of a job begin in turn."""
@@ -98,9 +135,11 @@ class _Loop:
         except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
             JOB_RUNS.labels(name, "failed").inc()
             log().error("job.fail", job=name, error=type(error).__name__)
+            await self.notes.add(started, error=f"{type(error).__name__} {place_of(error)}".strip())
             return False
         JOB_RUNS.labels(name, "ok").inc()
         JOB_SECONDS.labels(name).observe(time.monotonic() - started)
+        await self.notes.add(started)
         if any(tally.values()):
             log().info("job.round", job=name, **{str(key): value for key, value in tally.items()})
         return bool(tally.get("busy"))

@@ -6,6 +6,7 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
+from tollgauge.store import job_rounds
 from tollgauge.store.chain import cursors, deposits, transfers, wallets
 from tollgauge.store.endpoints import alternative_counts, forecasts
 from tollgauge.store.ledger import attempts, books, payments
@@ -15,7 +16,7 @@ from tollgauge.store.watches import destinations, outbox, watch_events, watch_pa
 _MODULES: Final = (
     *(leases, alternative_counts, attempts, books, payments, cursors, deposits, transfers, wallets),
     *(changes, vantages, window, forecasts, destinations, outbox, watch_events),
-    *(watch_payments, watches),
+    *(watch_payments, watches, job_rounds),
 )
 """The modules that define tables beside the code that uses them; the others are db/schema's."""
 TABLES: Final = tuple(metadata.sorted_tables)

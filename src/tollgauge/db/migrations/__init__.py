@@ -35,7 +35,7 @@ def upgrade(connection: Connection, *, to: str = "") -> None:
     them does not need Alembic, which takes a fifth of a second to load.
     """
     to = to or versions()[-1]
-    if _version(connection) == to:
+    if version(connection) == to:
         return
     from alembic import command
 
@@ -47,7 +47,7 @@ def versions() -> tuple[str, ...]:
     return tuple(sorted(path.name[:4] for path in _FOLDER.glob("versions/[0-9]*.py")))
 
 
-def _version(connection: Connection) -> str | None:
+def version(connection: Connection) -> str | None:
     """The version of the tables that a database has, None where Alembic never wrote any."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None

@@ -1,0 +1,282 @@
+"""Status: how the service does, for its operator, from what its database says.
+
+Rules:
+- everything is read as of one moment, and nothing is written; no loop has to run;
+- what needs `attention` is work that waits too long, fails, or is stuck; what is `unwise` is a
+  state that works now (config/advice has that of the settings);
+- nothing here names a payer, a secret, or what somebody bought but its route.
+
+The rows behind it are store/backlog's and store/job_rounds'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.notice import iso
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.db import meta, size
+from tollgauge.db.size import Size
+from tollgauge.store import backlog, job_rounds
+from tollgauge.store.backlog import LastCrawl, Queue, StuckPayment
+from tollgauge.store.chain.cursors import Cursor
+from tollgauge.store.job_rounds import JobRound
+from tollgauge.store.watches import outbox
+from tollgauge.store.watches.outbox import Depth
+
+BACKUP_KEY: Final = "backup-at"
+"""The key of `meta` under which the last good `tollgauge backup` is noted (ms UTC)."""
+RATE_MS: Final = 10 * MINUTE_MS
+"""Over how long the rate of probes is counted."""
+SCORE_LATE_MS: Final = HOUR_MS
+DELIVERY_LATE_MS: Final = 5 * MINUTE_MS
+PAYMENT_LATE_MS: Final = 10 * MINUTE_MS
+CRAWL_LATE_MS: Final = DAY_MS
+INDEX_LATE_MS: Final = 10 * MINUTE_MS
+BACKUP_LATE_MS: Final = DAY_MS
+SKEW_MS: Final = 2 * SECOND_MS
+AHEAD_MS: Final = MINUTE_MS
+"""How far in the future a probe may lie before some machine's clock is wrong."""
+LATE_PERCENT: Final = 5
+"""So many of a hundred endpoints may be late before the probe loop is too slow."""
+DISK_PERCENT: Final = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What the database says at the instant `now` (ms UTC). `probed` endpoints were probed last in
+    the RATE_MS before; `skew_ms` is how far the database's clock is ahead of ours, None where it is
+    the same; `backup_at` when the last backup was made.
+    """
+
+    now: int
+    monitored: int
+    probes: Queue
+    probed: int
+    last_probed: int | None
+    scores: Queue
+    deliveries: Depth
+    payments: dict[str, int]
+    stuck: Sequence[StuckPayment]
+    crawls: tuple[LastCrawl, ...]
+    chains: tuple[Cursor, ...]
+    jobs: tuple[JobRound, ...]
+    size: Size
+    skew_ms: int | None
+    backup_at: int | None
+
+
+def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
+    """What the database says. A probe is late when it is overdue by a whole period."""
+    clock, backup = size.clock_ms(tx), meta.get(tx, BACKUP_KEY)
+    return Figures(
+        now=now,
+        monitored=backlog.monitored(tx),
+        probes=backlog.probes(tx, now=now, late_since=now - cadence.every_ms),
+        probed=backlog.probed_since(tx, now - RATE_MS),
+        last_probed=backlog.last_probed(tx),
+        scores=backlog.scores(tx, now=now, late_since=now - DAY_MS),
+        deliveries=outbox.depth(tx),
+        payments=backlog.payments_by_state(tx),
+        stuck=backlog.stuck_payments(tx, since=now - PAYMENT_LATE_MS),
+        crawls=backlog.last_crawls(tx),
+        chains=backlog.chains(tx),
+        jobs=job_rounds.every(tx),
+        size=size.measure(tx),
+        skew_ms=None if clock is None else clock - now,
+        backup_at=None if backup is None else int(backup),
+    )
+
+
+def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str]) -> Iterator[str]:
+    """What needs attention, a sentence each. `sources` and `loops` are those of the configuration:
+    what was once there does not matter.
+    """
+    yield from _late(figures)
+    yield from _jobs(figures, loops)
+    yield from _crawls(figures, sources)
+    for payment in figures.stuck:
+        age = words(figures.now - payment.updated_at)
+        yield f"The payment {payment.id} ({payment.route}) has been {payment.state} for {age}."
+    if figures.skew_ms is not None and abs(figures.skew_ms) > SKEW_MS:
+        yield f"The database's clock differs from this machine's by {words(abs(figures.skew_ms))}."
+    elif figures.last_probed is not None and figures.last_probed > figures.now + AHEAD_MS:
+        yield f"A probe is dated {iso(figures.last_probed)}, in the future: a clock is wrong."
+    full = figures.size.full_percent
+    if full is not None and full > DISK_PERCENT:
+        yield f"The database's disk is {full} % full."
+
+
+def unwise(figures: Figures) -> Iterator[str]:
+    """What works now and is unwise, a sentence each."""
+    if figures.backup_at is None:
+        yield "No backup was ever made with tollgauge backup."
+    elif figures.now - figures.backup_at > BACKUP_LATE_MS:
+        yield f"The newest backup is {words(figures.now - figures.backup_at)} old."
+
+
+def report(
+    figures: Figures, *, sources: Sequence[str], loops: Sequence[str], advice: Sequence[str]
+) -> dict[str, Any]:
+    """The whole status as JSON. `advice` is that of the configuration; `good` is whether nothing
+    needs attention.
+    """
+    needed = list(attention(figures, sources=sources, loops=loops))
+    return {
+        "good": not needed,
+        "attention": needed,
+        "unwise": [*unwise(figures), *advice],
+        **document(figures),
+    }
+
+
+def document(figures: Figures) -> dict[str, Any]:
+    """The figures as JSON: ages in seconds, instants in ISO 8601."""
+    now, disk = figures.now, figures.size
+    return {
+        "at": iso(now),
+        "probes": {
+            "monitored": figures.monitored,
+            **_queue(figures.probes, now),
+            "perMinute": round(figures.probed * MINUTE_MS / RATE_MS, 1),
+            "last": _iso(figures.last_probed),
+        },
+        "scores": _queue(figures.scores, now),
+        "deliveries": {
+            "queued": figures.deliveries.queued,
+            "oldestSeconds": _age(figures.deliveries.oldest_due, now),
+            "dead": figures.deliveries.dead,
+        },
+        "payments": {
+            "byState": figures.payments,
+            "stuck": [
+                {
+                    "id": payment.id,
+                    "state": payment.state,
+                    "route": payment.route,
+                    "forSeconds": _age(payment.updated_at, now),
+                }
+                for payment in figures.stuck
+            ],
+        },
+        "crawls": [_crawl(crawl) for crawl in figures.crawls],
+        "chains": [
+            {
+                "chain": cursor.chain,
+                "block": cursor.number,
+                "at": iso(cursor.at),
+                "lagSeconds": _age(cursor.at, now),
+                "finalized": cursor.finalized,
+            }
+            for cursor in figures.chains
+        ],
+        "jobs": [_job(job) for job in figures.jobs],
+        "disk": {
+            "databaseBytes": disk.database,
+            "logBytes": disk.log,
+            "freeBytes": disk.free,
+            "fullPercent": disk.full_percent,
+        },
+        "clockSkewSeconds": None if figures.skew_ms is None else figures.skew_ms / SECOND_MS,
+        "backupAt": _iso(figures.backup_at),
+    }
+
+
+def words(duration_ms: int) -> str:
+    """A duration in its largest unit, such as `3 h`."""
+    for unit, length in (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS)):
+        if duration_ms >= 2 * length:
+            return f"{duration_ms // length} {unit}"
+    return f"{duration_ms // SECOND_MS} s"
+
+
+def _late(figures: Figures) -> Iterator[str]:
+    now = figures.now
+    if figures.probes.late * 100 > figures.monitored * LATE_PERCENT:
+        oldest = words(now - (figures.probes.oldest or now))
+        yield (
+            f"{figures.probes.late} of {figures.monitored} endpoints are overdue for a probe by "
+            f"more than a period, the longest by {oldest}."
+        )
+    if figures.scores.oldest is not None and now - figures.scores.oldest > SCORE_LATE_MS:
+        yield (
+            f"{figures.scores.due} scores are owed, the oldest since "
+            f"{words(now - figures.scores.oldest)}; {figures.scores.late} for more than a day."
+        )
+    deliveries = figures.deliveries
+    if deliveries.oldest_due is not None and now - deliveries.oldest_due > DELIVERY_LATE_MS:
+        age = words(now - deliveries.oldest_due)
+        yield f"{deliveries.queued} deliveries wait, the oldest for {age}."
+    if deliveries.dead:
+        yield f"{deliveries.dead} deliveries were given up: tollgauge watch list --dead."
+    for cursor in figures.chains:
+        if now - cursor.at > INDEX_LATE_MS:
+            yield f"The index of chain {cursor.chain} is {words(now - cursor.at)} behind."
+
+
+def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
+    by_name = {job.name: job for job in figures.jobs}
+    if never := [name for name in loops if name not in by_name]:
+        yield f"Never turned yet: {', '.join(never)}. Does a worker run?"
+    turned = [by_name[name] for name in loops if name in by_name]
+    quiet = [job for job in turned if figures.now > job.expected_by]
+    if quiet:
+        age = words(figures.now - max(job.ended_at for job in quiet))
+        names = ", ".join(job.name for job in quiet)
+        yield f"No round was noted for {age}: {names}. Does a worker run?"
+    for job in turned:
+        if job.failing and job not in quiet:
+            yield f"The loop {job.name} fails: {job.error}."
+
+
+def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
+    by_source = {crawl.source: crawl for crawl in figures.crawls}
+    for source in sources:
+        crawl = by_source.get(source)
+        if crawl is None:
+            yield f"The source {source} was never crawled."
+        elif crawl.suspicious:
+            yield f"The last crawl of {source} is suspicious: it listed {crawl.listed}."
+        elif figures.now - (crawl.completed_at or crawl.started) > CRAWL_LATE_MS:
+            age = words(figures.now - (crawl.completed_at or crawl.started))
+            yield f"No crawl of {source} was complete for {age}."
+
+
+def _queue(queue: Queue, now: int) -> dict[str, int | None]:
+    return {"due": queue.due, "oldestSeconds": _age(queue.oldest, now), "late": queue.late}
+
+
+def _crawl(crawl: LastCrawl) -> dict[str, Any]:
+    return {
+        "source": crawl.source,
+        "startedAt": iso(crawl.started),
+        "finishedAt": _iso(crawl.finished_at),
+        "complete": crawl.complete,
+        "suspicious": crawl.suspicious,
+        "listed": crawl.listed,
+        "lastCompleteAt": _iso(crawl.completed_at),
+    }
+
+
+def _job(job: JobRound) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "endedAt": iso(job.ended_at),
+        "seconds": job.took_ms / SECOND_MS,
+        "doneAt": _iso(job.done_at),
+        "failedAt": _iso(job.failed_at),
+        "error": job.error or None,
+    }
+
+
+def _age(at: int | None, now: int) -> int | None:
+    return None if at is None else max(0, now - at) // SECOND_MS
+
+
+def _iso(at: int | None) -> str | None:
+    return None if at is None else iso(at)

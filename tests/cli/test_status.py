@@ -1,0 +1,65 @@
+"""`tollgauge status`: from the database alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Command
+from tests.support.http_service import configuration, opened
+
+from tollgauge import app
+
+
+def test_the_status_of_a_service_that_nobody_runs_needs_attention(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    database = f"sqlite:///{tmp_path}/t.sqlite"
+    assert tollgauge("status", DATABASE_URL=database).code == 2
+    tollgauge("migrate", DATABASE_URL=database)
+    before = (tmp_path / "t.sqlite").read_bytes()
+    found = tollgauge("status", "--json", DATABASE_URL=database)
+    assert (found.code, found.json["good"]) == (1, False), found.err
+    assert found.json["attention"][0].startswith("Never turned yet: probe, alert, score")
+    assert "No backup was ever made with tollgauge backup." in found.json["unwise"]
+    assert any("no [[sources]]" in words for words in found.json["unwise"])
+    assert (tmp_path / "t.sqlite").read_bytes() == before
+    text = tollgauge("status", DATABASE_URL=database)
+    assert text.code == 1
+    assert "Never turned yet" in text.out
+    assert "0 of 0 due" in text.out
+    assert tollgauge("backup", "copy.sqlite", DATABASE_URL=database).code == 0
+    after = tollgauge("status", "--json", DATABASE_URL=database).json
+    assert after["backupAt"] is not None
+
+
+def test_a_database_of_another_version_cannot_tell(tollgauge: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.sqlite").write_bytes(b"")
+    done = tollgauge("status", "--json", DATABASE_URL=f"sqlite:///{tmp_path}/t.sqlite")
+    assert (done.code, done.out) == (2, "")
+    assert "tollgauge migrate" in done.err
+
+
+def test_watching_looks_again_until_it_is_stopped(
+    tollgauge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = f"sqlite:///{tmp_path}/t.sqlite"
+    tollgauge("migrate", DATABASE_URL=database)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", wait)
+    done = tollgauge("status", "--watch", DATABASE_URL=database)
+    assert (done.code, len(waited)) == (130, 2)
+    assert done.out.count("Never turned yet") == 2
+
+
+async def test_the_loops_that_are_looked_for_are_those_that_are_turned(tmp_path: Path) -> None:
+    config = configuration(store_url=f"sqlite:///{tmp_path}/t.db")
+    async with opened(config) as running:
+        assert set(app.loops(config)) == {job.name for job in running.service.jobs()}

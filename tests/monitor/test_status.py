@@ -1,0 +1,222 @@
+"""What an operator is told, from rows of real databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from tests.support.statements import execute
+
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.payment import State
+from tollgauge.core.schedule import NORMAL
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db import meta, schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor import status
+from tollgauge.monitor.status import BACKUP_KEY, Figures
+from tollgauge.store import job_rounds
+from tollgauge.store.chain.cursors import chain_cursor
+from tollgauge.store.endpoints import crawls, endpoints
+from tollgauge.store.ledger.payments import payment
+from tollgauge.store.watches.outbox import DEAD, QUEUED, delivery
+
+NOW = 1_795_000_000_000
+
+
+def at_host(number: int, **changes: Any) -> Endpoint:
+    url = f"https://s{number}.dev/x"
+    seen = {"first_seen": NOW - DAY_MS, "last_seen": NOW, "next_due": NOW + MINUTE_MS}
+    fields = {"id": endpoint_id(url), "resource": url, "host": f"s{number}.dev"} | seen | changes
+    return Endpoint(**fields)
+
+
+async def filled(store: Store, *added: Endpoint) -> None:
+    await store.writing(endpoints.insert, *added)
+    await settled(store)
+
+
+async def settled(store: Store) -> None:
+    """No score is owed, and the newest backup is new."""
+    await execute(store, schema.endpoint.update().values(score_due=NOW + DAY_MS))
+    await store.writing(meta.put, BACKUP_KEY, str(NOW - HOUR_MS))
+
+
+async def figures(store: Store, *, now: int = NOW) -> Figures:
+    return await store.reading(status.read, now=now, cadence=NORMAL)
+
+
+async def told(store: Store, *, now: int = NOW, **named: list[str]) -> list[str]:
+    sources, loops = named.get("sources", []), named.get("loops", [])
+    return list(
+        status.attention(
+            of_a_calm_machine(await figures(store, now=now)), sources=sources, loops=loops
+        )
+    )
+
+
+def of_a_calm_machine(read: Figures) -> Figures:
+    """The same on a machine with room on its disk, whose clock is that of the test."""
+    return replace(read, size=replace(read.size, free=9, total=10), skew_ms=None)
+
+
+async def test_a_service_that_keeps_up_needs_no_attention(store: Store) -> None:
+    await filled(store, at_host(1), at_host(2, next_due=NOW - MINUTE_MS))
+    calm = of_a_calm_machine(await figures(store))
+    assert not list(status.attention(calm, sources=[], loops=[]))
+    assert not list(status.unwise(calm))
+    report = status.report(calm, sources=[], loops=[], advice=["a word"])
+    assert (report["good"], report["unwise"]) == (True, ["a word"])
+    assert report["probes"] == {
+        "monitored": 2,
+        "due": 1,
+        "oldestSeconds": 60,
+        "late": 0,
+        "perMinute": 0.0,
+        "last": None,
+    }
+
+
+async def test_endpoints_that_are_overdue_by_a_period_are_told_if_they_are_many(
+    store: Store,
+) -> None:
+    many = [at_host(n, next_due=NOW - HOUR_MS * n) for n in range(5)]
+    await filled(store, *many, *(at_host(n) for n in range(5, 40)))
+    assert "4 of 40 endpoints are overdue" in (await told(store))[0]
+    await execute(
+        store,
+        schema.endpoint.update().where(schema.endpoint.c.host != "s1.dev").values(next_due=NOW),
+    )
+    assert (await figures(store)).probes.late == 1
+    assert not [words for words in await told(store) if "overdue" in words]
+
+
+async def test_a_host_that_asked_for_a_pause_is_no_queue(store: Store) -> None:
+    await filled(store, at_host(1, next_due=NOW - DAY_MS))
+    await execute(store, schema.host.update().values(free_at=NOW + 1))
+    assert (await figures(store)).probes.due == 0
+
+
+async def test_the_rate_of_probes_is_that_of_the_last_ten_minutes(store: Store) -> None:
+    lately = [at_host(n, last_probed=NOW - n * MINUTE_MS) for n in range(1, 20)]
+    await filled(store, *lately, at_host(30, status=Listing.DELISTED))
+    probes = status.document(await figures(store))["probes"]
+    assert (probes["monitored"], probes["perMinute"]) == (19, 0.9)
+
+
+async def test_scores_that_are_owed_for_an_hour_are_told(store: Store) -> None:
+    await filled(store, at_host(1))
+    await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
+    assert await told(store) == ["1 scores are owed, the oldest since 2 h; 0 for more than a day."]
+
+
+async def test_a_stuck_payment_is_named_without_its_payer(store: Store) -> None:
+    columns = {
+        column.name: 0 if isinstance(column.type, sa.Integer) else "x"
+        for column in payment.columns
+        if not column.nullable
+    }
+    old = {"created_at": NOW - HOUR_MS, "updated_at": NOW - HOUR_MS, "payer": "0xpayer"}
+    stuck = {"id": "p1", "state": State.UNKNOWN.value, "nonce": "1", "route": "/v1/x402-trust"}
+    paid = {"id": "p2", "state": State.SETTLED.value, "nonce": "2"}
+    await execute(store, payment.insert(), [columns | old | stuck, columns | old | paid])
+    assert await told(store) == ["The payment p1 (/v1/x402-trust) has been unknown for 60 min."]
+    payments = status.document(await figures(store))["payments"]
+    assert payments["byState"] == {"settled": 1, "unknown": 1}
+    assert payments["stuck"] == [
+        {"id": "p1", "state": "unknown", "route": "/v1/x402-trust", "forSeconds": 3_600}
+    ]
+    assert "0xpayer" not in str(status.document(await figures(store)))
+
+
+async def test_deliveries_that_wait_or_were_given_up_are_told(store: Store) -> None:
+    row: dict[str, Any] = {
+        "watch_id": "w",
+        "destination_id": "d",
+        "event_id": "e",
+        "type": "t",
+        "body": "{}",
+    }
+    row |= {"created_at": NOW, "attempts": 1, "last_error": ""}
+    waiting = {"id": "1", "state": QUEUED, "due": NOW - HOUR_MS}
+    await execute(
+        store, delivery.insert(), [row | waiting, row | {"id": "2", "state": DEAD, "due": 0}]
+    )
+    assert await told(store) == [
+        "1 deliveries wait, the oldest for 60 min.",
+        "1 deliveries were given up: tollgauge watch list --dead.",
+    ]
+
+
+async def test_an_index_that_fell_behind_is_told(store: Store) -> None:
+    cursor = {"chain": 8453, "number": 9, "hash": b"h", "at": NOW - HOUR_MS, "finalized": 8}
+    await execute(store, chain_cursor.insert(), [cursor | {"audited": 8, "version": 0}])
+    assert await told(store) == ["The index of chain 8453 is 60 min behind."]
+    assert status.document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
+
+
+async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Store) -> None:
+    whole = await store.writing(crawls.begin_crawl, "old", now=NOW - 3 * DAY_MS)
+    await store.writing(
+        crawls.end_crawl, whole, complete=True, suspicious=False, now=NOW - 3 * DAY_MS
+    )
+    await store.writing(crawls.begin_crawl, "old", now=NOW - HOUR_MS)
+    shrunk = await store.writing(crawls.begin_crawl, "shrunk", now=NOW - HOUR_MS)
+    await store.writing(crawls.end_crawl, shrunk, complete=False, suspicious=True, now=NOW)
+    sources = ["new", "old", "shrunk"]
+    assert await told(store, sources=sources) == [
+        "The source new was never crawled.",
+        "No crawl of old was complete for 3 d.",
+        "The last crawl of shrunk is suspicious: it listed 0.",
+    ]
+    assert not await told(store)
+    kept = status.document(await figures(store))["crawls"]
+    assert [(crawl["source"], crawl["finishedAt"] is None) for crawl in kept] == [
+        ("old", True),
+        ("shrunk", False),
+    ]
+
+
+async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
+    async def note(name: str, at: int, **more: Any) -> None:
+        await store.writing(
+            job_rounds.note, name, ended_at=at, took_ms=20, expected_by=at + 5 * MINUTE_MS, **more
+        )
+
+    await note("probe", NOW - HOUR_MS)
+    await note("score", NOW - MINUTE_MS, error="KeyError score.py:88")
+    await note("alert", NOW - MINUTE_MS, error="OSError")
+    await note("alert", NOW)
+    assert await told(store, loops=["probe", "score", "alert", "settle"]) == [
+        "Never turned yet: settle. Does a worker run?",
+        "No round was noted for 60 min: probe. Does a worker run?",
+        "The loop score fails: KeyError score.py:88.",
+    ]
+    alert = next(job for job in (await figures(store)).jobs if job.name == "alert")
+    assert (alert.failing, alert.failed_at, alert.error) == (False, NOW - MINUTE_MS, "OSError")
+
+
+async def test_a_wrong_clock_and_a_full_disk_are_told(store: Store) -> None:
+    read = await figures(store)
+    assert read.size.database > 0
+    assert (read.skew_ms is None) == (read.size.free is not None) == (store.dialect == "sqlite")
+    wrong = replace(
+        read,
+        skew_ms=5_000,
+        size=replace(read.size, free=19, total=100),
+    )
+    assert list(status.attention(wrong, sources=[], loops=[])) == [
+        "The database's clock differs from this machine's by 5 s.",
+        "The database's disk is 81 % full.",
+    ]
+    ahead = replace(read, skew_ms=None, last_probed=NOW + HOUR_MS, size=wrong.size)
+    assert "in the future" in next(status.attention(ahead, sources=[], loops=[]))
+
+
+async def test_a_backup_that_is_old_or_missing_is_unwise(store: Store) -> None:
+    assert list(status.unwise(await figures(store))) == [
+        "No backup was ever made with tollgauge backup."
+    ]
+    await store.writing(meta.put, BACKUP_KEY, str(NOW - 2 * DAY_MS))
+    assert list(status.unwise(await figures(store))) == ["The newest backup is 2 d old."]

@@ -1,0 +1,86 @@
+"""The admin port: figures of the database beside the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.http_service import Running, configuration, opened
+
+from tollgauge.app import read_status
+from tollgauge.db.engine import StoreUnavailable
+from tollgauge.observe import REGISTRY
+from tollgauge.web import admin
+from tollgauge.web.admin import Admin
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with opened(configuration()) as found:
+        yield found
+
+
+def client(app: Admin) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
+
+
+def figure(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)
+
+
+async def test_it_tells_what_the_command_tells_and_measures_it(running: Running) -> None:
+    service = running.service
+
+    async def look() -> dict[str, Any]:
+        return await read_status(service.config, service.store, clock=service.clock)
+
+    async with client(Admin(look)) as http:
+        ready = await http.get("/readyz")
+        metrics = await http.get("/metrics")
+        assert (await http.get("/healthz")).json() == {"status": "ok"}
+        assert (await http.get("/other")).status_code == 404
+    assert ready.status_code == metrics.status_code == 200
+    assert ready.json() == await look()
+    assert figure("tollgauge_database_up") == 1
+    assert figure("tollgauge_queue_due", queue="scores") == ready.json()["scores"]["due"]
+    assert figure("tollgauge_attention") == len(ready.json()["attention"])
+
+
+async def test_metrics_are_told_when_the_database_tells_nothing(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "EVERY_S", 0.0)
+    down: list[bool] = []
+
+    async def look() -> dict[str, Any]:
+        if down:
+            raise StoreUnavailable("it is gone")
+        return await read_status(
+            running.service.config, running.service.store, clock=running.service.clock
+        )
+
+    async with client(Admin(look)) as http:
+        await http.get("/metrics")
+        assert figure("tollgauge_queue_due", queue="probes") is not None
+        down.append(True)
+        assert (await http.get("/readyz")).status_code == 503
+        assert (await http.get("/metrics")).status_code == 200
+    assert figure("tollgauge_database_up") == 0
+    assert figure("tollgauge_queue_due", queue="probes") is None
+
+
+async def test_however_many_ask_the_database_is_asked_once(running: Running) -> None:
+    asked: list[int] = []
+
+    async def look() -> dict[str, Any]:
+        asked.append(1)
+        return await read_status(
+            running.service.config, running.service.store, clock=running.service.clock
+        )
+
+    async with client(Admin(look)) as http:
+        for _ in range(3):
+            await http.get("/metrics")
+    assert asked == [1]
