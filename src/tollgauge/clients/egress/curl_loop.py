@@ -8,13 +8,13 @@ was at most while it was in flight (clients/egress/lateness). Only clients/egres
 from __future__ import annotations
 
 import contextlib
-import selectors
+import select
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pycurl
@@ -27,11 +27,10 @@ Done = Callable[[Exchange], None]
 """Called once, on the loop's thread, when a transfer has ended."""
 
 _NOT_RUNNING: Final = "egress is not running"
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _INTEREST: Final = {
-    pycurl.POLL_IN: _READ,
-    pycurl.POLL_OUT: _WRITE,
-    pycurl.POLL_INOUT: _READ | _WRITE,
+    pycurl.POLL_IN: select.EPOLLIN,
+    pycurl.POLL_OUT: select.EPOLLOUT,
+    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
 
 
@@ -57,8 +56,10 @@ class CurlLoop:
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         self._wakeup_reader.settimeout(0)
         self._wakeup_writer.settimeout(0)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wakeup_reader, _READ)
+        self._woken = False
+        self._poll = select.epoll()
+        self._polled: set[int] = set()
+        self._poll.register(self._wakeup_reader, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="egress", daemon=True)
 
     def start(self) -> None:
@@ -93,8 +94,11 @@ class CurlLoop:
             self._thread.join(seconds)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
-            self._wakeup_writer.send(b"\0")
+        """With the lock: end the wait of the thread, or its next one."""
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
+                self._wakeup_writer.send(b"\0")
 
     def _run(self) -> None:
         multi = pycurl.CurlMulti()
@@ -127,25 +131,27 @@ class CurlLoop:
                 transfer.handle.transfer = transfer
                 self._running[transfer] = job
 
-    def _await(self) -> list[tuple[selectors.SelectorKey, int]]:
+    def _await(self) -> list[tuple[int, int]]:
         """What is ready, with a note of how late we are told."""
         waits = [] if self._due is None else [max(0.0, self._due - time.monotonic())]
         if self._running:
-            ready = self._selector.select(min([TICK, *waits]))
+            ready = self._poll.poll(min([TICK, *waits]))
             self._lateness.beat(time.monotonic())
             return ready
         self._lateness.rest()
-        return self._selector.select(min(waits, default=None))
+        return self._poll.poll(min(waits, default=None))
 
     def _step(self, multi: Any) -> None:
-        for key, events in self._await():
-            if key.fileobj is self._wakeup_reader:
-                with contextlib.suppress(BlockingIOError):
-                    self._wakeup_reader.recv(4_096)
-            elif key.fd in self._selector.get_map():  # an earlier event may have closed it
-                ready = pycurl.CSELECT_IN if events & _READ else 0
-                ready |= pycurl.CSELECT_OUT if events & _WRITE else 0
-                multi.socket_action(key.fd, ready)
+        for fd, events in self._await():
+            if fd in self._polled:  # an earlier event may have closed it
+                # An error or an end is neither: libcurl learns of it by whatever it tries.
+                ready = pycurl.CSELECT_IN if events & ~select.EPOLLOUT else 0
+                ready |= pycurl.CSELECT_OUT if events & ~select.EPOLLIN else 0
+                multi.socket_action(fd, ready)
+            elif fd == self._wakeup_reader.fileno():
+                with self._lock:
+                    self._woken = False
+                    self._wakeup_reader.recv(16)
         if self._due is not None and self._due <= time.monotonic():
             self._due = None
             multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
@@ -161,11 +167,10 @@ class CurlLoop:
 
     def _finish(self, multi: Any, transfer: Transfer, code: int, message: str) -> None:
         job = self._running.pop(transfer)
-        exchange = transfer.finished(code, message)
-        self._drop(multi, transfer)
         delay = self._lateness.largest(job.since, time.monotonic())
-        timings = replace(exchange.timings, delay=int(delay * 1_000 + 0.5))
-        job.done(replace(exchange, timings=timings))
+        exchange = transfer.finished(code, message, delay_ms=int(delay * 1_000 + 0.5))
+        self._drop(multi, transfer)
+        job.done(exchange)
 
     def _drop(self, multi: Any, transfer: Transfer) -> None:
         multi.remove_handle(transfer.handle)
@@ -185,20 +190,21 @@ class CurlLoop:
 
     def _close(self) -> None:
         self._ended = True
-        self._selector.close()
+        self._poll.close()
         self._wakeup_reader.close()
         self._wakeup_writer.close()
 
     def _on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        known = fd in self._selector.get_map()
         events = _INTEREST.get(what)
         if events is None:
-            if known:
-                self._selector.unregister(fd)
-        elif known:
-            self._selector.modify(fd, events)
+            if fd in self._polled:
+                self._polled.remove(fd)
+                self._poll.unregister(fd)
+        elif fd in self._polled:
+            self._poll.modify(fd, events)
         else:
-            self._selector.register(fd, events)
+            self._polled.add(fd)
+            self._poll.register(fd, events)
 
     def _on_timer(self, milliseconds: int) -> None:
         self._due = None if milliseconds < 0 else time.monotonic() + milliseconds / 1_000

@@ -54,8 +54,12 @@ class Lateness:
     def largest(self, since: float, now: float) -> float:
         """The largest delay between two instants, the one that has just ended included."""
         pending = 0.0 if self._due is None else now - self._due
-        delays = (min(delay, at - since) for at, delay in self._noted if at >= since)
-        return max(pending if pending >= _NOISE else 0.0, *delays, 0.0)
+        largest = pending if pending >= _NOISE else 0.0
+        for at, delay in reversed(self._noted):
+            if at < since:
+                break
+            largest = max(largest, min(delay, at - since))
+        return largest
 
 
 class LoopLateness(Lateness):

@@ -18,9 +18,10 @@ import errno
 import itertools
 import socket
 import ssl
-import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import pycurl
@@ -37,6 +38,17 @@ _TLS_EOF: Final = "unexpected eof"
 """OpenSSL's words for an end of the stream without close_notify."""
 _TLS_ALERT: Final = " alert "
 """In OpenSSL's words for a refusal after the handshake, as TLS 1.3 sends it."""
+
+_KEY_EXCHANGES: Final = "X25519:prime256v1:secp384r1:secp521r1:X25519MLKEM768"
+"""What a server may choose from. A key is sent ahead for the first alone, the one that nearly every
+server takes: OpenSSL's own list sends one of ML-KEM with it, which costs as much as all else in a
+handshake, and a secret that outlives quantum computers is nothing that a question for a price has.
+A server that wants another one says so and gets it (RFC 8446 section 4.1.4).
+"""
+_CIPHERS: Final = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+"""Those of TLS 1.3 that OpenSSL offers, the one with the cheaper hash first, as browsers do."""
+_ORDINARY_CALLS: Final = 16
+"""An ordinary exchange has reported its progress less often when its answer begins."""
 
 _OURS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
@@ -114,6 +126,7 @@ class Transfer:
         self._head = Head(plan.header_cap)
         self._body = bytearray()
         self._sockets: list[socket.socket] = []
+        self._progress_calls = 0
         self._cut = False
         self._other_address = False
         self._socket_failed = False
@@ -167,6 +180,8 @@ class Transfer:
             (pycurl.SSL_VERIFYPEER, 1),
             (pycurl.SSL_VERIFYHOST, 2),
             (pycurl.SSL_SESSIONID_CACHE, 0),
+            (pycurl.SSL_EC_CURVES, _KEY_EXCHANGES),
+            (pycurl.TLS13_CIPHERS, _CIPHERS),
             (pycurl.CAINFO, plan.ca_file),
             (pycurl.OPT_CERTINFO, 1),
             (pycurl.FRESH_CONNECT, 1),
@@ -232,7 +247,10 @@ class Transfer:
         return 0
 
     def _on_progress(self, *_: int) -> int:
-        if sum(_received(opened) for opened in self._sockets) > self.plan.wire_cap:
+        self._progress_calls += 1
+        if self._progress_calls < _ORDINARY_CALLS and self._head.empty:
+            return 0  # to ask the kernel takes longer than all else here
+        if sum(map(_received, self._sockets)) > self.plan.wire_cap:
             self._cut = True
             return 1
         return 0
@@ -242,16 +260,16 @@ class Transfer:
         fault = Fault(kind=FaultKind.LOCAL, detail=detail)
         return Exchange(url=self.plan.url, method=self.plan.method, at=self.plan.at, result=fault)
 
-    def finished(self, code: int, message: str) -> Exchange:
-        """What a finished transfer amounts to. `code` is libcurl's, 0 for success. The total time
-        and the lateness of ours are others' to fill in.
+    def finished(self, code: int, message: str, *, delay_ms: int) -> Exchange:
+        """What a finished transfer amounts to. `code` is libcurl's, 0 for success; `delay_ms` is
+        how late its thread was at most. The total time is others' to fill in.
         """
         return Exchange(
             url=self.plan.url,
             method=self.plan.method,
             at=self.plan.at,
             result=self._result(code, message),
-            timings=self._timings(),
+            timings=self._timings(delay_ms),
             address=self.handle.getinfo(pycurl.PRIMARY_IP) or None,
             tls_not_after=_not_after(self.handle.getinfo(pycurl.INFO_CERTINFO)),
         )
@@ -317,7 +335,7 @@ class Transfer:
         part = "the answer did not end" if self._head.complete else "no answer came"
         return _fault(FaultKind.TIMEOUT, f"{part} within the deadline", code)
 
-    def _timings(self) -> Timings:
+    def _timings(self, delay_ms: int) -> Timings:
         options = (
             pycurl.NAMELOOKUP_TIME_T,
             pycurl.CONNECT_TIME_T,
@@ -327,7 +345,8 @@ class Transfer:
         marks = map(self.handle.getinfo, options)
         connect, tls, first = (_phase(*pair) for pair in itertools.pairwise(marks))
         # libcurl sets the mark of the first byte at the latest when a transfer ends.
-        return Timings(connect=connect, tls=tls, ttfb=None if self._head.empty else first)
+        ttfb = None if self._head.empty else first
+        return Timings(connect=connect, tls=tls, ttfb=ttfb, delay=delay_ms)
 
 
 def _fault(kind: FaultKind, text: str, code: int, defect: Defect | None = None) -> Fault:
@@ -348,15 +367,19 @@ def _received(connection: socket.socket) -> int:
     """Bytes that the kernel received on a connection; 0 where it does not say."""
     if not hasattr(socket, "TCP_INFO"):
         return 0
-    size = _BYTES_RECEIVED + 8
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-    return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED)[0]) if len(info) >= size else 0
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
+    return int.from_bytes(info[_BYTES_RECEIVED:], sys.byteorder)
 
 
 def _not_after(chain: Sequence[Sequence[tuple[str, str]]]) -> int | None:
     """The end of the leaf's validity in milliseconds UTC, from libcurl's certificate texts."""
-    expiry = dict(chain[0]).get("Expire date", "") if chain else ""
+    return _instant(dict(chain[0]).get("Expire date", "")) if chain else None
+
+
+@lru_cache(maxsize=8_192)  # certificates last for months
+def _instant(text: str) -> int | None:
+    """Milliseconds UTC of a time as OpenSSL prints it; None of any other text."""
     try:
-        return ssl.cert_time_to_seconds(expiry) * 1_000
+        return ssl.cert_time_to_seconds(text) * 1_000
     except ValueError:
         return None

@@ -8,6 +8,7 @@ of an entry is checked, core/lint/reading says (`Entry.account`).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from eth_utils.address import to_checksum_address
@@ -57,7 +58,12 @@ def strict_evm_address(value: object) -> str | None:
     checksum.
     """
     address = evm_address(value)
-    return address if address and value in (address, to_checksum_address(address)) else None
+    return address if address and value in (address, _checksummed(address)) else None
+
+
+@lru_cache(maxsize=32_768)  # few tokens and payees, met at every probe, and each takes a Keccak
+def _checksummed(address: str) -> str:
+    return to_checksum_address(address)
 
 
 def solana_key(value: object) -> str | None:
