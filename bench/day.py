@@ -1,10 +1,11 @@
 """`tollgauge bench day`: days of many endpoints through recording, scoring, closing and pruning.
 
-The real functions over an SQLite file with history (bench/filled), by a clock that is
-turned on a minute at a time: every endpoint is probed every 30 minutes, RESULTS results share a
-transaction, and the loops `score` and `prune` have their turn each minute. What the probes saw is
-made up, so the exchange itself is measured beside it, over TLS with a seller in another process,
-judged. A tenth of 100,000 endpoints is enough where the cost of a probe is the same at a fortieth.
+The real functions over an SQLite file with history (bench/filled), by a clock that is turned on a
+minute at a time: every endpoint is probed every 30 minutes, RESULTS results share a transaction,
+and the loops `score` and `prune` have their turn each minute. What the probes saw is made up, so
+the exchange itself is measured beside it, over TLS with the seller of `bench probe`, linted and
+judged, and the peer's. A tenth of 100,000 endpoints is enough where the cost of a probe is the same
+at a fortieth.
 
 Of the smaller number two more days are recorded, closed and pruned, without scores, of which a new
 one replaces the old: they show how the file grows. A year of few endpoints shows what is left of
@@ -24,13 +25,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
+import uvloop
 from sqlalchemy import Connection
 
-from bench import filled
+from bench import blackbox, filled
 from bench.database import opened
 from bench.measurement import Measurement, Report, rounded
-from bench.probe import selling
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from bench.probe import World, world
+from bench.seller import selling
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
@@ -43,7 +45,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import probing
-from tollgauge.monitor.probing import Observation, Prober
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.endpoints import hosts
 from tollgauge.store.probes import probes
@@ -56,7 +58,8 @@ PROBES: Final = 48
 RESULTS: Final = 50
 SLOT: Final = 30
 """Minutes in which every endpoint is probed once."""
-EXCHANGES: Final = 2_000
+AT_ONCE: Final = 200
+"""Exchanges in flight."""
 YEAR_OF: Final = 20
 """Endpoints that live a year."""
 PART: Final = 5
@@ -66,16 +69,12 @@ HISTORY: Final = RAW_DAYS + 1
 BEGIN: Final = 20_500 * DAY_MS
 
 
-def run(
-    endpoints: int = ENDPOINTS,
-    exchanges: int = EXCHANGES,
-    year_of: int = YEAR_OF,
-    history: int = HISTORY,
-) -> Report:
+def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTORY) -> Report:
     """Measure days of so many endpoints, and of a quarter of them, after so many days of history;
     and a year of few.
     """
-    exchange_ms = asyncio.run(measure_exchange(exchanges))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        exchange_ms, peer_ms = runner.run(measure_exchange())
     small = asyncio.run(measure_days(endpoints // 4, history, days=3))
     large = asyncio.run(measure_days(endpoints, history, days=1))
     year = asyncio.run(measure_year(year_of))
@@ -87,7 +86,15 @@ def run(
                 name=f"{WHOLE:,} endpoints", figure=100 * share, unit="% of a core", goal=20
             ),
             Measurement(
-                name="growth of a probe's cost",
+                name="a probe and all that follows",
+                figure=probe_ms,
+                unit="ms of CPU",
+                goal=2.5,
+                peer="blackbox_exporter",
+                peer_figure=peer_ms,
+            ),
+            Measurement(
+                name="growth of what follows",
                 figure=large["cpu_ms_per_probe"],
                 unit="ms of CPU",
                 goal=1.3,
@@ -252,30 +259,37 @@ def made_up(endpoint: Endpoint, now: int, dice: random.Random) -> ProbeResult:
     return answer
 
 
-async def measure_exchange(count: int) -> float:
-    """CPU milliseconds of an exchange over TLS on a connection of its own, linted and judged."""
+async def measure_exchange() -> tuple[float, float]:
+    """CPU milliseconds of an exchange, linted and judged, and of the peer's exchange."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with selling(folder) as (port, ca_file), opened(folder) as store:
-            known = [_seller(number) for number in range(count)]
-            mapped = {endpoint.host: ("127.0.0.1", port) for endpoint in known}
-            egress = Egress(EgressSettings(mapped=mapped, ca_file=str(ca_file)))
-            egress.start()
-            now = _now_ms()
-            prober = Prober(store=store, egress=egress, clock=_now_ms, cadence=Cadence())
-            try:
-                cpu = time.process_time()
-                for first in range(0, count, RESULTS):
-                    waves = [
-                        prober.probe(endpoint, hosts.HostState(host=endpoint.host, wildcard_at=now))
-                        for endpoint in known[first : first + RESULTS]
-                    ]
-                    seen = await asyncio.gather(*waves)
-                    if not all(observation.sells for observation in seen):
-                        raise AssertionError("a seller did not answer 402")
-                return 1e3 * (time.process_time() - cpu) / count
-            finally:
-                await egress.close()
+        async with (
+            selling(folder) as seller,
+            blackbox.started(folder, seller) as exporter,
+            world(folder, seller) as ours,
+        ):
+            await _probe_all(ours)
+            cpu = time.process_time()
+            await _probe_all(ours)
+            used = time.process_time() - cpu
+            peer = await exporter.exchanges(len(ours.endpoints))
+    return 1e3 * used / len(ours.endpoints), 1e3 * peer
+
+
+async def _probe_all(ours: World) -> None:
+    """Probe every endpoint once, and record nothing."""
+    now = ours.prober.clock()
+    for first in range(0, len(ours.endpoints), AT_ONCE):
+        seen = await asyncio.gather(
+            *(
+                ours.prober.probe(
+                    endpoint, hosts.HostState(host=endpoint.host, wildcard=False, wildcard_at=now)
+                )
+                for endpoint in ours.endpoints[first : first + AT_ONCE]
+            )
+        )
+        if not all(observation.sells for observation in seen):
+            raise RuntimeError("a seller did not answer 402")
 
 
 async def measure_year(endpoints: int) -> dict[str, Any]:
@@ -336,7 +350,3 @@ def _seller(number: int) -> Endpoint:
         quote=quote,
         quote_at=BEGIN,
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
