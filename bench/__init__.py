@@ -22,6 +22,7 @@ CHECKOUT: Final = Path(__file__).resolve().parent.parent
 """The folder in which `python -m bench.NAME` works: processes of a measurement start there."""
 BENCHES: Final[Mapping[str, str]] = {
     "day": "bench.day",
+    "growth": "bench.growth",
     "index": "bench.index",
     "paid": "bench.paid",
     "probe": "bench.probe",

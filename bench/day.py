@@ -125,7 +125,7 @@ async def measure_days(endpoints: int, history: int, *, days: int) -> dict[str, 
         async with opened(Path(name)) as store:
             clock = Clock(BEGIN - MINUTE_MS)
             await filled.fill(store, endpoints=endpoints, days=history, now=clock.now)
-            day = Day(store, clock, await store.reading(_everybody))
+            day = Day(store, clock, await store.reading(everybody))
             await day.prune()
             sizes = [await store.reading(_file_mb)]
             for number in range(days):
@@ -169,10 +169,10 @@ class Day:
         """Turn the clock on by a day, and do what each minute asks for."""
         for minute in range(DAY_MS // MINUTE_MS):
             self._clock.now += MINUTE_MS
-            for batch in self._results(minute % SLOT):
-                await self._timed("record", self._record(batch))
+            for batch in self.seen(self._endpoints[minute % SLOT :: SLOT]):
+                await self._timed("record", self.record(batch))
             if with_scores:
-                await self._timed("score", self._score())
+                await self._timed("score", self.score())
             await self._timed("prune", self.prune())
 
     async def prune(self) -> None:
@@ -185,12 +185,14 @@ class Day:
         await work
         self.cpu[step] += time.process_time() - began
 
-    async def _record(self, batch: Sequence[Observation]) -> None:
+    async def record(self, batch: Sequence[Observation]) -> None:
+        """Record results in one transaction."""
         await self._store.writing(
             probing.record, batch, cadence=self._cadence, owner="bench", now=self._clock.now
         )
 
-    async def _score(self) -> None:
+    async def score(self) -> None:
+        """Score what is due."""
         while (
             await score.run(
                 self._store, settings=ScoreSettings(), cadence=self._cadence, clock=self._clock
@@ -198,9 +200,8 @@ class Day:
         ).get("busy"):
             pass
 
-    def _results(self, part: int) -> Iterator[list[Observation]]:
-        """What the probes of a minute saw, some at a time."""
-        due = self._endpoints[part::SLOT]
+    def seen(self, due: Sequence[Endpoint]) -> Iterator[list[Observation]]:
+        """What the probes of some endpoints saw now, RESULTS at a time."""
         for first in range(0, len(due), RESULTS):
             yield [
                 Observation(
@@ -326,8 +327,9 @@ def _part(endpoint: Endpoint, begin: int, dice: random.Random) -> list[ProbeResu
     return [made_up(endpoint, begin + (number + 1) * step, dice) for number in range(PART * PROBES)]
 
 
-def _everybody(tx: Connection) -> list[Endpoint]:
-    ids = tx.execute(sa.select(schema.endpoint.c.id)).scalars().all()
+def everybody(tx: Connection) -> list[Endpoint]:
+    """Every endpoint, in the order of their ids."""
+    ids = tx.execute(sa.select(schema.endpoint.c.id).order_by(schema.endpoint.c.id)).scalars().all()
     return list(endpoint_rows.get_many(tx, ids).values())
 
 
