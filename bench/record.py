@@ -101,9 +101,7 @@ async def record(store: Store, results: int) -> dict[str, Any]:
 
 async def _record(store: Store, observations: list[Observation]) -> None:
     now = observations[0].result.at + 100
-    await store.writing(
-        probing.record, observations, cadence=NORMAL, owner="bench", now=now
-    )
+    await store.writing(probing.record, observations, cadence=NORMAL, owner="bench", now=now)
 
 
 def _waves(known: list[Endpoint], results: int) -> Iterator[list[Observation]]:

@@ -26,18 +26,19 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.retention import SETTLEMENTS_MS
 from tollgauge.core.settlement import Deposit, Entry
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.store import rows
-from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, payers, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.chain.volumes import ChainVolume
 from tollgauge.store.ledger import books, payments
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
 
-FORGET_BLOCKS: Final = 50_000
+FORGET_BLOCKS: Final = 1_000
 """How many blocks of old transfers one transaction forgets."""
+FORGET_WALLETS: Final = 500
+"""The old sums of how many wallets one transaction forgets."""
 SUMS_AT_ONCE: Final = 5_000
 """The sums of how many wallets one transaction writes."""
 ACCOUNT_PAST_MS: Final = 366 * DAY_MS
@@ -88,12 +89,24 @@ async def measure(store: Store, chain: int, *, now: int) -> None:
         await store.writing(volumes.save_sums, chain, batch, as_of=now)
     await store.writing(volumes.drop_sums, chain, before=now)
     volume = await store.reading(volumes.measure, chain, as_of=now)
-    await store.writing(_publish, volume, now=now)
+    await store.writing(volumes.publish, volume)
+    await forget(store, chain, now=now)
 
 
-def _publish(tx: Connection, volume: ChainVolume, *, now: int) -> None:
-    volumes.publish(tx, volume)
-    transfers.forget(tx, volume.chain, before=now - SETTLEMENTS_MS, blocks=FORGET_BLOCKS)
+async def forget(store: Store, chain: int, *, now: int) -> None:
+    """Forget the transfers of a chain, their sums and their payers that are too old; a part at a
+    time, because a day of a market has a million.
+    """
+    before, forgotten = now - SETTLEMENTS_MS, 0
+    while count := await store.writing(
+        transfers.forget, chain, before=before, blocks=FORGET_BLOCKS
+    ):
+        forgotten += count
+    if forgotten:  # sums begin to be too old when transfers do
+        indexed = await store.reading(wallets.lows, chain)
+        for batch in rows.chunks(sorted(indexed), FORGET_WALLETS):
+            await store.writing(transfers.forget_days, chain, batch, before_day=day_of(before))
+        await store.writing(payers.forget, chain, before_day=day_of(before))
 
 
 def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:

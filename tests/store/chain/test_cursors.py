@@ -19,7 +19,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.monitor import scoring
+from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, OvertakenError
@@ -384,14 +384,22 @@ async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store
     assert found.indexed_permille == 1_000
 
 
-async def test_old_transfers_are_forgotten_with_their_sums(store: Store) -> None:
-    cursor = await started(store, SELLER)
-    old, new = header(101, at=NOW - 50 * DAY_MS), header(102)
+async def test_old_transfers_are_forgotten_with_their_sums_a_part_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlement, "FORGET_BLOCKS", 1)
+    monkeypatch.setattr(settlement, "FORGET_WALLETS", 1)
+    cursor = await started(store, SELLER, SHOP)
+    old, later = header(101, at=NOW - 50 * DAY_MS), header(102, at=NOW - 49 * DAY_MS)
+    new = header(103)
     await advanced(
-        store, cursor, [old, new], entry(old, 0, SELLER, ANN, 1), entry(new, 0, SELLER, ANN, 2)
+        store,
+        cursor,
+        [old, later, new],
+        entry(old, 0, SELLER, ANN, 1),
+        entry(later, 0, SHOP, ANN, 1),
+        entry(new, 0, SELLER, ANN, 2),
     )
-    before = NOW - 40 * DAY_MS
-    assert await store.writing(transfers.forget, CHAIN, before=before, blocks=1_000) == 1
-    assert await store.writing(transfers.forget, CHAIN, before=before, blocks=1_000) == 0
-    assert await rows(store) == [(102, "2")]
+    await settlement.forget(store, CHAIN, now=NOW)
+    assert await rows(store) == [(103, "2")]
     assert list(await sums(store)) == [(SELLER, 20_500, ANN)]

@@ -102,8 +102,8 @@ def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) ->
 
 
 def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
-    """Remove the transfers and sums of whole days before an instant (ms UTC), the transfers of at
-    most `blocks` blocks from the oldest on; returns how many transfers.
+    """Remove the transfers of whole days before an instant (ms UTC), of at most `blocks` blocks
+    from the oldest on; returns how many. Call it again until it returns 0.
     """
     first_kept_day = day_of(before)
     oldest = (
@@ -118,14 +118,13 @@ def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
         return 0
     oldest_blocks = (transfer.c.chain == chain, transfer.c.number < oldest.number + blocks)
     too_old = transfer.c.at < first_kept_day * DAY_MS
-    deleted = tx.execute(transfer.delete().where(*oldest_blocks, too_old))
-    tx.execute(
-        transfer_day.delete().where(
-            transfer_day.c.chain == chain, transfer_day.c.day < first_kept_day
-        )
-    )
-    payers.forget(tx, chain, before_day=first_kept_day)
-    return deleted.rowcount
+    return tx.execute(transfer.delete().where(*oldest_blocks, too_old)).rowcount
+
+
+def forget_days(tx: Connection, chain: int, of: Sequence[bytes], *, before_day: int) -> None:
+    """Remove the sums of some wallets of days before a UTC day, by wallet as the table is keyed."""
+    old = (transfer_day.c.chain == chain, transfer_day.c.day < before_day)
+    tx.execute(transfer_day.delete().where(*old, transfer_day.c.wallet.in_(of)))
 
 
 _INSERT: Final = (
