@@ -17,6 +17,7 @@ A keyword that is not evaluated is taken as fulfilled. That only hides mismatche
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, Final
 
@@ -63,29 +64,46 @@ class _Budget:
     """What an evaluation may still spend."""
 
     def __init__(self) -> None:
-        self._steps = STEPS_MAX
-        self._depth = 0
+        self.steps = STEPS_MAX
+        self.depth = 0
 
-    def fence(self, name: str, keyword: Keyword) -> Keyword:
-        """The keyword's function with its cost in front of it."""
 
-        def fenced(
-            validator: Any, value: Any, instance: Any, schema: Any
-        ) -> Iterator[ValidationError]:
-            self._steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
-            if self._steps < 0:
-                raise _ExhaustedError
-            if name == "additionalProperties" and "patternProperties" in schema:
-                return
-            self._depth += name == "$ref"
-            if self._depth > REFERENCE_DEPTH_MAX:
-                raise _ExhaustedError
-            try:
-                yield from keyword(validator, value, instance, schema) or ()
-            finally:
-                self._depth -= name == "$ref"
+_BUDGET: Final[ContextVar[_Budget]] = ContextVar("budget")
+"""That of the evaluation at hand. The validator is made once, since making its class takes longer
+than an evaluation; what it may spend is of each evaluation.
+"""
 
-        return fenced
+
+def _fence(name: str, keyword: Keyword) -> Keyword:
+    """The keyword's function with its cost in front of it."""
+
+    def fenced(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        budget = _BUDGET.get()
+        budget.steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
+        if budget.steps < 0:
+            raise _ExhaustedError
+        if name == "additionalProperties" and "patternProperties" in schema:
+            return
+        budget.depth += name == "$ref"
+        if budget.depth > REFERENCE_DEPTH_MAX:
+            raise _ExhaustedError
+        try:
+            yield from keyword(validator, value, instance, schema) or ()
+        finally:
+            budget.depth -= name == "$ref"
+
+    return fenced
+
+
+_FencedValidator: Final = validators.create(
+    meta_schema=Draft202012Validator.META_SCHEMA,
+    validators={
+        name: _fence(name, keyword)
+        for name, keyword in Draft202012Validator.VALIDATORS.items()
+        if name not in _UNSAFE
+    },
+    type_checker=Draft202012Validator.TYPE_CHECKER,
+)
 
 
 def evaluate(info: object, schema: object) -> Verdict:
@@ -94,23 +112,15 @@ def evaluate(info: object, schema: object) -> Verdict:
         return Verdict.FITS if schema else Verdict.MISMATCH
     if not isinstance(schema, dict):
         return Verdict.BROKEN
-    budget = _Budget()
-    keywords = {
-        name: budget.fence(name, keyword)
-        for name, keyword in Draft202012Validator.VALIDATORS.items()
-        if name not in _UNSAFE
-    }
-    fenced = validators.create(
-        meta_schema=Draft202012Validator.META_SCHEMA,
-        validators=keywords,
-        type_checker=Draft202012Validator.TYPE_CHECKER,
-    )
+    budget = _BUDGET.set(_Budget())
     try:
-        fits = fenced(_without_dialect(schema), registry=Registry()).is_valid(info)
+        fits = _FencedValidator(_without_dialect(schema), registry=Registry()).is_valid(info)
     except (_ExhaustedError, RecursionError):
         return Verdict.TOO_COMPLEX
     except _BROKEN_SCHEMA:
         return Verdict.BROKEN
+    finally:
+        _BUDGET.reset(budget)
     return Verdict.FITS if fits or _doubtful(schema) else Verdict.MISMATCH
 
 
