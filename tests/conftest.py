@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+from tests.support.examples import examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import (
     Databases,
@@ -37,6 +39,8 @@ QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden
 """Folders whose files take a few seconds each."""
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
+settings.register_profile("tests", max_examples=examples(100), deadline=None)
+settings.load_profile("tests")
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
 

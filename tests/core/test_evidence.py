@@ -9,6 +9,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tests.support.examples import examples
 
 from tollgauge.core.evidence import (
     ChainEvidence,
@@ -183,19 +184,19 @@ def shuffled(evidence: Evidence) -> Evidence:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(EVIDENCE)
 def test_the_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
     assert to_json(evidence) == rfc8785.dumps(to_document(evidence))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(EVIDENCE)
 def test_the_digest_does_not_depend_on_order(evidence: Evidence) -> None:
     assert digest(shuffled(evidence)) == digest(evidence)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(EVIDENCE)
 def test_evidence_survives_its_json_form(evidence: Evidence) -> None:
     text = to_json(evidence)

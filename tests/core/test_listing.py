@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tollgauge.core.declared import BODY_MAX, QUERY_MAX, declared_input
 from tollgauge.core.endpoint import Perimeter
@@ -386,7 +387,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(json_like)
 def test_reading_never_raises_and_what_it_keeps_is_bounded(value: object) -> None:
     found = read_item(value)
@@ -395,7 +396,7 @@ def test_reading_never_raises_and_what_it_keeps_is_bounded(value: object) -> Non
         read_item(item)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.dictionaries(keys, json_like, max_size=5), st.dictionaries(keys, json_like, max_size=5))
 def test_a_listed_item_can_be_stored_and_sent(item: dict[str, Any], given_input: Any) -> None:
     item |= {"resource": "https://api.seller.dev/x", "type": "http"}

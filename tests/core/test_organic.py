@@ -25,12 +25,13 @@ from tests.support.attacks import (
     sums_at,
     sybils,
 )
+from tests.support.examples import examples
 
 from tollgauge.core.evidence import ChainSums
 from tollgauge.core.organic import WHOLE_OUTSIDE, intervals
 from tollgauge.core.units import DAY_MS
 
-LIMITS = settings(max_examples=60, deadline=None)
+LIMITS = settings(max_examples=examples(60), deadline=None)
 SHOPS = [address("shop", number) for number in range(8)]
 SOLD_AT = {SELLER, *SHOPS}
 FREE_TENTHS = 30

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.timed_evidence import observe, payable, timed, unpaid
 
 from tollgauge.core.evidence import from_json, to_json
@@ -23,7 +24,7 @@ START = 20_600 * DAY_MS
 SLOT = 30 * MINUTE_MS
 DELISTED = 6 * HOUR_MS
 """How often an endpoint is probed that no directory lists any more."""
-LIMITS = settings(max_examples=150, deadline=None)
+LIMITS = settings(max_examples=examples(150), deadline=None)
 FAILURES = (Outcome.SERVER_ERROR, Outcome.NOT_FOUND, Outcome.TIMEOUT)
 SILENCES = (*(Outcome.THROTTLED, Outcome.FORBIDDEN, Outcome.TIMEOUT, Outcome.CONNECT, Outcome.TLS),)
 DO_NOT_PAY = ("avoid", "unverified", "not-payable", "parameterize")

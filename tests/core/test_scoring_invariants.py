@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tollgauge.core.evidence import (
     ChainEvidence,
@@ -39,7 +40,7 @@ AS_OF = 1_780_000_000_000
 SELLER = "0x" + "5" * 40
 SLOT = 30 * MINUTE_MS
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-LIMITS = settings(max_examples=120, deadline=None)
+LIMITS = settings(max_examples=examples(120), deadline=None)
 
 
 def answer(
@@ -282,7 +283,7 @@ QUIET = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(PROBES, BASES, QUIET, NUMBERS, st.sampled_from([SELLER, "0x" + "a" * 40]))
 def test_a_thousand_payments_from_one_wallet_move_a_score_by_at_most_one_point(
     probes: list[ProbeResult],

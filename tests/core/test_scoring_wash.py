@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tollgauge.core.evidence import ChainEvidence, Evidence, LastProbe, PayerVolume
 from tollgauge.core.policy import POLICY_1, interpolate
@@ -34,7 +35,7 @@ def score(evidence: Evidence) -> Score:
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 AS_OF = 1_780_000_000_000
 SELLER = bytes([5]) * 20
-LIMITS = settings(max_examples=60, deadline=None)
+LIMITS = settings(max_examples=examples(60), deadline=None)
 
 
 @dataclass

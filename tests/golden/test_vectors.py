@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from tests.golden.documents import documents
 from tests.golden.observed import observed
 from tests.golden.reference import CAPS, SEVERITY, VECTORS, reference
+from tests.support.examples import examples
 
 from tollgauge.core.evidence import digest, from_json
 from tollgauge.core.policy import POLICY_1
@@ -71,7 +72,7 @@ def test_the_vectors_reach_every_flag_cap_grade_and_recommendation() -> None:
     }  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(documents())
 def test_any_evidence_scores_as_the_reference_says(document: dict[str, Any]) -> None:
     assert observed(score(from_json(document), POLICY_1)) == reference(document)

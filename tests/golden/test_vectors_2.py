@@ -25,6 +25,7 @@ from tests.golden.reference_2 import (
     day_weight,
     reference_2,
 )
+from tests.support.examples import examples
 
 from tollgauge.core.evidence import digest, from_json
 from tollgauge.core.policy import POLICY_1, POLICY_2
@@ -162,7 +163,7 @@ def test_the_weight_of_a_day_halves_in_a_week() -> None:
     assert [day_weight(7 * weeks) for weeks in range(5)] == [1_000, 500, 250, 125, 63]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(documents_2())
 def test_any_evidence_of_format_2_scores_as_the_reference_says(document: dict[str, Any]) -> None:
     evidence = from_json(document)

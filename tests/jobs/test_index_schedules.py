@@ -113,7 +113,7 @@ async def act(
 
 
 @settings(
-    max_examples=int(os.environ.get("TOLLGAUGE_SCHEDULES", "20")),
+    max_examples=int(os.environ.get("TOLLGAUGE_SCHEDULES", "10")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from tests.support.examples import examples
 
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
 from tollgauge.clients.chain.transactions import DecoderUnavailable, Transactions
@@ -268,7 +269,9 @@ junk = st.recursive(
 
 
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(80),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     changes=st.dictionaries(st.sampled_from(sorted(answers())), junk, max_size=4),

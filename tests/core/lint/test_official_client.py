@@ -17,6 +17,7 @@ import pytest
 from eth_account import Account
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from x402 import x402ClientSync
 from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.exact import register_exact_evm_client
@@ -198,7 +199,7 @@ def test_neither_pays_a_version_2_envelope_in_the_body(client: x402HTTPClientSyn
     assert not client_pays(client, *in_body(V2))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(document=mutations(V2))
 def test_what_we_call_payable_in_a_header_the_client_signs(
     client: x402HTTPClientSync, document: Document
@@ -207,7 +208,7 @@ def test_what_we_call_payable_in_a_header_the_client_signs(
         assert client_pays(client, *in_header(document))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(document=mutations(V1))
 def test_what_we_call_payable_in_a_v1_body_the_client_signs(
     client: x402HTTPClientSync, document: Document
@@ -216,7 +217,7 @@ def test_what_we_call_payable_in_a_v1_body_the_client_signs(
         assert client_pays(client, *in_body(document))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(entries=st.lists(mutations(V2), min_size=1, max_size=3))
 def test_an_answer_is_payable_when_one_of_its_options_alone_is(
     entries: list[Document],

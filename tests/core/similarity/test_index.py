@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE
@@ -204,7 +205,7 @@ def invented(seed: int, size: int) -> list[Entry]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(entries_strategy)
 def test_the_index_finds_what_comparing_every_pair_finds(entries: list[Entry]) -> None:
     index = Index(entries)

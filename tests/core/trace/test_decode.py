@@ -10,6 +10,7 @@ from eth_abi.abi import encode
 from eth_utils.abi import function_signature_to_4byte_selector
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.trace_capture import (
     _TRANSFER,
     _USED,
@@ -407,7 +408,7 @@ junk = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(tx=junk, receipt=junk, calls=junk)
 def test_nothing_but_a_capture_error_is_raised_for_any_json(
     tx: object, receipt: object, calls: object
@@ -420,7 +421,7 @@ def test_nothing_but_a_capture_error_is_raised_for_any_json(
         json.dumps(trace_json(result))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     data=st.binary(max_size=700),
     at=st.integers(0, 400),

@@ -10,6 +10,7 @@ from eth_abi.abi import encode
 from eth_utils.abi import function_signature_to_4byte_selector
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tollgauge.core.trace.calldata import SELECTORS
 from tollgauge.core.trace.nesting import (
@@ -253,7 +254,7 @@ hostile_words = st.one_of(
 ).map(lambda number: number.to_bytes(32))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     selector=st.sampled_from([*_WRAPPERS, *SELECTORS, *LISTS]),
     body=st.lists(st.one_of(hostile_words, st.just(A), st.binary(max_size=5)), max_size=40),
@@ -266,7 +267,7 @@ def test_no_bytes_raise(selector: bytes, body: list[bytes]) -> None:
     transfers_anywhere(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     case=st.sampled_from(sorted(CASES)),
     changes=st.lists(st.tuples(st.integers(0, 60), hostile_words), min_size=1, max_size=4),

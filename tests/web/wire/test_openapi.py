@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
+from tests.support.examples import THOROUGH
 from tests.support.http_service import Running, configuration, opened
 from tests.support.paid_service import facilitator, header, payment
 
@@ -285,7 +286,7 @@ async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
             "run",
             f"http://127.0.0.1:{port}/openapi.json",
             "--checks=all",
-            "--max-examples=12",
+            f"--max-examples={12 if THOROUGH else 6}",
             "--seed=8402",
             "--no-color",
             "--warnings=off",

@@ -112,6 +112,11 @@ def stats() -> Any:
 
 def calibration() -> Any:
     """Forecasts held against what happened, as JSON value: all as often as they say."""
+    return _json(wire.calibration(_calibration(), now=AS_OF))
+
+
+@cache
+def _calibration() -> Calibration:
     sums = Sums([(KEPT, 6_000, 0)])
     for permille in range(50, 1_000, 100):
         forecast = Forecast(
@@ -129,8 +134,7 @@ def calibration() -> Any:
             for horizon in (NEXT, DAY):
                 sums.add_groups(forecast, horizon, payable=payable)
     last = day_of(AS_OF) - 2
-    report = Calibration(first_day=last - 27, last_day=last, sums={2: sums})
-    return _json(wire.calibration(report, now=AS_OF))
+    return Calibration(first_day=last - 27, last_day=last, sums={2: sums})
 
 
 def _report() -> TrustReport:
