@@ -27,6 +27,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "index": "bench.index",
     "paid": "bench.paid",
     "probe": "bench.probe",
+    "score": "bench.score",
     "serve": "bench.serve",
     "similar": "bench.similar",
     "watch": "bench.watch",

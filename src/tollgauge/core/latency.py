@@ -15,14 +15,16 @@ the numbers are stored and published.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
 Histogram = tuple[tuple[int, int], ...]
 
 _LINEAR: Final = 128
 _PER_OCTAVE: Final = 64
+_count: Final = itemgetter(1)
 
 
 def bucket_of(ms: int) -> int:
@@ -50,6 +52,15 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     return from_counts(counts)
 
 
+def of(latencies: Iterable[int]) -> Histogram:
+    """The histogram of latencies in whole milliseconds."""
+    counts: dict[int, int] = {}
+    for ms in latencies:
+        bucket = bucket_of(ms)
+        counts[bucket] = counts.get(bucket, 0) + 1
+    return from_counts(counts)
+
+
 def plus(large: Histogram, small: Histogram) -> Histogram:
     """The sum of two histograms, of which the first may have many buckets."""
     if not small:
@@ -69,8 +80,13 @@ def from_counts(counts: Mapping[int, int]) -> Histogram:
 
 def percentile(latencies: Histogram, percent: int) -> int | None:
     """The `percent`-th percentile (1..100) in milliseconds, None of an empty histogram."""
+    return percentiles(latencies, (percent,))[0]
+
+
+def percentiles(latencies: Histogram, percents: Sequence[int]) -> list[int | None]:
+    """Several percentiles, as `percentile`."""
     if not latencies:
-        return None
-    buckets, counts = zip(*latencies, strict=True)
-    ranks = list(accumulate(counts))
-    return lower_bound(buckets[bisect_left(ranks, -(-percent * ranks[-1] // 100))])
+        return [None] * len(percents)
+    ranks = list(accumulate(map(_count, latencies)))
+    wanted = (bisect_left(ranks, -(-percent * ranks[-1] // 100)) for percent in percents)
+    return [lower_bound(latencies[place][0]) for place in wanted]

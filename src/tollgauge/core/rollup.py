@@ -8,7 +8,6 @@ in the spans, which whoever knows the probes before and after adds (core/spans).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -113,25 +112,34 @@ def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
 
 def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
     """As `rollup`, for probes of which no more is known than what they add."""
-    samples = tuple(probes)
-    other = next((probe.at for probe in samples if day_of(probe.at) != day), None)
-    if other is not None:
-        raise RollupError(f"A probe at {other} ms does not belong to day {day}.")
-    scored = [probe for probe in samples if probe.excluded is None]
-    latencies = [probe.latency_ms for probe in scored if probe.latency_ms is not None]
-    reasons = Counter(probe.excluded for probe in samples if probe.excluded is not None)
-    buckets = Counter(map(latency_histogram.bucket_of, latencies))
+    reasons: dict[str, int] = {}
+    latencies: list[int] = []
+    scored = ups = compliants = payables = compliances = slots = 0
+    for at, excluded, up, latency_ms, compliant, payable, compliance in probes:
+        if day_of(at) != day:
+            raise RollupError(f"A probe at {at} ms does not belong to day {day}.")
+        if excluded is not None:
+            reasons[excluded] = reasons.get(excluded, 0) + 1
+            continue
+        scored += 1
+        ups += up
+        compliants += compliant
+        payables += payable
+        compliances += compliance
+        slots |= 1 << slot_of(at)
+        if latency_ms is not None:
+            latencies.append(latency_ms)
     return Rollup(
         day=day,
-        probes=len(samples),
-        scored=len(scored),
-        up=sum(probe.up for probe in scored),
-        compliant=sum(probe.compliant for probe in scored),
-        payable=sum(probe.payable for probe in scored),
-        compliance=sum(probe.compliance for probe in scored),
-        slots=sum(1 << slot for slot in {slot_of(probe.at) for probe in scored}),
+        probes=scored + sum(reasons.values()),
+        scored=scored,
+        up=ups,
+        compliant=compliants,
+        payable=payables,
+        compliance=compliances,
+        slots=slots,
         latency_sum=sum(latencies),
-        latency=latency_histogram.from_counts(buckets),
+        latency=latency_histogram.of(latencies),
         excluded=tuple(sorted(reasons.items())),
     )
 

@@ -24,7 +24,6 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import NOW_MS, forecast
-from tollgauge.core.latency import percentile
 from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy, weighted_sum
 from tollgauge.core.rounding import half_up, ratio_half_up
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
@@ -274,8 +273,8 @@ def _stats(facts: Facts) -> Stats:
         compliant_tenths=_share(sums.compliant, sums.scored),
         payable_tenths=_share(payable, whole),
         avg_latency_ms=mean,
-        p50_latency_ms=facts.median_ms,
-        p95_latency_ms=percentile(sums.latency, 95),
+        p50_latency_ms=facts.latencies_ms[0],
+        p95_latency_ms=facts.latencies_ms[1],
         price_changes=facts.changed(PRICE_CHANGED),
         payto_changes=facts.changed(PAYTO_CHANGED),
         first_seen=evidence.first_seen,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
@@ -122,18 +121,20 @@ def spans(
     ordered = sorted(statements)
     known = [before, *ordered] if before is not None else ordered
     up = payable = down = compliance = failures = repairs = 0
-    for current, following in pairwise([*known, None]):
-        if current is None:
-            continue
-        stop = min(current.at + current.holds, end if following is None else following.at, end)
-        spoken = max(stop - max(current.at, begin), 0)
-        up += spoken if current.up else 0
-        down += 0 if current.up else spoken
-        payable += spoken if current.payable else 0
-        compliance += current.compliance * spoken
-        if following is not None:
-            failures += current.payable and not following.payable
-            repairs += following.payable and not current.payable
+    following_at, following_payable = end, None
+    for at, holds, is_up, is_payable, worth in reversed(known):
+        stop = at + holds
+        stop = stop if stop < following_at else following_at
+        spoken = (stop if stop < end else end) - (at if at > begin else begin)
+        if spoken > 0:
+            up += spoken if is_up else 0
+            down += 0 if is_up else spoken
+            payable += spoken if is_payable else 0
+            compliance += worth * spoken
+        if following_payable is not None and bool(is_payable) is not following_payable:
+            failures += not following_payable
+            repairs += following_payable
+        following_at, following_payable = at, bool(is_payable)
     return Spans(
         up=up,
         payable=payable,

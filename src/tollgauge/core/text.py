@@ -109,9 +109,13 @@ def injection_suspected(text: object) -> bool:
     if not isinstance(text, str):
         return False
     head = text[:_READ_MAX]
-    if _hides_ascii(head):
+    if head.isascii():  # nothing is hidden in it but control characters, and nothing is folded
+        plain = head.replace("\n", " ").isprintable()
+        folded = head if plain else _visible(head)
+    elif _hides_ascii(head):
         return True
-    folded = unicodedata.normalize("NFKC", _visible(head))
+    else:
+        folded = unicodedata.normalize("NFKC", _visible(head))
     return bool(_INJECTION.search(" ".join(folded.split())))
 
 

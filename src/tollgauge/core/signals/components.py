@@ -63,7 +63,7 @@ def latency(facts: Facts) -> Fraction:
     """How fast does it answer? The median of the probes that were up, network distance included,
     on a table: 200 ms or less is 100, 5 seconds or more is 0. Never up is 0.
     """
-    median = facts.median_ms
+    median, _ = facts.latencies_ms
     return Fraction(0) if median is None else interpolate(facts.policy.latency, median)
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
-from tollgauge.core.latency import percentile
+from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
 from tollgauge.core.signals.volume import Volume, activity_of, volume_of
@@ -76,9 +76,10 @@ class Facts:
         return Fraction(min(self.totals.slots, self.policy.slots_full), self.policy.slots_full)
 
     @cached_property
-    def median_ms(self) -> int | None:
-        """The median latency of the probes that were up, None without any."""
-        return percentile(self.totals.latency, 50)
+    def latencies_ms(self) -> tuple[int | None, int | None]:
+        """The median and the 95th percentile of the probes that were up, None without any."""
+        median, high = percentiles(self.totals.latency, (50, 95))
+        return median, high
 
     @cached_property
     def activity_ends(self) -> tuple[Fraction, Fraction]:

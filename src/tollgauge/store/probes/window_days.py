@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup, Sample, rollup_of_samples, sample
-from tollgauge.core.spans import NO_SPANS, Statement, spans, statement
+from tollgauge.core.spans import NO_SPANS, REFUSALS, Statement, spans, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.window import DAYS, Latest, Window
 from tollgauge.db.codec import findings_from_json, statement_from_json
@@ -38,6 +38,7 @@ _NAMES: Final = tuple(f"day_{number}" for number in range(DAYS + 1))
 _DAYS: Final = [sa.bindparam(name, type_=sa.Integer) for name in _NAMES]
 _SCORED: Final = Attribution.THEIRS.value
 _REFUSED: Final = Outcome.FORBIDDEN.value
+_THROTTLED: Final = Outcome.THROTTLED.value
 
 
 def fresh_columns() -> sa.Select[Any]:
@@ -185,18 +186,28 @@ def open_day(
     """The sums of a day of fresh rows and unpacked probes up to `until` (ms UTC), and its last
     statement; `before` is that of the day before.
     """
-    samples = [_sample(row) for row in fresh if not row.confirms]
+    samples: list[Sample] = []
+    statements: list[Statement] = []
+    for row in fresh:
+        _add(row, samples, statements)
     samples += [sample(result) for result in packed if not result.confirms]
-    statements = [said for probe in (*fresh, *packed) if (said := statement(probe)) is not None]
+    statements += [said for probe in packed if (said := statement(probe)) is not None]
     spoken = spans(day, statements, before=before, until=until)
     return replace(rollup_of_samples(day, samples), spans=spoken), max(statements, default=None)
 
 
-def _sample(row: Fresh) -> Sample:
-    at, _, attribution, reason, up, total, compliant, payable, compliance, outcome, *_ = row
-    excluded = None if attribution == _SCORED else reason or attribution
-    latency_ms = total if up and outcome != _REFUSED else None
-    return Sample(at, excluded, up, latency_ms, compliant, payable, compliance)
+def _add(row: Fresh, samples: list[Sample], statements: list[Statement]) -> None:
+    """Add what a fresh row adds to its day (`sample`), and what it says (`statement`)."""
+    at, _, attribution, reason, up, total, compliant, payable, compliance, outcome = row[:10]
+    confirms, holds = row[10:12]
+    is_scored = attribution == _SCORED
+    if not confirms:
+        excluded = None if is_scored else reason or attribution
+        latency_ms = total if up and outcome != _REFUSED else None
+        samples.append(Sample(at, excluded, up, latency_ms, compliant, payable, compliance))
+    if is_scored or outcome == _THROTTLED:
+        speaks_up = up and outcome not in REFUSALS
+        statements.append(Statement(at, holds, speaks_up, payable, compliance))
 
 
 def latest_of(probes: Sequence[Any]) -> Latest:
