@@ -21,9 +21,11 @@ from tollgauge.core.errors import TollgaugeError
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
 """The folder in which `python -m bench.NAME` works: processes of a measurement start there."""
 BENCHES: Final[Mapping[str, str]] = {
+    "history": "bench.history",
     "index": "bench.index",
     "paid": "bench.paid",
     "probe": "bench.probe",
+    "reads": "bench.reads",
     "similar": "bench.similar",
     "watch": "bench.watch",
 }
