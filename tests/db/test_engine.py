@@ -32,7 +32,7 @@ from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store, StoreError, StoreUnavailable
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import crawls
+from tollgauge.store.endpoints import crawls, ranking
 from tollgauge.store.ledger import payments, retention
 from tollgauge.store.probes import probes, window
 from tollgauge.store.tables import TABLES
@@ -240,6 +240,29 @@ async def test_the_days_before_an_upgrade_get_their_spans(empty: str, scored: bo
     since = await store.reading(meta.get, scoring.POLICY_2_SINCE)
     assert (since is not None) == scored
     assert since is None or abs(int(since) - 1_000 * time.time()) < HOUR_MS
+    await store.close()
+
+
+def scored_before(connection: sa.Connection) -> None:
+    """The tables of the version before endpoints had what ranks them, with scores of two."""
+    command.upgrade(migrations.configuration(connection), "0019")
+    fill(connection, "host")
+    for id_, score in (("a", 900), ("b", None), ("c", None)):
+        fill(connection, "endpoint", id=id_, resource=id_, status="listed")
+        if id_ != "c":
+            grade = "A" if score else None
+            values = {"score_tenths": score, "grade": grade, "uptime_tenths": score}
+            fill(connection, "score", endpoint_id=id_, compliant=True, **values)
+
+
+async def test_what_was_scored_before_an_upgrade_is_ranked(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(scored_before)
+    await store.migrate()
+    assert await store.reading(ranking.at, 1) == "a"
+    assert await store.reading(ranking.population) == ranking.Population(
+        scored=1, reachable=1, compliant=1, grades=(("A", 1),)
+    )
     await store.close()
 
 

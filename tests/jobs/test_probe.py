@@ -216,10 +216,10 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
         found = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
         shown[url] = found is not None
     assert list(shown.values()) == [False, True, False]
-    provider = await loop.store.reading(reports.provider, honest.host, now=loop.clock())
+    provider = await loop.store.reading(reports.provider, honest.host)
     assert provider is not None
     assert [row.resource for row in provider.rows] == [honest.url]
-    assert await loop.store.reading(reports.provider, wild.host, now=loop.clock()) is None
+    assert await loop.store.reading(reports.provider, wild.host) is None
     states = await loop.store.reading(hosts.get_many, [honest.host, wild.host])
     assert [states[each.host].wildcard for each in (honest, wild)] == [False, True]
 

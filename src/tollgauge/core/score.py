@@ -176,6 +176,21 @@ def score_from_json(text: bytes) -> Score:
     try:
         return _FORM.validate_json(text)
     except ValidationError as error:
-        raise ScoreError(
-            "This is not a stored score.", hint="Score the endpoint again from its evidence."
-        ) from error
+        raise _not_stored() from error
+
+
+def average_latency_ms(text: bytes) -> int | None:
+    """`Stats.avg_latency_ms` of a stored score, without reading the rest of it, which takes ten
+    times as long. Raises ScoreError for a text that is no score.
+    """
+    try:
+        latency: int | None = orjson.loads(text)["stats"]["avg_latency_ms"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _not_stored() from error
+    return latency
+
+
+def _not_stored() -> ScoreError:
+    return ScoreError(
+        "This is not a stored score.", hint="Score the endpoint again from its evidence."
+    )

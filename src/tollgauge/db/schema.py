@@ -120,20 +120,21 @@ endpoint = sa.Table(
     # `score_next`. So a saved score settles the account only where nothing came meanwhile.
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
-    # What ranks it, beside what decides whether it is ranked, so that one index has both: from its
-    # latest score, which was computed as of `ranked_at`; NULL without one.
+    # What ranks it, beside what decides whether it is ranked, so that one index has both, and what
+    # lists show: from its latest score, which was computed as of `ranked_at`; NULL without one.
     sa.Column("ranked_at", sa.BigInteger),
     sa.Column("ranked_score", sa.Integer),
     sa.Column("ranked_confidence", sa.Integer),
     sa.Column("ranked_recommendation", sa.Text),
     sa.Column("ranked_grade", sa.Text),
-    sa.Column("ranked_reachable", sa.Boolean),
+    sa.Column("ranked_uptime", sa.Integer),
     sa.Column("ranked_compliant", sa.Boolean),
+    sa.Column("ranked_latency", sa.Integer),
     # With all that is counted or chosen by, so that no row is read that is not shown.
     sa.Index(
         "ix_endpoint_rank",
         *("ranked_score", "ranked_confidence", "id", "ranked_recommendation", "host"),
-        *("ranked_grade", "ranked_reachable", "ranked_compliant"),
+        *("ranked_grade", "ranked_uptime", "ranked_compliant"),
         sqlite_where=RANKED,
         postgresql_where=RANKED,
     ),

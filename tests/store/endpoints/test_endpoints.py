@@ -62,7 +62,7 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
         compliant=False,
         evidence=b"{}",
         digest="00",
-        result=b"{}",
+        result=b'{"stats":{"avg_latency_ms":90}}',
     )
 
 

@@ -15,7 +15,7 @@ from tollgauge.core.spans import Spans
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoint_list, endpoints, ranking, scores
 
 
 async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
@@ -75,6 +75,32 @@ async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store)
     assert set(found[2:]) == {"https://a.com/none", "https://a.com/new"}
     assert [one.resource for one in first] == ["https://a.com/high"]
     assert set(known) == {endpoint("/low").id}
+    listed = await store.reading(endpoint_list.of_host, "a.com", limit=3)
+    assert [one.resource for one in listed] == found[:3]
+
+
+async def test_a_row_of_a_list_has_the_figures_of_the_newest_score(store: Store) -> None:
+    await store.writing(endpoints.insert, endpoint("/"), endpoint("/new"))
+    await save(store, row("/", 700, 40), row("/", 300, as_of=NOW - 1))
+    scored, new = await store.reading(endpoint_list.of_host, "a.com", limit=3)
+    assert (scored.ranked_score, scored.ranked_confidence, scored.ranked_grade) == (700, 40, "B")
+    assert (scored.ranked_recommendation, scored.ranked_uptime) == ("proceed", 700)
+    assert scored.ranked_latency == 90
+    assert (new.ranked_score, new.ranked_recommendation, new.ranked_latency) == (None, None, None)
+
+
+async def test_pages_of_all_ranked_endpoints_follow_each_other_without_a_gap(store: Store) -> None:
+    paths = [f"/{number}" for number in range(7)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await save(store, *(row(path, 500 + int(path[1:]) % 2, 50) for path in paths))
+    after, listed = None, []
+    while page := await store.reading(endpoint_list.page, after=after, limit=3):
+        listed += [one.id for one in page]
+        last = page[-1]
+        assert last.ranked_score is not None
+        assert last.ranked_confidence is not None
+        after = (last.ranked_score, last.ranked_confidence, last.id)
+    assert listed == [await store.reading(ranking.at, rank) for rank in range(1, 8)]
 
 
 async def test_the_median_of_a_site_is_of_the_endpoints_that_were_known_before(

@@ -12,6 +12,7 @@ from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
 from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
 from tollgauge.monitor.reports.snapshots import (
+    EndpointRow,
     Provider,
     Snapshot,
     provider,
@@ -32,6 +33,7 @@ from tollgauge.monitor.reports.trust import (
 __all__ = [
     "DayBar",
     "Ecosystem",
+    "EndpointRow",
     "EndpointView",
     "Leaderboard",
     "MoreOfSite",

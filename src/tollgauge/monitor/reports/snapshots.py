@@ -12,24 +12,20 @@ from tollgauge.core.policy import CURRENT
 from tollgauge.core.score import OtherScore, Score
 from tollgauge.core.vantage import partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
-from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
+from tollgauge.store.endpoints import alternative_counts, endpoint_list, public, scores
+from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
 from tollgauge.store.probes import vantages
 
 PROVIDER_ROWS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The free, cached view of one endpoint.
+class EndpointRow:
+    """One endpoint in a list.
 
     The defaults are those of an endpoint that has no score. `uptime_tenths` is tenths of a
     percent. `latency_ms` is the exact mean, rounded half up; None when every probe failed.
-    `price_micro_usd` is None when no price in a known dollar is advertised. `sources` are the
-    directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
-    `reason` is why the recommendation is what it is; the chances of being payable are None before
-    anything was measured, and so is `is_down`. `previous` is the score under the policy before.
-    `partly_reachable` says that some vantages reach it now and others do not, None where only one
-    watches.
+    `price_micro_usd` is None when no price in a known dollar is advertised.
     """
 
     id: str
@@ -38,23 +34,37 @@ class Snapshot:
     recommendation: str = "unverified"
     grade: str | None = None
     score_tenths: int | None = None
+    confidence_hundredths: int = 0
+    uptime_tenths: int | None = None
+    latency_ms: int | None = None
+    price_micro_usd: int | None
+    network: str | None
+    pay_to: str | None
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(EndpointRow):
+    """The free, cached view of one endpoint.
+
+    `sources` are the directories that list it now. Texts under `advertised_` are the provider's own
+    and untrusted. `reason` is why the recommendation is what it is; the chances of being payable
+    are None before anything was measured, and so is `is_down`. `previous` is the score under the
+    policy before. `partly_reachable` says that some vantages reach it now and others do not, None
+    where only one watches.
+    """
+
     reason: str = ""
     payable_now_permille: int | None = None
     payable_24h_permille: int | None = None
     is_down: bool | None = None
-    confidence_hundredths: int = 0
-    uptime_tenths: int | None = None
-    latency_ms: int | None = None
     p50_latency_ms: int | None = None
     p95_latency_ms: int | None = None
     probes: int = 0
     scored: int = 0
     excluded: tuple[tuple[str, int], ...] = ()
-    price_micro_usd: int | None
     price_changes: int = 0
     payto_changes: int = 0
-    network: str | None
-    pay_to: str | None
     first_seen: int
     last_probed: int | None
     status: str
@@ -67,7 +77,6 @@ class Snapshot:
     better_alternatives: int | None
     policy_version: int
     previous: OtherScore | None = None
-    simulated: bool = False
     partly_reachable: bool | None = None
 
 
@@ -76,7 +85,7 @@ class Provider:
     """One host and its endpoints, best first."""
 
     host: str
-    rows: tuple[Snapshot, ...]
+    rows: tuple[EndpointRow, ...]
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
@@ -93,15 +102,35 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     )
 
 
-def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
-    """One host's public endpoints, best first; None when there are none."""
-    known_endpoints = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
-    if not known_endpoints:
+def provider(tx: Connection, host: str) -> Provider | None:
+    """One host's public endpoints, best first, at most PROVIDER_ROWS; None when there are none."""
+    listed = endpoint_list.of_host(tx, host, limit=PROVIDER_ROWS)
+    if not listed:
         return None
-    known = scores.results(tx, [endpoint.id for endpoint in known_endpoints])
-    rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in known_endpoints]
-    rows.sort(key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id))
+    rows = sorted(
+        map(_row, listed),
+        key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id),
+    )
     return Provider(host=host, rows=tuple(rows))
+
+
+def _row(listed: ListedEndpoint) -> EndpointRow:
+    quote = listed.quote
+    return EndpointRow(
+        id=listed.id,
+        resource=listed.resource,
+        host=listed.host,
+        recommendation=listed.ranked_recommendation or "unverified",
+        grade=listed.ranked_grade,
+        score_tenths=listed.ranked_score,
+        confidence_hundredths=listed.ranked_confidence or 0,
+        uptime_tenths=listed.ranked_uptime,
+        latency_ms=listed.ranked_latency,
+        price_micro_usd=quote.micro_usd if quote else None,
+        network=quote.network if quote else None,
+        pay_to=quote.pay_to if quote else None,
+        simulated=listed.simulated,
+    )
 
 
 def snapshot_of(

@@ -35,11 +35,12 @@ def from_row(row: Any) -> Endpoint:
         status=Listing.UNLISTED if row.adopted else Listing(row.status),
         tags=texts_from_json(row.tags),
         sources=texts_from_json(row.sources),
-        quote=_quote(row),
+        quote=quote_from_row(row),
     )
 
 
-def _quote(row: Any) -> Quote | None:
+def quote_from_row(row: Any) -> Quote | None:
+    """The price in a row of endpoints, None without one."""
     if row.quote_network is None:
         return None
     return Quote(

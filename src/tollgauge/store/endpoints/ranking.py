@@ -134,7 +134,7 @@ def population(tx: Connection) -> Population:
         sa.select(
             grade,
             sa.func.count().label("scored"),
-            sa.func.count().filter(endpoint_table.c.ranked_reachable).label("reachable"),
+            sa.func.count().filter(endpoint_table.c.ranked_uptime > 0).label("reachable"),
             sa.func.count().filter(endpoint_table.c.ranked_compliant).label("compliant"),
         )
         .where(RANKED)

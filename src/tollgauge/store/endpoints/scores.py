@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.score import Score, average_latency_ms, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared, PreparedAny
@@ -128,8 +128,9 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
         "ranked_confidence_": row.confidence_hundredths,
         "ranked_recommendation_": row.recommendation,
         "ranked_grade_": row.grade,
-        "ranked_reachable_": (row.uptime_tenths or 0) > 0,
+        "ranked_uptime_": row.uptime_tenths,
         "ranked_compliant_": row.compliant,
+        "ranked_latency_": average_latency_ms(row.result),
     }
 
 

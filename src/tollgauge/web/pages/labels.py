@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS
-from tollgauge.monitor.reports import Snapshot
+from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
 DASH: Final = "\N{EM DASH}"
@@ -43,6 +43,8 @@ _REASONS: Final = {
 
 def plain(text: str) -> str:
     """A text without characters that hide or reorder what is shown; line ends are kept."""
+    if text.isascii() and text.isprintable():  # nearly every text of a page
+        return text
     return "\n".join(
         line if line.isascii() and line.isprintable() else clean_text(line, _LONGEST)
         for line in text.split("\n")
@@ -132,11 +134,11 @@ def amount(text: str) -> str:
     return dollars(int(whole) * 10**6 + int(decimals.ljust(6, "0")))
 
 
-def price(snapshot: Snapshot) -> str:
+def price(row: EndpointRow) -> str:
     """The advertised price; a price in an unknown token is not called a dollar price."""
-    if snapshot.price_micro_usd is not None:
-        return dollars(snapshot.price_micro_usd)
-    return "not in dollars" if snapshot.pay_to else "not advertised"
+    if row.price_micro_usd is not None:
+        return dollars(row.price_micro_usd)
+    return "not in dollars" if row.pay_to else "not advertised"
 
 
 def price_stability(snapshot: Snapshot) -> str:
@@ -162,9 +164,9 @@ def path(resource: str) -> str:
     return resource[len(f"{parts.scheme}://{parts.netloc}") :] if parts.netloc else resource
 
 
-def authority(snapshot: Snapshot) -> str:
+def authority(row: EndpointRow) -> str:
     """Host and, where it is not the default one, port."""
-    return urlsplit(snapshot.resource).netloc or snapshot.host
+    return urlsplit(row.resource).netloc or row.host
 
 
 def reason(slug: str) -> str:

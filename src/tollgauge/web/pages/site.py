@@ -45,7 +45,7 @@ class Site:
 
     async def provider(self, host: Host) -> Response:
         """One host's endpoints."""
-        provider = await self.dependencies.read_now(reports.provider, host.lower())
+        provider = await self.dependencies.store.reading(reports.provider, host.lower())
         if provider is None:
             raise unknown_host()
         return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))

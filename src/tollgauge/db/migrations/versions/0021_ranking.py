@@ -1,6 +1,7 @@
 """What ranks an endpoint, on its own row: one index has all that counts and leaderboards read.
 
-It writes every scored endpoint's row once: about five seconds of 100,000 endpoints.
+It writes every scored endpoint's row once: about five seconds of 100,000 endpoints. The latency is
+that of the next score.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UPDATE endpoint SET
     ranked_confidence = score.confidence_hundredths,
     ranked_recommendation = score.recommendation,
     ranked_grade = score.grade,
-    ranked_reachable = coalesce(score.uptime_tenths, 0) > 0,
+    ranked_uptime = score.uptime_tenths,
     ranked_compliant = score.compliant
 FROM score WHERE score.endpoint_id = endpoint.id
 """
@@ -34,8 +35,9 @@ def upgrade() -> None:
         sa.Column("ranked_confidence", sa.Integer()),
         sa.Column("ranked_recommendation", sa.Text()),
         sa.Column("ranked_grade", sa.Text()),
-        sa.Column("ranked_reachable", sa.Boolean()),
+        sa.Column("ranked_uptime", sa.Integer()),
         sa.Column("ranked_compliant", sa.Boolean()),
+        sa.Column("ranked_latency", sa.Integer()),
     ):
         op.add_column("endpoint", column)
     op.execute(sa.text(_FROM_SCORES))
@@ -45,7 +47,7 @@ def upgrade() -> None:
         "endpoint",
         [
             *("ranked_score", "ranked_confidence", "id", "ranked_recommendation", "host"),
-            *("ranked_grade", "ranked_reachable", "ranked_compliant"),
+            *("ranked_grade", "ranked_uptime", "ranked_compliant"),
         ],
         sqlite_where=_RANKED,
         postgresql_where=_RANKED,

@@ -61,6 +61,8 @@ def picture(
 
 def number(value: float) -> str:
     """A coordinate with at most two decimals. Raises ValueError unless it is finite."""
+    if isinstance(value, int):
+        return str(value)
     if not math.isfinite(value):
         raise ValueError("A coordinate must be finite.")
     text = f"{value:.2f}".rstrip("0").rstrip(".")

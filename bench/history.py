@@ -1,0 +1,78 @@
+"""`tollgauge bench history`: the history of one endpoint among 20,000, from store to JSON bytes.
+
+Measured: what the paid route computes, the read transaction on its thread included, for 90 days of
+endpoints that are chosen at random among 20,000 with 30 days each (bench/filled), on an SQLite
+file: about 1,440 probes an answer. Limit: p50 at most 10 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench.filled import Place, fill, places
+from bench.measurement import Measurement, Report
+from bench.reads import NOW, Times, opened, percentile
+from tollgauge.core.endpoint import Perimeter
+from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.products import history
+from tollgauge.web.paid.products.history import HistoryRequest
+
+ENDPOINTS: Final = 20_000
+SAMPLES: Final = 300
+DAYS: Final = 90
+LIMIT_MS: Final = 10
+_NO_CLAIM: Final[Any] = None
+"""A history writes nothing, so it needs no payment's claim."""
+
+
+def run(endpoints: int = ENDPOINTS, samples: int = SAMPLES) -> Report:
+    """Measure answers among so many endpoints."""
+    return asyncio.run(_measure(endpoints, samples))
+
+
+async def _measure(endpoints: int, samples: int) -> Report:
+    dice = random.Random(1)  # noqa: S311 - no secret
+    with tempfile.TemporaryDirectory() as folder:
+        async with opened(Path(folder) / "bench.db") as service:
+            await fill(service.store, endpoints=endpoints, now=NOW)
+            chosen = dice.choices(list(places(endpoints)), k=samples)
+            times, sizes = await _answers(history.product(service.server()), chosen)
+    return Report(
+        measurements=(
+            Measurement(
+                name="90 days of one, p50",
+                figure=percentile(times.clock, 50),
+                unit="ms",
+                goal=LIMIT_MS,
+            ),
+        ),
+        details={
+            "endpoints": endpoints,
+            **times.summary(),
+            "kb_p50": round(percentile(sizes, 50) / 1_024),
+        },
+    )
+
+
+async def _answers(product: Product, chosen: Sequence[Place]) -> tuple[Times, list[float]]:
+    """How long each answer took, and its bytes."""
+    times, sizes = Times(), []
+    for place in chosen:
+        asked = _request(place)
+        began, cpu = time.perf_counter(), time.process_time()
+        answer = await product.compute(asked, _NO_CLAIM)
+        times.add(time.perf_counter() - began, time.process_time() - cpu)
+        sizes.append(float(len(answer)))
+    return times, sizes
+
+
+def _request(place: Place) -> HistoryRequest:
+    """The request for a place, whose name is of a kind that is reserved for examples."""
+    body = {"resource": place.resource, "days": DAYS}
+    return HistoryRequest.model_validate(body, context=Perimeter(mapped=frozenset({place.host})))
