@@ -33,7 +33,18 @@ from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import Store
-from tollgauge.jobs import alert, calibrate, discover, index, probe, prune, score, settle, similar
+from tollgauge.jobs import (
+    alert,
+    calibrate,
+    discover,
+    index,
+    probe,
+    prune,
+    schedule,
+    score,
+    settle,
+    similar,
+)
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
@@ -126,12 +137,18 @@ class Opened:
         probing = partial(probe.run, self.prober(), settings=config.probe, owner=self.owner)
         alerting = partial(alert.run, self.alerts())
         cadence = config.probe.cadence
+        planning = partial(
+            schedule.run, store, cadence=cadence, catch_up=config.probe.catch_up, clock=clock
+        )
+        lateness = schedule.Lateness(store=store, clock=clock, late_ms=config.probe.late_ms)
         scoring = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
         counting = partial(similar.run, store, self.alternatives, pause=self.counting, clock=clock)
         pruning = partial(prune.run, store, clock=clock)
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
         jobs = [
             Job("probe", probing, every_s=1, timeout_s=120, concurrency=config.probe.lanes),
+            Job("schedule", planning, every_s=60, timeout_s=120, exclusive=True),
+            Job("lateness", lateness.run, every_s=10, timeout_s=60),
             Job("alert", alerting, every_s=1, timeout_s=120),
             Job("score", scoring, every_s=1, timeout_s=120),
             Job("similar", counting, every_s=30, timeout_s=600, exclusive=True),

@@ -32,6 +32,7 @@ from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
+from tollgauge.core.schedule import is_dead
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
@@ -88,6 +89,7 @@ class _Page:
     spread_ms: int
     new: list[Endpoint] = field(default_factory=list)
     changed: list[LockedEndpoint] = field(default_factory=list)
+    earlier: list[Endpoint] = field(default_factory=list)
     listings: list[StoredListing] = field(default_factory=list)
     events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
 
@@ -110,7 +112,11 @@ class _Page:
             events = [(news, "", "")] if news else []
             events += discovery.changes(before, terms)
             listed = _listed(locked, item, source, now=self.now, at=at, due=new.next_due)
-            self.changed.append(listed.owing_score(self.now) if events else listed)
+            if events:
+                listed = _with_news(listed, now=self.now, due=new.next_due)
+            if listed.endpoint.next_due < locked.endpoint.next_due:
+                self.earlier.append(listed.endpoint)
+            self.changed.append(listed)
         self.events += [(id_, _event(kind, source, at, *texts)) for kind, *texts in events]
         self.listings.append(
             StoredListing(
@@ -150,6 +156,8 @@ def record_page(
         listing = listed.get(id_)
         if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
             page.merge(item, locked.get(id_), listing)
+    if page.earlier:  # with the new ones, so that hosts are locked in one order
+        endpoints.bring_forward(tx, [*page.new, *page.earlier])
     endpoints.insert(tx, *page.new)
     listings.save_listed(tx, page.changed)
     listings.save(tx, page.listings)
@@ -292,6 +300,16 @@ def _listed(
     if described.quote == before.quote:
         return replace(locked, endpoint=described)
     return replace(locked, endpoint=described, quote_source=source).owing_score(now)
+
+
+def _with_news(locked: LockedEndpoint, *, now: int, due: int) -> LockedEndpoint:
+    """An endpoint of which a directory says something new: it owes a score, and one that was dead
+    is probed as soon as a new one, `due`.
+    """
+    endpoint = replace(locked.endpoint, listing_changed_at=now)
+    if is_dead(locked.endpoint, now=now):
+        endpoint = replace(endpoint, next_due=min(endpoint.next_due, due))
+    return replace(locked, endpoint=endpoint).owing_score(now)
 
 
 def _described(

@@ -140,7 +140,7 @@ def gather(
         changes=discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
         chain=_chain(tx, endpoint, as_of=as_of),
         state=_state(seen.state, endpoint),
-        interval=interval_ms(endpoint, cadence, now=as_of),
+        interval=interval_ms(endpoint, cadence, now=as_of, round_ms=host.round_ms),
     )
 
 
