@@ -147,7 +147,7 @@ class Opened:
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
         jobs = [
             Job("probe", probing, every_s=1, timeout_s=120, concurrency=config.probe.lanes),
-            Job("schedule", planning, every_s=60, timeout_s=120, exclusive=True),
+            Job("schedule", planning, every_s=120, timeout_s=120, exclusive=True),
             Job("lateness", lateness.run, every_s=10, timeout_s=60),
             Job("alert", alerting, every_s=1, timeout_s=120),
             Job("score", scoring, every_s=1, timeout_s=120),

@@ -26,7 +26,7 @@ ALL: Final = "*"
 ROUND_WAIT_MS: Final = SECOND_MS // 2
 """For how long a free host waits for the next round of the probe loop, on average."""
 _US_PER_MS: Final = 1_000
-_SCALE: Final = 10**9
+_SCALE: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

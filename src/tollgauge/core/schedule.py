@@ -6,7 +6,7 @@ delisted is probed every 6 hours while somebody watched it or paid for a report 
 gives a sign of life, somebody asks for it, or a directory says something new of it.
 
 Where a host or a site cannot be asked so often (one probe at a time, a pause after each), what it
-can do is shared by weight (`Standing.weight`): a watched endpoint takes 64 times the share of a
+can do is shared by weight (`Standing.weight`): a watched endpoint takes 512 times the share of a
 listed one, and no endpoint gets none. `round_for` says how long a round takes then, `interval_ms`
 how often each endpoint really is probed.
 
@@ -104,7 +104,7 @@ class Standing(StrEnum):
 
 
 _WEIGHTS: Final = {
-    Standing.WATCHED: 256,
+    Standing.WATCHED: 2_048,
     Standing.ASKED: 16,
     Standing.LISTED: 4,
     Standing.DELISTED_ASKED: 4,

@@ -1,8 +1,8 @@
 """The loops of the schedule: how often each endpoint can be probed, and the alarm of late probes.
 
-`run` counts all endpoints once a minute and plans what hosts and sites share (core/budgets): one
-machine does it for all. `Lateness` looks, on every machine, for how long the host has waited that
-waits longest, and raises the alarm when that passes `late_ms`.
+`run` counts all endpoints every two minutes and plans what hosts and sites share (core/budgets):
+one machine does it for all. `Lateness` looks, on every machine, for how long the host has waited
+that waits longest, and raises the alarm when that passes `late_ms`.
 """
 
 from __future__ import annotations
