@@ -24,6 +24,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "index": "bench.index",
     "paid": "bench.paid",
     "probe": "bench.probe",
+    "schedule": "bench.schedule",
     "similar": "bench.similar",
     "watch": "bench.watch",
 }

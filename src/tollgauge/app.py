@@ -112,6 +112,7 @@ class Opened:
             clock=self.clock,
             settings=self.config.sale,
             edge=self.config.server.front,
+            late_ms=self.config.probe.late_ms,
             base_url=self.base_url,
             perimeter=self.config.egress.perimeter,
             alternatives=self.alternatives,

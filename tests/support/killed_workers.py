@@ -86,8 +86,8 @@ def overlaps(folder: Path, killed: dict[int, int]) -> list[str]:
                 begun[host] = int(at)
             else:
                 spans.setdefault(host, []).append((begun.pop(host), int(at)))
-        for host, at in begun.items():
-            spans.setdefault(host, []).append((at, killed[int(path.stem)]))
+        for host, start in begun.items():
+            spans.setdefault(host, []).append((start, killed[int(path.stem)]))
     return [
         host
         for host, known in spans.items()

@@ -16,6 +16,7 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Activity, Component, score_from_json
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
+from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes, window
@@ -61,7 +62,7 @@ class TimelineEvent:
 class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
-    range, `activity` the organic interval.
+    range, `activity` the organic interval, `pace` how often it is probed, None for as usual.
     """
 
     snapshot: Snapshot
@@ -71,6 +72,7 @@ class EndpointView:
     low_tenths: int | None
     high_tenths: int | None
     activity: Activity | None = None
+    pace: Pace | None = None
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
 
@@ -94,6 +96,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
+        pace=None if row is None else pace(tx, endpoint, row),
         days=_bars(seen.days, today=today),
         events=tuple(_timeline(event) for event in events),
     )

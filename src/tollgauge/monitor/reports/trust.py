@@ -16,6 +16,7 @@ from tollgauge.core.probe import ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.monitor import scoring
+from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
@@ -26,13 +27,15 @@ Role = Literal["best", "median", "worst"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known.
+    of the evidence and its digest; `probe` the live probe, or the last one known; `pace` how often
+    it is probed, None for as usual.
     """
 
     endpoint: Endpoint
     score: Score
     row: ScoreRow
     probe: ProbeResult | None
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,9 @@ def live(
 ) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
-    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+    return TrustReport(
+        endpoint=endpoint, score=score, row=row, probe=probe, pace=pace(tx, endpoint, row)
+    )
 
 
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
@@ -91,7 +96,9 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
         return None
-    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+    return TrustReport(
+        endpoint=endpoint, score=score, row=row, probe=probe, pace=pace(tx, endpoint, row)
+    )
 
 
 def preview(tx: Connection) -> tuple[Sample, ...]:
@@ -125,4 +132,5 @@ def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
         score=score_from_json(row.result),
         row=row,
         probe=last[-1] if last else None,
+        pace=pace(tx, endpoint, row),
     )

@@ -8,7 +8,9 @@ import orjson
 from pydantic import WithJsonSchema
 
 from tollgauge.core.terms import Quote
+from tollgauge.core.units import SECOND_MS
 from tollgauge.monitor.reports import Sample, TrustReport
+from tollgauge.monitor.reports.pace import Pace
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.scores import (
     ActivityShape,
@@ -78,6 +80,13 @@ class LiveProbeShape(Shape):
     findings: list[FindingShape]
 
 
+class PaceShape(Shape):
+    """How often the endpoint is probed, where its host cannot be asked as often as usual."""
+
+    every_seconds: int
+    reason: str
+
+
 class AdvertisedBy(Shape):
     """The provider's own words: untrusted, unverified."""
 
@@ -97,7 +106,8 @@ class EvidenceShape(Shape):
 
 class TrustReportShape(Shape):
     """A trust report. `simulated` is present, and true, where part of the history that it rests on
-    was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence.
+    was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence;
+    `pace` is present where many paths share what the host can be asked.
     """
 
     resource: str
@@ -121,6 +131,7 @@ class TrustReportShape(Shape):
     settlement: SettlementShape | None = None
     stats: StatsShape
     live_probe: LiveProbeShape | None = None
+    pace: PaceShape | None = None
     advertised_by: AdvertisedBy
     evidence: EvidenceShape
 
@@ -147,6 +158,7 @@ def trust_report(report: TrustReport) -> TrustReportShape:
         simulated=endpoint.simulated or None,
         advertised=_advertised(endpoint.quote, endpoint.quote_at),
         live_probe=_live_probe(report),
+        pace=_pace(report.pace),
         advertised_by=AdvertisedBy(
             service_name=endpoint.service_name, description=endpoint.description
         ),
@@ -210,6 +222,12 @@ def _live_probe(report: TrustReport) -> LiveProbeShape | None:
             for finding in probe.findings
         ],
     )
+
+
+def _pace(pace: Pace | None) -> PaceShape | None:
+    if pace is None:
+        return None
+    return PaceShape(every_seconds=pace.every_ms // SECOND_MS, reason=pace.reason)
 
 
 def _evidence(report: TrustReport) -> EvidenceShape:
