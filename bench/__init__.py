@@ -29,6 +29,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "paid": "bench.paid",
     "probe": "bench.probe",
     "reads": "bench.reads",
+    "schedule": "bench.schedule",
     "score": "bench.score",
     "serve": "bench.serve",
     "similar": "bench.similar",

@@ -40,6 +40,7 @@ from tollgauge.jobs import (
     probe,
     prune,
     rank,
+    schedule,
     score,
     settle,
     similar,
@@ -115,6 +116,7 @@ class Opened:
             clock=self.clock,
             settings=self.config.sale,
             edge=self.config.server.front,
+            late_ms=self.config.probe.late_ms,
             base_url=self.base_url,
             perimeter=self.config.egress.perimeter,
             alternatives=self.alternatives,
@@ -140,6 +142,10 @@ class Opened:
         probing = partial(probe.run, self.prober(), settings=config.probe, owner=self.owner)
         alerting = partial(alert.run, self.alerts())
         cadence = config.probe.cadence
+        planning = partial(
+            schedule.run, store, cadence=cadence, catch_up=config.probe.catch_up, clock=clock
+        )
+        lateness = schedule.Lateness(store=store, clock=clock, late_ms=config.probe.late_ms)
         scoring = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
         counting = partial(similar.run, store, self.alternatives, pause=self.counting, clock=clock)
         ranking = partial(rank.run, store, clock=clock)
@@ -147,6 +153,8 @@ class Opened:
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
         jobs = [
             Job("probe", probing, every_s=1, timeout_s=120, concurrency=config.probe.lanes),
+            Job("schedule", planning, every_s=120, timeout_s=120, exclusive=True),
+            Job("lateness", lateness.run, every_s=10, timeout_s=60),
             Job("alert", alerting, every_s=1, timeout_s=120),
             Job("score", scoring, every_s=1, timeout_s=120),
             Job("similar", counting, every_s=30, timeout_s=600, exclusive=True),

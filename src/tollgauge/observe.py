@@ -25,6 +25,19 @@ PROBES: Final = Counter(
     ("outcome", "attribution"),
     registry=REGISTRY,
 )
+PROBE_LAG: Final = Histogram(
+    "tollgauge_probe_lag_seconds",
+    "How long after it was due an endpoint was claimed, by its standing",
+    ("standing",),
+    buckets=(1, 2, 5, 10, 30, 60, 120, 300, 900, 3_600, 14_400, 86_400),
+    registry=REGISTRY,
+)
+PROBE_OVERDUE: Final = Gauge(
+    "tollgauge_probe_overdue_seconds",
+    "How long the host has waited that waits longest to be probed: of all, of watched endpoints",
+    ("of",),
+    registry=REGISTRY,
+)
 SCORES: Final = Counter("tollgauge_scores", "Scores computed", registry=REGISTRY)
 JOB_RUNS: Final = Counter(
     "tollgauge_job_runs", "Job rounds by name and result", ("job", "result"), registry=REGISTRY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
@@ -16,6 +17,8 @@ from tollgauge.core.exchange import Answer, Fault, FaultKind, Timings
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import (
     ASKED_MS,
+    DEAD_EVERY_MS,
+    DEAD_MS,
     RETRY_AFTER_MAX_MS,
     Cadence,
     NextProbe,
@@ -67,6 +70,17 @@ def test_endpoints_that_were_probed_together_come_apart() -> None:
     assert max(gaps) - min(gaps) > 2 * MINUTE_MS
 
 
+def test_what_was_probed_at_once_after_a_stop_is_spread_again_within_half_a_day() -> None:
+    """Of 400 endpoints, each twelfth of the period gets at least half of its share."""
+    due = dict.fromkeys(range(400), NOW)
+    for number in due:
+        while due[number] < NOW + 12 * HOUR_MS:
+            due[number] = next_due(other(number), Cadence(), now=due[number])
+    parts = Counter(at % (30 * MINUTE_MS) * 12 // (30 * MINUTE_MS) for at in due.values())
+    assert len(parts) == 12
+    assert min(parts.values()) >= 400 // 12 // 2
+
+
 def test_the_pace_does_not_drift_over_a_month() -> None:
     now, probes = NOW, 0
     while now < NOW + 30 * DAY_MS:
@@ -91,6 +105,48 @@ def test_a_delisted_endpoint_that_somebody_asked_for_is_probed_every_six_hours()
         delisted = replace(ENDPOINT, status=Listing.DELISTED, asked_at=asked_at)
         assert interval_ms(delisted, Cadence(), now=NOW) == period
     assert interval_ms(replace(ENDPOINT, asked_at=NOW), Cadence(), now=NOW) == 30 * MINUTE_MS
+
+
+DEAD = replace(ENDPOINT, down_since=NOW - DEAD_MS - 1)
+
+
+def test_what_is_dead_for_more_than_a_week_is_probed_every_six_hours() -> None:
+    assert interval_ms(DEAD, Cadence(), now=NOW) == DEAD_EVERY_MS
+    assert interval_ms(DEAD, Cadence(), now=NOW - 1) == 30 * MINUTE_MS
+    assert interval_ms(DEAD, Cadence(every_ms=DAY_MS), now=NOW) == DAY_MS
+    assert interval_ms(replace(DEAD, status=Listing.DELISTED), Cadence(), now=NOW) == DAY_MS
+
+
+@pytest.mark.parametrize("reason", ["asked_at", "listing_changed_at"])
+def test_what_is_dead_and_asked_for_or_listed_anew_is_probed_as_usual_for_a_week(
+    reason: str,
+) -> None:
+    wanted = replace(DEAD, **{reason: NOW})  # type: ignore[arg-type]
+    assert interval_ms(wanted, Cadence(), now=NOW + DEAD_MS) == 30 * MINUTE_MS
+    assert interval_ms(wanted, Cadence(), now=NOW + DEAD_MS + 1) == DEAD_EVERY_MS
+    watched = replace(DEAD, watched_until=NOW + 1)
+    assert interval_ms(watched, Cadence(), now=NOW) == 5 * MINUTE_MS
+
+
+def test_the_first_sign_of_life_of_what_was_dead_is_followed_as_usual() -> None:
+    _, alive = after(DEAD, result(NOW, "payable"))
+    _, still = after(DEAD, result(NOW, "down"))
+    assert alive.due - NOW < 32 * MINUTE_MS
+    assert still.due - NOW > 5 * HOUR_MS
+    assert still.holds > 8 * HOUR_MS, "until then it is known to be down"
+
+
+def test_on_a_crowded_host_the_interval_is_its_share_of_the_round() -> None:
+    round_ms = 36 * HOUR_MS
+    assert interval_ms(ENDPOINT, Cadence(), now=NOW, round_ms=round_ms) == 9 * HOUR_MS
+    asked = replace(ENDPOINT, asked_at=NOW)
+    assert interval_ms(asked, Cadence(), now=NOW, round_ms=round_ms) == round_ms // 16
+    watched = replace(ENDPOINT, watched_until=NOW + 1)
+    assert interval_ms(watched, Cadence(), now=NOW, round_ms=round_ms) == 5 * MINUTE_MS
+    gap = next_due(ENDPOINT, Cadence(), now=NOW, round_ms=round_ms) - NOW
+    assert 9 * HOUR_MS * 95 // 100 <= gap <= 9 * HOUR_MS * 105 // 100
+    following = after_probe(ENDPOINT, result(NOW, "down"), Cadence(), now=NOW, round_ms=round_ms)
+    assert following.holds > 12 * HOUR_MS
 
 
 def result(at: int, kind: str) -> ProbeResult:

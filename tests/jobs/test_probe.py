@@ -13,14 +13,12 @@ import pytest
 import pytest_asyncio
 from tests.support.ledger_world import held_claim
 from tests.support.probe_loop import START, Clock, Loop, endpoint
-from tests.support.statements import execute
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, Listing, Perimeter, parse_resource
 from tollgauge.core.probe import Attribution, Outcome
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.market import Market, run_market
@@ -29,7 +27,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor import reports
 from tollgauge.monitor.probing import Prober
-from tollgauge.store.endpoints import hosts
+from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.web.paid.live_probe import LiveProbe
 
 Mapped = dict[str, tuple[str, int]]
@@ -156,8 +154,10 @@ async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_e
     assert isinstance(clock, Clock)
     clock.now += MINUTE_MS
     until = clock.now + HOUR_MS
-    row = schema.endpoint.update().where(schema.endpoint.c.id == watched.id)
-    await execute(loop.store, row.values(watched_until=until, next_due=clock.now))
+    known = await loop.get(watched.id)
+    await loop.store.writing(
+        endpoints.update, replace(known, watched_until=until, next_due=clock.now)
+    )
     while clock.now < until + 2 * HOUR_MS:
         await loop.probe()
         clock.now = max(clock.now + 1, await loop.next_due([watched.id]))

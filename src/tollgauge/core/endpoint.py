@@ -118,7 +118,9 @@ class Endpoint:
     `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
     `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
     watch; `asked_at` when somebody last paid for a report or a live probe of it; `paused_until` the
-    end of the last pause that it asked for (Retry-After).
+    end of the last pause that it asked for (Retry-After); `listing_changed_at` when a directory
+    last said something new of it; `down_since` the first scored probe since it was last up that
+    found it not up, None while there is none.
 
     `payable` is what the latest probe that speaks said (core/spans), None before any;
     `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
@@ -139,6 +141,8 @@ class Endpoint:
     watched_until: int = 0
     paused_until: int = 0
     asked_at: int | None = None
+    listing_changed_at: int | None = None
+    down_since: int | None = None
     payable: bool | None = None
     unconfirmed_at: int | None = None
     service_name: str = ""

@@ -1,16 +1,27 @@
-"""When to probe again: cadence, jitter, and the pause that a target asked for.
+"""When to probe again: cadence, shares of a budget, jitter, and the pause that a target asked for.
 
 An endpoint is probed every 30 minutes, and every 5 minutes while it is watched. One that was
 delisted is probed every 6 hours while somebody watched it or paid for a report of it in the last
-30 days, then once a day. The jitter, up to a tenth of that period, comes from a hash of the
-endpoint's id and the time, so it needs no randomness and does not drift. Which endpoints are due is
-the store's query; leasing them is jobs/probe's.
+30 days, then once a day. One that was dead for more than 7 days is probed every 6 hours, until it
+gives a sign of life, somebody asks for it, or a directory says something new of it.
+
+Where a host or a site cannot be asked so often (one probe at a time, a pause after each), what it
+can do is shared by weight (`Standing.weight`): a watched endpoint takes 512 times the share of a
+listed one, and no endpoint gets none. `round_for` says how long a round takes then, `interval_ms`
+how often each endpoint really is probed.
+
+Each endpoint has its place in the period, by its id. Probes that were made together (after a stop,
+after a crawl) come apart again: the jitter, up to a twentieth of the period either way, draws each
+to its place. It comes from a hash of the endpoint's id and the time, so it needs no randomness and
+does not drift. Which endpoints are due is the store's query; leasing them is jobs/probe's.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import Field, NonNegativeInt
@@ -32,41 +43,163 @@ ASKED_MS: Final = 30 * DAY_MS
 """For how long a delisted endpoint that somebody asked for is probed more often than once a day."""
 CONFIRM_AFTER_MS: Final = (MINUTE_MS, 5 * MINUTE_MS)
 """How long after the failure of an endpoint that was payable it is asked again."""
+DEAD_MS: Final = 7 * DAY_MS
+"""How long an endpoint is down until it is probed seldom."""
+DEAD_EVERY_MS: Final = 6 * HOUR_MS
+INTERVAL_MAX_MS: Final = 30 * DAY_MS
+"""No endpoint waits longer: the window of a score."""
 _PAUSING: Final = frozenset({429, 503})
+_USED_PERCENT: Final = 95
+"""How much of its budget a host is planned to use: late probes need some room."""
+_SCALE: Final = 10**15
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
     """How often and how gently to probe, in milliseconds.
 
-    `host_gap_ms` is the pause that a host gets after each probe, however many paths it lists.
+    `host_gap_ms` is the pause that a host gets after each probe, however many paths it lists;
+    `site_gap_ms` the least time between the beginnings of two probes of one site, however many
+    hosts it has, where those could be probed faster than that.
     """
 
     every_ms: Annotated[int, Field(ge=SECOND_MS)] = 30 * MINUTE_MS
     watched_every_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
     host_gap_ms: NonNegativeInt = SECOND_MS
+    site_gap_ms: NonNegativeInt = 250
 
 
 NORMAL: Final = Cadence()
 """The cadence where the operator sets none."""
 
 
-def interval_ms(endpoint: Endpoint, cadence: Cadence, *, now: int) -> int:
-    """How often an endpoint is probed now, in milliseconds."""
+class Standing(StrEnum):
+    """What an endpoint is worth a probe, the most valuable first."""
+
+    WATCHED = "watched"
+    ASKED = "asked"
+    LISTED = "listed"
+    DELISTED_ASKED = "delisted-asked"
+    DEAD = "dead"
+    DELISTED = "delisted"
+
+    @property
+    def weight(self) -> int:
+        """Its share of a budget that is too small, relative to others."""
+        return _WEIGHTS[self]
+
+    def every_ms(self, cadence: Cadence) -> int:
+        """How often it is probed where the budget allows."""
+        match self:
+            case Standing.WATCHED:
+                return cadence.watched_every_ms
+            case Standing.ASKED | Standing.LISTED:
+                return cadence.every_ms
+            case Standing.DEAD:
+                return max(cadence.every_ms, DEAD_EVERY_MS)
+            case Standing.DELISTED_ASKED:
+                return DELISTED_EVERY_MS
+            case Standing.DELISTED:
+                return DAY_MS
+
+
+_WEIGHTS: Final = {
+    Standing.WATCHED: 2_048,
+    Standing.ASKED: 16,
+    Standing.LISTED: 4,
+    Standing.DELISTED_ASKED: 4,
+    Standing.DEAD: 1,
+    Standing.DELISTED: 1,
+}
+
+
+def standing(endpoint: Endpoint, *, now: int) -> Standing:
+    """The standing of an endpoint; in SQL it is store/endpoints/standings'."""
+    asked = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS
     if endpoint.watched_until > now:
-        return cadence.watched_every_ms
-    if endpoint.status is not Listing.DELISTED:
-        return cadence.every_ms
-    asked_lately = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS
-    return DELISTED_EVERY_MS if asked_lately else DAY_MS
+        return Standing.WATCHED
+    if endpoint.status is Listing.DELISTED:
+        return Standing.DELISTED_ASKED if asked else Standing.DELISTED
+    if is_dead(endpoint, now=now):
+        return Standing.DEAD
+    return Standing.ASKED if asked else Standing.LISTED
 
 
-def next_due(endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 0) -> int:
+def is_dead(endpoint: Endpoint, *, now: int) -> bool:
+    """Whether an endpoint was down for more than DEAD_MS, and for so long nobody asked for it, and
+    no directory said anything new of it.
+    """
+    if endpoint.down_since is None:
+        return False
+    reasons = (endpoint.down_since, endpoint.asked_at or 0, endpoint.listing_changed_at or 0)
+    return now - max(reasons) > DEAD_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """So many endpoints of one standing, none of which gets a shorter interval than a host's
+    `round_ms` allows (0: no such limit).
+    """
+
+    standing: Standing
+    endpoints: int
+    round_ms: int = 0
+
+
+def round_for(demands: Sequence[Demand], cadence: Cadence, *, gap_ms: int) -> int:
+    """How long a round of endpoints that share a budget of one probe in `gap_ms` takes: the
+    interval of one with weight 1, of which the others get a share by weight. 0 where the budget is
+    large enough for the cadence of all.
+    """
+
+    def load(round_ms: int) -> int:
+        return sum(
+            demand.endpoints * _SCALE // shared_ms(demand, cadence, round_ms) for demand in demands
+        )
+
+    budget = _SCALE * _USED_PERCENT // (100 * gap_ms) if gap_ms else 0
+    if not gap_ms or load(0) <= budget:
+        return 0
+    # An interval is at most as long as the longest that one of weight 1 may get.
+    low, high = 0, INTERVAL_MAX_MS * max(_WEIGHTS.values())
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if load(middle) <= budget else (middle, high)
+    return high
+
+
+def shared_ms(demand: Demand, cadence: Cadence, round_ms: int) -> int:
+    """How often each endpoint of a demand is probed in rounds of `round_ms`."""
+    return _interval_ms(demand.standing, cadence, max(round_ms, demand.round_ms))
+
+
+def interval_ms(endpoint: Endpoint, cadence: Cadence, *, now: int, round_ms: int = 0) -> int:
+    """How often an endpoint is probed now, in milliseconds, on a host whose rounds take `round_ms`
+    (0: as long as its endpoints' cadence).
+    """
+    return _interval_ms(standing(endpoint, now=now), cadence, round_ms)
+
+
+def _interval_ms(standing_: Standing, cadence: Cadence, round_ms: int) -> int:
+    every_ms = standing_.every_ms(cadence)
+    return max(every_ms, min(round_ms // standing_.weight, INTERVAL_MAX_MS))
+
+
+def next_due(
+    endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 0, round_ms: int = 0
+) -> int:
     """When to probe an endpoint next, in milliseconds UTC; not before `now + pause_ms`."""
-    period = interval_ms(endpoint, cadence, now=now)
+    period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
     seed = hashlib.sha256(f"{endpoint.id}:{now // period}".encode()).digest()
-    jitter = int.from_bytes(seed[:4], "big") % (period // 10)
-    return now + max(period - period // 20 + jitter, pause_ms)
+    drawn = int.from_bytes(seed[:4], "big")
+    place = int.from_bytes(hashlib.sha256(endpoint.id.encode()).digest()[:8], "big") % period
+    half = period // 2
+    early = (place - now + half) % period - half  # how much later its place is, negative: earlier
+    if abs(early) > period // 40:
+        jitter = drawn % (period // 20) * (1 if early > 0 else -1)
+    else:
+        jitter = early + drawn % (period // 20) - period // 40
+    return now + max(period + jitter, pause_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +216,18 @@ class NextProbe:
 
 
 def after_probe(
-    endpoint: Endpoint, result: ProbeResult, cadence: Cadence, *, now: int, pause_ms: int = 0
+    endpoint: Endpoint,
+    result: ProbeResult,
+    cadence: Cadence,
+    *,
+    now: int,
+    pause_ms: int = 0,
+    round_ms: int = 0,
 ) -> NextProbe:
-    """What comes after a result of an endpoint (as it was before), which asked for a pause or not:
+    """What comes after a result of an endpoint (as it was before), which asked for a pause or not,
+    on a host whose rounds take `round_ms` (0: as long as its endpoints' cadence):
+
+    - the first sign of life ends that a dead endpoint is probed seldom;
 
     - a failure of an endpoint that was payable is asked again after each of CONFIRM_AFTER_MS, as
       far as its regular probe is due more than a minute later, and unless it asked for a pause;
@@ -94,10 +236,12 @@ def after_probe(
     """
     said = statement(result)
     failed_at = endpoint.unconfirmed_at
-    regular = next_due(endpoint, cadence, now=now, pause_ms=pause_ms)
+    if result.scored and result.up:
+        endpoint = replace(endpoint, down_since=None)
+    regular = next_due(endpoint, cadence, now=now, pause_ms=pause_ms, round_ms=round_ms)
     confirms = False
     if failed_at is not None:
-        planned = next_due(endpoint, cadence, now=failed_at)
+        planned = next_due(endpoint, cadence, now=failed_at, round_ms=round_ms)
         confirms = result.at < planned - MINUTE_MS
         regular = max(planned, now + pause_ms) if confirms else regular
     if said is not None:

@@ -45,7 +45,11 @@ class ForeignText(sa.TypeDecorator[str]):
         return None if value is None else plain(value)
 
 
+NEVER: Final = 2**62
+"""The instant of what is not due, because there is nothing to do."""
 _WATCHED: Final = sa.text("watched_until > 0")
+SOME_WATCHED: Final = sa.text(f"next_watched < {NEVER}")
+"""The condition of a partial index, as a literal: a parameter would not match it."""
 _OPEN: Final = sa.text("finished_at IS NULL")
 _ADOPTED: Final = sa.text("adopted")
 RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND ranked_score IS NOT NULL")
@@ -65,10 +69,44 @@ host = sa.Table(
     sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
     # No probe before this instant: Retry-After, or the least gap between two probes.
     sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
+    # From when on it may be claimed for one of its endpoints, and for a watched one of them; never
+    # too late, seldom too early (store/endpoints/due_hosts).
+    sa.Column("next_claim", sa.BigInteger, nullable=False, server_default=str(NEVER)),
+    sa.Column("next_watched", sa.BigInteger, nullable=False, server_default=str(NEVER)),
+    # When it was claimed last, and how long one probe takes it in all, its pause included: what it
+    # can do in a day. 0 before it is known.
+    sa.Column("claimed_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("pace_ms", sa.BigInteger, nullable=False, server_default="0"),
+    # Where its budget is too small for its endpoints' cadence: the interval of one of weight 1
+    # (core/schedule), and how many endpoints share the budget; 0 for every other host.
+    sa.Column("round_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("sharing", sa.Integer, nullable=False, server_default="0"),
+    # Whether its site has so many hosts that their probes take turns, and its turn; 0 without one.
+    sa.Column("takes_turns", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("turn_at", sa.BigInteger, nullable=False, server_default="0"),
     # Whether unlisted paths answered 402 too, and when that was tried; NULL while untried.
     sa.Column("wildcard", sa.Boolean),
     sa.Column("wildcard_at", sa.BigInteger),
     sa.Index("ix_host_site", "site"),
+    sa.Index("ix_host_next_claim", "next_claim", "host"),
+    sa.Index(
+        "ix_host_next_watched",
+        "next_watched",
+        "host",
+        sqlite_where=SOME_WATCHED,
+        postgresql_where=SOME_WATCHED,
+    ),
+)
+
+budget = sa.Table(
+    "budget",
+    metadata,
+    # A site whose hosts take turns, or "*" for all probes together.
+    sa.Column("name", sa.Text, primary_key=True),
+    # The least time between two of its probes, and until when its time is given away: microseconds.
+    sa.Column("gap_us", sa.BigInteger, nullable=False),
+    sa.Column("taken_until_us", sa.BigInteger, nullable=False, server_default="0"),
+    sqlite_with_rowid=False,
 )
 
 endpoint = sa.Table(
@@ -95,6 +133,8 @@ endpoint = sa.Table(
     sa.Column("paused_until", sa.BigInteger, nullable=False, server_default="0"),
     # When somebody last paid for a report or a live probe of it.
     sa.Column("asked_at", sa.BigInteger),
+    # When a directory last said something new of it.
+    sa.Column("listing_changed_at", sa.BigInteger),
     # Whether it could be paid at the last probe that speaks; NULL before any.
     sa.Column("payable", sa.Boolean),
     # When the failure was that is being asked again; NULL while there is none.

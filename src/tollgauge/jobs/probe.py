@@ -20,12 +20,12 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.schedule import Cadence, standing
+from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.core.vantage import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.monitor import changes, elsewhere, probing
 from tollgauge.monitor.probing import Observation, Prober
-from tollgauge.observe import PROBES
+from tollgauge.observe import PROBE_LAG, PROBES
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
 
@@ -38,6 +38,9 @@ class ProbeSettings:
     they are probed. A wave lasts as long as its slowest target: `wave * lanes` over the deadline
     of a probe is what a worker does where every wave has a dead target.
 
+    What is overdue, after a stop or a crawl, is caught up at most `catch_up` times as fast as
+    probes usually come. Probes are late, which is an alarm, when a host has waited for `late_ms`.
+
     `references` are https URLs of the operator's choice that tell whether *we* are connected.
     `vantage` names the place on the network that this process probes from, `vantages` all of them,
     the primary first, where there are several (core/vantage).
@@ -46,6 +49,8 @@ class ProbeSettings:
     wave: PositiveInt = 128
     lanes: PositiveInt = 16
     lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
+    catch_up: Annotated[int, Field(ge=2)] = 2
+    late_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
     references: tuple[str, ...] = ()
     cadence: Cadence = field(default_factory=Cadence)
     vantage: VantageName = DEFAULT
@@ -83,12 +88,13 @@ class _Wave:
 
     async def run(self) -> tuple[Observation, ...]:
         """Claim, probe and record one wave; empty when nothing is due."""
-        store = self.prober.store
-        due, hosts = await store.writing(
-            _claim, settings=self.settings, owner=self.owner, now=self.prober.clock()
-        )
+        store, now = self.prober.store, self.prober.clock()
+        due, hosts = await store.writing(_claim, settings=self.settings, owner=self.owner, now=now)
         if not due:
             return ()
+        for endpoint in due:
+            lag_s = (now - endpoint.next_due) / SECOND_MS
+            PROBE_LAG.labels(standing(endpoint, now=now).value).observe(lag_s)
         final: asyncio.Queue[Observation | None] = asyncio.Queue()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._record_final(final))

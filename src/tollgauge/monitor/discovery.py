@@ -32,6 +32,7 @@ from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
+from tollgauge.core.schedule import is_dead
 from tollgauge.core.terms import Advertised, Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
@@ -95,6 +96,7 @@ class _Page:
     changed: list[LockedEndpoint] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
+    earlier: list[Endpoint] = field(default_factory=list)
     listings: list[StoredListing] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
@@ -140,13 +142,15 @@ class _Page:
     def _add_known(self, locked: LockedEndpoint, item: ListedItem, *, news: bool) -> None:
         """Add what an entry means for a known endpoint, which owes a score if that is `news`."""
         due = None
-        if locked.endpoint.status is Listing.DELISTED:
+        if news:
             due = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms).next_due
         listed, named = _listed(locked, item, self.crawl.source, now=self.now, due=due)
-        if news:
-            listed = listed.owing_score(self.now)
+        if due is not None:
+            listed = _with_news(listed, now=self.now, due=due)
         if listed != locked:
             self.changed.append(listed)
+        if listed.endpoint.next_due < locked.endpoint.next_due:
+            self.earlier.append(listed.endpoint)
         (self.named if named else self.known).append(item.resource.id)
 
     def _add_term_changes(
@@ -163,6 +167,8 @@ class _Page:
     def write(self, tx: Connection) -> None:
         """Write what the page changes."""
         at = self.crawl.at(self.now)
+        if self.earlier:  # with the new ones, so that hosts are locked in one order
+            endpoints.bring_forward(tx, [*self.new, *self.earlier])
         endpoints.insert(tx, *self.new)
         listings.save_listed(tx, self.changed)
         listings.save_last_seen(tx, self.known, now=self.now)
@@ -325,7 +331,7 @@ def _listed(
     locked: LockedEndpoint, item: ListedItem, source: str, *, now: int, due: int | None
 ) -> tuple[LockedEndpoint, bool]:
     """A known endpoint as it is once a source lists it, but for the instants of that, and whether
-    the listing names its price. `due` is when a new one would be, None for one that was listed.
+    the listing names its price. `due` is when a new one would be, None where there is no news.
     """
     before = locked.endpoint
     sources = () if before.status is Listing.UNLISTED else before.sources
@@ -333,7 +339,8 @@ def _listed(
         sources = (*sources, source)
     listed = before
     if sources != before.sources or before.status is not Listing.LISTED:
-        next_due = before.next_due if due is None else min(before.next_due, due)
+        back = due is not None and before.status is Listing.DELISTED
+        next_due = min(before.next_due, due) if back and due is not None else before.next_due
         listed = replace(before, sources=sources, status=Listing.LISTED, next_due=next_due)
     described, named = _described(
         listed, item, speaks=sources[0] == source, priced=locked.quote_source != PROBE
@@ -343,6 +350,16 @@ def _listed(
     if described.quote == before.quote:
         return replace(locked, endpoint=described), named
     return replace(locked, endpoint=described, quote_source=source).owing_score(now), named
+
+
+def _with_news(locked: LockedEndpoint, *, now: int, due: int) -> LockedEndpoint:
+    """An endpoint of which a directory says something new: it owes a score, and one that was dead
+    is probed as soon as a new one, `due`.
+    """
+    endpoint = replace(locked.endpoint, listing_changed_at=now)
+    if is_dead(locked.endpoint, now=now):
+        endpoint = replace(endpoint, next_due=min(endpoint.next_due, due))
+    return replace(locked, endpoint=endpoint).owing_score(now)
 
 
 def _described(

@@ -69,7 +69,8 @@ class Observation:
 
     `learned` is the request that elicited a 402 (`Endpoint.learned` from now on), `pause_ms` what
     the target asked for (Retry-After), `wildcard` whether a 402 of its host means nothing, None
-    where that was not asked.
+    where that was not asked. `round_ms` is how long a round of the host's endpoints takes
+    (HostState).
     """
 
     endpoint: Endpoint
@@ -77,6 +78,7 @@ class Observation:
     learned: str | None
     pause_ms: int = 0
     wildcard: bool | None = None
+    round_ms: int = 0
 
     @property
     def sells(self) -> bool:
@@ -116,7 +118,7 @@ class Prober:
         """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
         too, at random moments, about once a day.
         """
-        observation = await self._ask(endpoint)
+        observation = replace(await self._ask(endpoint), round_ms=host.round_ms)
         if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
@@ -388,7 +390,14 @@ def _as_seen(result: ProbeResult) -> ProbeResult:
 
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
     """The probe to record of an observation, with what it means for the next ones."""
-    following = after_probe(seen.endpoint, seen.result, cadence, now=now, pause_ms=seen.pause_ms)
+    following = after_probe(
+        seen.endpoint,
+        seen.result,
+        cadence,
+        now=now,
+        pause_ms=seen.pause_ms,
+        round_ms=seen.round_ms,
+    )
     due = following.due
     if seen.result.reason == PARTLY_REACHABLE and not seen.pause_ms:
         due = min(due, now + cadence.watched_every_ms)  # what the others see may be older
@@ -419,6 +428,7 @@ def record_requested(
     if endpoint is None:
         endpoint = discovery.adopt(tx, resource, source="request", now=now)
     endpoints.asked_for(tx, endpoint.id, now=now)
-    seen = replace(observation, endpoint=replace(endpoint, asked_at=now))
+    round_ms = hosts.get(tx, endpoint.host).round_ms
+    seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)
     record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)
     return endpoints.get(tx, endpoint.id) or endpoint

@@ -203,7 +203,9 @@ def gather_many(
             changes=discovery.changes_among(events.get(endpoint.id, ())),
             chain=chains.get(endpoint.id),
             state=_state(seen.state, endpoint),
-            interval=interval_ms(endpoint, cadence, now=as_of),
+            interval=interval_ms(
+                endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms
+            ),
         )
         gathered.append(
             Gathered(

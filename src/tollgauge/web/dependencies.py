@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.edge.problem import Problem
@@ -22,11 +23,13 @@ _ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 class Dependencies(PaidDependencies):
     """What any route may use. A product is given the same object as PaidDependencies: its store
     only reads there, because a sale writes under its payment's claim alone (docs/payments.md).
+    Probes are late when a host has waited for `late_ms`.
     """
 
     store: Store
     gate: Gate
     edge: EdgeSettings
+    late_ms: int = 5 * MINUTE_MS
 
     async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
         """What a function of monitor/reports gives as of now."""

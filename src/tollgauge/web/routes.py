@@ -320,7 +320,7 @@ def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What load balancers ask."""
     ready = "Whether it can sell: its database takes what a sale writes"
-    readyz = Readiness(dependencies.store, dependencies.clock).readyz
+    readyz = Readiness(dependencies.store, dependencies.clock, late_ms=dependencies.late_ms).readyz
     for path, summary, handler, status in (
         ("/healthz", "Whether the process lives", healthz, "ok"),
         ("/readyz", ready, readyz, "ready"),

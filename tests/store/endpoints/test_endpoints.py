@@ -228,9 +228,8 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     again = await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
     assert not again
     found = await store.reading(endpoints.get, id_)
-    assert found == replace(
-        endpoint(), last_probed=NOW + 1, next_due=NOW + 99, learned="POST", payable=False
-    )
+    probed = replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, down_since=NOW + 1)
+    assert found == replace(probed, learned="POST", payable=False)
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
 

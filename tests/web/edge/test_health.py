@@ -23,7 +23,10 @@ from tests.support.postgres import Postgres, binaries, migrated, started, unpriv
 from tests.support.readiness import ready
 from tests.support.statements import fetch
 
+from tollgauge.core.endpoint import parse_resource
 from tollgauge.db import meta
+from tollgauge.monitor.discovery import new_endpoint
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
@@ -83,6 +86,22 @@ async def test_many_who_ask_share_one_try(
     running.clock.now += 1
     await running.get("/readyz")
     assert tried == 2
+
+
+async def test_probes_that_are_late_are_named_and_hinder_no_sale(running: Running) -> None:
+    running.clock.now += 2 * EVERY_MS
+    assert (await running.get("/readyz")).json() == {"status": "ready"}
+    late = new_endpoint(
+        parse_resource("https://late.dev/a"), now=running.clock.now - 600_000, spread_ms=0
+    )
+    await running.service.store.writing(endpoints.insert, late)
+    running.clock.now += EVERY_MS
+    answer = await running.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready",
+        "probesLateSeconds": {"all": 605, "watched": 0},
+    }
 
 
 async def test_a_damaged_file_is_corrupt(

@@ -17,6 +17,7 @@ from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.vantage import VantageState, partly_reachable
+from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes, vantages, window
@@ -62,7 +63,8 @@ class TimelineEvent:
 class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
-    range, `activity` the organic interval; `vantages` what each of several vantages saw last.
+    range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
+    `vantages` what each of several vantages saw last.
     """
 
     snapshot: Snapshot
@@ -72,6 +74,7 @@ class EndpointView:
     low_tenths: int | None
     high_tenths: int | None
     activity: Activity | None = None
+    pace: Pace | None = None
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
     vantages: tuple[VantageState, ...] = ()
@@ -99,6 +102,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
+        pace=pace(tx, endpoint),
         days=_bars(seen.days, today=today),
         events=tuple(_timeline(event) for event in events),
         vantages=seen_from,

@@ -17,6 +17,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import Role
+from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes, vantages
@@ -25,14 +26,16 @@ from tollgauge.store.probes import probes, vantages
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known; `vantages` what
-    each of several vantages saw last, the primary one first.
+    of the evidence and its digest; `probe` the live probe, or the last one known; `pace` how often
+    it is probed, None for as usual; `vantages` what each of several vantages saw last, the primary
+    one first.
     """
 
     endpoint: Endpoint
     score: Score
     row: ScoreRow
     probe: ProbeResult | None
+    pace: Pace | None = None
     vantages: tuple[VantageState, ...] = ()
 
     @property
@@ -67,7 +70,12 @@ def live(
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return TrustReport(
-        endpoint=endpoint, score=score, row=row, probe=probe, vantages=_vantages(tx, endpoint)
+        endpoint=endpoint,
+        score=score,
+        row=row,
+        probe=probe,
+        pace=pace(tx, endpoint, row),
+        vantages=_vantages(tx, endpoint),
     )
 
 
@@ -100,7 +108,12 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     if score.stats.last_probed != probe.at:
         return None
     return TrustReport(
-        endpoint=endpoint, score=score, row=row, probe=probe, vantages=_vantages(tx, endpoint)
+        endpoint=endpoint,
+        score=score,
+        row=row,
+        probe=probe,
+        pace=pace(tx, endpoint, row),
+        vantages=_vantages(tx, endpoint),
     )
 
 
@@ -127,6 +140,7 @@ def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
         score=score_from_json(row.result),
         row=row,
         probe=last[-1] if last else None,
+        pace=pace(tx, endpoint, row),
         vantages=_vantages(tx, endpoint),
     )
 

@@ -3,7 +3,10 @@
 Rules:
 - a due endpoint is claimed by leasing its host, so that no two probes run at one host at once, in
   any process; when a lease runs out, its endpoint, still due, is claimed by another worker;
-- watched endpoints come first, then the longest overdue;
+- watched endpoints come first, then the hosts that may be claimed for longest, each with the
+  longest overdue of its endpoints: a host with many of them holds up no other;
+- all probes together, and the hosts of a large site, keep to their budgets
+  (store/endpoints/budgets);
 - a score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
   again if the worker dies (see the columns in db/schema).
 
@@ -22,13 +25,16 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.schema import NEVER, SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.db.upsert import either
 from tollgauge.store import rows
-from tollgauge.store.endpoints.endpoint_rows import from_row, host_row, to_row
+from tollgauge.store.endpoints import budgets, due_hosts
+from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
+_LOOKS: Final = 4
+"""How often a claim looks for further hosts in place of those that wait for their turns."""
 _NO_WILDCARD: Final = sa.exists().where(
     host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(False)
 )
@@ -37,7 +43,6 @@ PUBLIC: Final = sa.or_(
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
 """Which endpoints anyone may see (store/endpoints/public)."""
-_INSERT_HOST: Final = Prepared(either(host_table, lambda insert: insert.on_conflict_do_nothing()))
 _INSERT: Final = Prepared(endpoint_table.insert().inline())
 _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
 _MANY: Final = PreparedAny(
@@ -103,8 +108,7 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
     if not ordered:
         return
-    hosts = [host_row(host) for host in sorted({endpoint.host for endpoint in ordered})]
-    _INSERT_HOST.run_each(tx, hosts)
+    bring_forward(tx, ordered)
     _INSERT.run_each(
         tx,
         [
@@ -129,6 +133,19 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     tx.execute(
         endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))
     )
+    bring_forward(tx, [endpoint])
+
+
+def bring_forward(tx: Connection, endpoints: Iterable[Endpoint]) -> None:
+    """Add the hosts of endpoints, and bring those that are known forward to when these are due."""
+    due: dict[str, int] = {}
+    watched: dict[str, int] = {}
+    for endpoint in endpoints:
+        host, at = endpoint.host, endpoint.next_due
+        due[host] = min(due.get(host, at), at)
+        if endpoint.watched_until:
+            watched[host] = min(watched.get(host, at), at)
+    due_hosts.add(tx, due, watched=watched)
 
 
 def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
@@ -140,6 +157,7 @@ def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
 def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
+    due_hosts.all_due(tx, now=now)
 
 
 def claim_due(
@@ -148,19 +166,30 @@ def claim_due(
     """Claim due endpoints, at most one of each host, by leasing their hosts to `owner` until
     `now + lease_ms`. Hosts that are leased, or not free before `free_at`, are left out.
     """
-    watched = _lock_hosts(tx, now=now, limit=limit, watched=True)
-    others: list[str] = []
-    if len(watched) < limit:
-        others = _lock_hosts(
-            tx, now=now, limit=limit - len(watched), watched=False, without=watched
-        )
+    watched = budgets.admitted(
+        tx, _lock_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
+    )
     claimed = _due_endpoints(tx, watched, now=now, watched=True)
+    room = budgets.left(tx, now=now, most=limit) - len(claimed)
+    others = _others(tx, now=now, limit=room, without=[endpoint.host for endpoint in claimed])
     claimed += _due_endpoints(tx, others, now=now, watched=False)
+    hosts = {endpoint.host for endpoint in claimed}
+    if stale := {*watched, *others} - hosts:
+        due_hosts.compute(tx, stale, now=now)
     if claimed:
+        budgets.spend(tx, now=now, probes=len(claimed), most=limit)
+        until = now + lease_ms
         tx.execute(
             host_table.update()
-            .where(host_table.c.host.in_([endpoint.host for endpoint in claimed]))
-            .values(lease_owner=owner, lease_until=now + lease_ms)
+            .where(host_table.c.host.in_(hosts))
+            .values(
+                lease_owner=owner,
+                lease_until=until,
+                claimed_at=now,
+                turn_at=0,
+                next_claim=until,
+                next_watched=sa.case((host_table.c.next_watched < NEVER, until), else_=NEVER),
+            )
         )
     return tuple(claimed)
 
@@ -295,26 +324,43 @@ def counts(tx: Connection) -> dict[str, int]:
     return numbers
 
 
+def _others(tx: Connection, *, now: int, limit: int, without: Iterable[str]) -> list[str]:
+    """Free hosts with due endpoints, locked until the transaction ends, whose turn it is where
+    their site takes turns.
+    """
+    taken: list[str] = []
+    for _ in range(_LOOKS):
+        if len(taken) >= limit:
+            break
+        hosts = _lock_hosts(
+            tx, now=now, limit=limit - len(taken), watched=False, without=(*without, *taken)
+        )
+        admitted = budgets.admitted(tx, hosts, now=now)
+        taken += admitted
+        if len(admitted) == len(hosts):
+            break
+    return taken
+
+
 def _lock_hosts(
     tx: Connection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
-) -> list[str]:
-    """Free hosts with due endpoints, longest overdue first, locked until the transaction ends."""
-    candidates = (endpoint_table.c.host == host_table.c.host, *_watched(now, watched=watched))
-    oldest = sa.select(sa.func.min(endpoint_table.c.next_due)).where(*candidates).scalar_subquery()
+) -> list[sa.Row[Any]]:
+    """Free hosts with due endpoints, those first that may be claimed for longest, locked until the
+    transaction ends.
+    """
+    since = host_table.c.next_watched if watched else host_table.c.next_claim
     query = (
-        sa.select(host_table.c.host)
-        .where(host_table.c.lease_until <= now, host_table.c.free_at <= now, oldest <= now)
-        .where(host_table.c.host.not_in(list(without)))
-        .order_by(oldest, host_table.c.host)
+        sa.select(*host_table.c["host", "site", "takes_turns", "turn_at"])
+        .where(since <= now, host_table.c.lease_until <= now, host_table.c.free_at <= now)
+        .order_by(since, host_table.c.host)
         .limit(limit)
-        .with_for_update(skip_locked=True, of=host_table)
+        .with_for_update(skip_locked=True, key_share=True)
     )
     if watched:
-        due = sa.select(endpoint_table.c.host).where(
-            endpoint_table.c.next_due <= now, *_watched(now, watched=True)
-        )
-        query = query.where(host_table.c.host.in_(due))
-    return list(tx.execute(query).scalars())
+        query = query.where(SOME_WATCHED)
+    if without := list(without):
+        query = query.where(host_table.c.host.not_in(without))
+    return list(tx.execute(query))
 
 
 def _due_endpoints(tx: Connection, hosts: list[str], *, now: int, watched: bool) -> list[Endpoint]:

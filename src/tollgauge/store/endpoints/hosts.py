@@ -13,13 +13,17 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import due_hosts, endpoints
 from tollgauge.store.endpoints.endpoint_rows import host_row
+
+PACE_MAX_MS: Final = 11 * MINUTE_MS
+"""More than a probe and the longest pause that a host gets (core/schedule) take together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,9 @@ class HostState:
     """What is known of a host. `wildcard`: whether its 402 means nothing (monitor/probing), None
     while untried. The host is not probed before `free_at`, and before `lease_until` only by the
     worker with its lease. Instants are ms UTC.
+
+    `round_ms` is the interval of an endpoint of weight 1 where the budget of the host, or of its
+    site, is too small for all of them (core/schedule), else 0; `sharing` how many share the budget.
     """
 
     host: str
@@ -34,10 +41,33 @@ class HostState:
     wildcard_at: int | None = None
     free_at: int = 0
     lease_until: int = 0
+    round_ms: int = 0
+    sharing: int = 0
 
 
 _STATES: Final = sa.select(*(host_table.c[field.name] for field in fields(HostState)))
 _ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
+_NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
+_FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
+_TOOK: Final = rows.least(_FREE_AT - host_table.c.claimed_at, PACE_MAX_MS)
+_RELEASE: Final = (
+    host_table.update()
+    .where(
+        host_table.c.host == sa.bindparam("host_"),
+        host_table.c.lease_owner == sa.bindparam("owner_"),
+    )
+    .values(
+        lease_owner=None,
+        lease_until=rows.least(host_table.c.lease_until, _NOW),
+        free_at=_FREE_AT,
+        pace_ms=sa.case(
+            (host_table.c.claimed_at == 0, host_table.c.pace_ms),
+            (host_table.c.pace_ms == 0, _TOOK),
+            else_=(7 * host_table.c.pace_ms + _TOOK) // 8,
+        ),
+        **due_hosts.instants(_FREE_AT, now=_NOW),
+    )
+)
 
 
 def get(tx: Connection, host: str) -> HostState:
@@ -62,7 +92,7 @@ def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> 
         .where(
             host_table.c.host == host, host_table.c.lease_until <= now, host_table.c.free_at <= now
         )
-        .values(lease_owner=owner, lease_until=now + lease_ms)
+        .values(lease_owner=owner, lease_until=now + lease_ms, claimed_at=now)
     )
     return done.rowcount > 0
 
@@ -71,18 +101,13 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
     """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
     Leases that are no longer the owner's stay.
     """
-    statement = (
-        host_table.update()
-        .where(host_table.c.host == sa.bindparam("host_"), host_table.c.lease_owner == owner)
-        .values(
-            lease_owner=None,
-            lease_until=rows.least(host_table.c.lease_until, now),
-            free_at=rows.greatest(
-                host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)
-            ),
-        )
-    )
-    tx.execute(statement, [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)])
+    if tx.dialect.name == "postgresql":
+        # What is due is read by a statement that begins when the hosts are locked: whoever brought
+        # one forward meanwhile has committed.
+        locked = sa.select(host_table.c.host).where(host_table.c.host.in_(list(free_at)))
+        tx.execute(locked.order_by(host_table.c.host).with_for_update(key_share=True))
+    values = [{"host_": host, "free_at_": free_at[host], "now_": now} for host in sorted(free_at)]
+    tx.execute(_RELEASE, [row | {"owner_": owner} for row in values])
 
 
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
@@ -90,9 +115,9 @@ def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
     endpoints of the host are due.
     """
     before = get(tx, host)
-    rows.put(tx, host_table, [{"host": host, "wildcard": wildcard, "wildcard_at": at}])
-    if bool(before.wildcard) != wildcard:
+    if bool(before.wildcard) != wildcard:  # first: endpoints are locked before hosts
         ids = tx.execute(
             sa.select(endpoint_table.c.id).where(endpoint_table.c.host == host)
         ).scalars()
         endpoints.mark_dirty(tx, ids, now=at)
+    rows.put(tx, host_table, [{"host": host, "wildcard": wildcard, "wildcard_at": at}])

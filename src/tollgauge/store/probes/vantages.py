@@ -121,7 +121,7 @@ def claim_due(
     tx.execute(
         host_table.update()
         .where(host_table.c.host.in_(list(by_host)))
-        .values(lease_owner=owner, lease_until=now + lease_ms)
+        .values(lease_owner=owner, lease_until=now + lease_ms, claimed_at=now)
     )
     return tuple(endpoints.get_many(tx, by_host.values()).values())
 

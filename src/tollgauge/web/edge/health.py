@@ -4,20 +4,23 @@ Rules:
 - what a sale writes is tried and taken back (store/readiness), at most every five seconds
   however many ask; those who ask meanwhile share the result;
 - the cause is said in words of ours: no path, no address, no text of a driver;
-- the log has a line when the cause changes, and one when it is over.
+- the log has a line when the cause changes, and one when it is over;
+- probes that are late are named beside `ready`: what is stored can still be sold.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
+from tollgauge.core.units import SECOND_MS
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
+from tollgauge.store.endpoints import standings
 from tollgauge.store.readiness import rehearse_sale
 from tollgauge.web.edge.problem import Problem
 
@@ -43,13 +46,17 @@ async def healthz() -> Response:
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether one process can sell. `clock` gives milliseconds UTC."""
+    """Whether one process can sell. `clock` gives milliseconds UTC; probes are late when a host has
+    waited for `late_ms`.
+    """
 
     store: Store
     clock: Callable[[], int]
+    late_ms: int
     _trial: asyncio.Task[Cause | None] | None = None
     _at: int = 0
     _logged: Cause | None = None
+    _overdue: Mapping[str, int] = field(default_factory=dict)
 
     async def readyz(self) -> Response:
         """200 where the database takes what a sale writes, else 503 with the cause."""
@@ -62,12 +69,16 @@ class Readiness:
         if cause is not None:
             extra: dict[str, object] = {"cause": cause.value}
             raise Problem(503, "store-unavailable", CAUSES[cause], retry_after=5, extra=extra)
-        return _status("ready")
+        if max(self._overdue.values(), default=0) <= self.late_ms:
+            return _status("ready")
+        seconds = {name: overdue // SECOND_MS for name, overdue in self._overdue.items()}
+        return _status("ready", probesLateSeconds=seconds)
 
     async def _try(self) -> Cause | None:
         cause = None
         try:
             await self.store.try_write(rehearse_sale, seconds=TRY_SECONDS)
+            self._overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
         except StoreUnavailable as error:
             cause = error.cause
         if cause is not self._logged:
@@ -79,5 +90,5 @@ class Readiness:
         return cause
 
 
-def _status(status: str) -> Response:
-    return JSONResponse({"status": status}, headers={"Cache-Control": "no-store"})
+def _status(status: str, **more: object) -> Response:
+    return JSONResponse({"status": status} | more, headers={"Cache-Control": "no-store"})

@@ -8,8 +8,10 @@ import orjson
 from pydantic import WithJsonSchema
 
 from tollgauge.core.terms import Quote
+from tollgauge.core.units import SECOND_MS
 from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports import Sample, TrustReport
+from tollgauge.monitor.reports.pace import Pace
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.scores import (
     ActivityShape,
@@ -92,6 +94,13 @@ class VantageShape(Shape):
     latency_ms: int | None
 
 
+class PaceShape(Shape):
+    """How often the endpoint is probed, where its host cannot be asked as often as usual."""
+
+    every_seconds: int
+    reason: str
+
+
 class AdvertisedBy(Shape):
     """The provider's own words: untrusted, unverified."""
 
@@ -113,7 +122,8 @@ class TrustReportShape(Shape):
     """A trust report. `simulated` is present, and true, where part of the history that it rests on
     was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence.
     `vantages` and `partlyReachable` are present where several watch endpoints; the latter says that
-    some of them reached this one in the last two hours and others did not.
+    some of them reached this one in the last two hours and others did not. `pace` is present where
+    many paths share what the host can be asked.
     """
 
     resource: str
@@ -139,6 +149,7 @@ class TrustReportShape(Shape):
     live_probe: LiveProbeShape | None = None
     partly_reachable: bool | None = None
     vantages: list[VantageShape] | None = None
+    pace: PaceShape | None = None
     advertised_by: AdvertisedBy
     evidence: EvidenceShape
 
@@ -167,6 +178,7 @@ def trust_report(report: TrustReport) -> TrustReportShape:
         live_probe=_live_probe(report),
         partly_reachable=report.partly_reachable if report.vantages else None,
         vantages=[_vantage(state) for state in report.vantages] or None,
+        pace=_pace(report.pace),
         advertised_by=AdvertisedBy(
             service_name=endpoint.service_name, description=endpoint.description
         ),
@@ -243,6 +255,12 @@ def _vantage(state: VantageState) -> VantageShape:
         payable=state.payable,
         latency_ms=state.latency_ms,
     )
+
+
+def _pace(pace: Pace | None) -> PaceShape | None:
+    if pace is None:
+        return None
+    return PaceShape(every_seconds=pace.every_ms // SECOND_MS, reason=pace.reason)
 
 
 def _evidence(report: TrustReport) -> EvidenceShape:

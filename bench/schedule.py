@@ -1,0 +1,183 @@
+"""`tollgauge bench schedule`: what it costs to decide who is probed next.
+
+Measured: the claim of a wave of 64 hosts, the end of its leases, and the plan of all hosts'
+shares, with 1,000 and with 100,000 endpoints, of which two hosts have 88 % and everything is due.
+On SQLite, and on PostgreSQL where the environment names a server that may create databases
+(TOLLGAUGE_BENCH_POSTGRES): there CPU is that of our process; the details have the clock too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import sqlalchemy as sa
+
+from bench import database
+from bench.measurement import Measurement, Report
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.schedule import NORMAL
+from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import schedule
+from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.rows import chunks
+
+POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
+SIZES: Final = (1_000, 100_000)
+WAVE: Final = 64
+WAVES: Final = 60
+PLANS: Final = 5
+PLAN_EVERY_S: Final = 120
+NOW: Final = 20_700 * DAY_MS
+OPEN: Final = 10**9
+"""So much faster than usual that no budget ends a wave."""
+
+
+def run(sizes: Sequence[int] = SIZES) -> Report:
+    """Measure with so many endpoints."""
+    return asyncio.run(measure(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """CPU and clock of each piece of work in seconds."""
+
+    cpu: list[float] = field(default_factory=list)
+    clock: list[float] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add what the block takes."""
+        cpu, clock = time.process_time(), time.perf_counter()
+        yield
+        self.cpu.append(time.process_time() - cpu)
+        self.clock.append(time.perf_counter() - clock)
+
+    def document(self) -> dict[str, float]:
+        """The medians in milliseconds."""
+        return {
+            "cpu_ms": round(statistics.median(self.cpu) * 1000, 3),
+            "clock_ms": round(statistics.median(self.clock) * 1000, 3),
+        }
+
+
+async def measure(sizes: Sequence[int]) -> Report:
+    """The costs on each database, at each size."""
+    with tempfile.TemporaryDirectory() as name:
+        details: dict[str, Any] = {}
+        for kind, opened in _databases(Path(name)).items():
+            details[kind] = {}
+            for size in sizes:
+                async with opened(size) as store:
+                    details[kind][size] = await costs(store, size)
+    return Report(measurements=tuple(_measurements(details, sizes)), details=details)
+
+
+def _measurements(details: dict[str, Any], sizes: Sequence[int]) -> Iterator[Measurement]:
+    few, many = min(sizes), max(sizes)
+    for kind, by_size in details.items():
+        for work in ("claim", "release"):
+            yield Measurement(
+                name=f"{work} of a wave, {kind}",
+                figure=by_size[many][work]["cpu_ms"],
+                unit="ms of CPU",
+                goal=1.3,
+                peer=f"the same with {few:,} endpoints",
+                peer_figure=by_size[few][work]["cpu_ms"],
+            )
+        yield Measurement(
+            name=f"plan of {many:,} endpoints, {kind}",
+            figure=by_size[many]["plan"]["cpu_ms"] / 1000 / PLAN_EVERY_S,
+            unit="cores",
+            goal=0.01,
+        )
+
+
+async def costs(store: Store, size: int) -> dict[str, Any]:
+    """Fill an empty store, plan, and claim and give back one wave after another."""
+    rows = list(skewed(size))
+    for part in chunks(rows):
+        await store.writing(endpoints.insert, *part)
+    plan, claim, release = Costs(), Costs(), Costs()
+    for _ in range(PLANS):
+        with plan.timed():
+            await schedule.run(store, cadence=NORMAL, catch_up=OPEN, clock=lambda: NOW)
+    claimed = 0
+    for number in range(WAVES):
+        now = NOW + number * 10 * SECOND_MS
+        with claim.timed():
+            wave = await store.writing(
+                endpoints.claim_due, owner="bench", now=now, limit=WAVE, lease_ms=HOUR_MS
+            )
+        claimed += len(wave)
+        free_at = {endpoint.host: now + SECOND_MS for endpoint in wave}
+        with release.timed():
+            await store.writing(hosts.release, free_at, owner="bench", now=now)
+    if claimed != WAVE * WAVES:
+        raise RuntimeError(f"{claimed} endpoints were claimed, {WAVE * WAVES} were due")
+    works = {"plan": plan, "claim": claim, "release": release}
+    return {work: costs.document() for work, costs in works.items()}
+
+
+def skewed(size: int) -> Iterator[Endpoint]:
+    """Endpoints that are all due: 56 % of them of one host, 32 % of another."""
+    for number in range(size):
+        share = number % 100
+        host = f"h{number % 25_000}.example" if share >= 88 else "one.example.com"
+        host = "two.example.net" if 56 <= share < 88 else host
+        resource = f"https://{host}/v1/{number}"
+        yield Endpoint(
+            id=endpoint_id(resource),
+            resource=resource,
+            host=host,
+            description="What an endpoint says of itself fills some hundred bytes. " * 8,
+            first_seen=NOW - DAY_MS,
+            last_seen=NOW,
+            next_due=NOW - HOUR_MS + number * HOUR_MS // size,
+        )
+
+
+Opened = Callable[[int], contextlib.AbstractAsyncContextManager[Store]]
+
+
+def _databases(folder: Path) -> dict[str, Opened]:
+    """How to open an empty store of each database that is there."""
+
+    def in_file(size: int) -> contextlib.AbstractAsyncContextManager[Store]:
+        place = folder / str(size)
+        place.mkdir()
+        return database.opened(place)
+
+    found: dict[str, Opened] = {"sqlite": in_file}
+    if server := os.environ.get(POSTGRES, ""):
+        found["postgresql"] = lambda size: _on_server(server, f"tollgauge_bench_schedule_{size}")
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _on_server(server: str, name: str) -> AsyncIterator[Store]:
+    """An empty database of the server, which is dropped again."""
+    url = sa.make_url(server).set(drivername="postgresql")
+    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
+    try:
+        await connection.execute(f'DROP DATABASE IF EXISTS "{name}"')
+        await connection.execute(f'CREATE DATABASE "{name}"')
+        store = Store.open(url.set(database=name).render_as_string(hide_password=False))
+        try:
+            await store.migrate()
+            yield store
+        finally:
+            await store.close()
+            await connection.execute(f'DROP DATABASE "{name}"')
+    finally:
+        await connection.close()

@@ -1,0 +1,71 @@
+"""The loops of the schedule: how often each endpoint can be probed, and the alarm of late probes.
+
+`run` counts all endpoints every two minutes and plans what hosts and sites share (core/budgets):
+one machine does it for all. `Lateness` looks, on every machine, for how long the host has waited
+that waits longest, and raises the alarm when that passes `late_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tollgauge.core.budgets import HostShare, plan
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.observe import PROBE_OVERDUE, log
+from tollgauge.store.endpoints import standings
+
+_NEWS = 16
+"""A share that changed by less than a part in so many is not written again."""
+
+
+async def run(
+    store: Store, *, cadence: Cadence, catch_up: int, clock: Callable[[], int]
+) -> dict[str, object]:
+    """Plan once; how many hosts share a budget that is too small for their endpoints' cadence, and
+    how many had to be brought forward, which none should.
+    """
+    census = await store.reading(standings.census, now=clock())
+    new = plan(census.loads, cadence, catch_up=catch_up)
+    changed = {
+        host: share for host, share in new.shares.items() if _is_news(census.shares[host], share)
+    }
+    await store.writing(standings.save, new, changed)
+    if census.forgotten:
+        await store.writing(standings.remember, census.forgotten)
+    return {"changed": len(changed), "forgotten": len(census.forgotten)}
+
+
+def _is_news(before: HostShare, after: HostShare) -> bool:
+    """Whether a share changed by enough to be written."""
+    if before.takes_turns != after.takes_turns or bool(before.round_ms) != bool(after.round_ms):
+        return True
+    pairs = ((before.round_ms, after.round_ms), (before.sharing, after.sharing))
+    return any(abs(new - old) * _NEWS > old for old, new in pairs)
+
+
+@dataclass(slots=True, kw_only=True)
+class Lateness:
+    """Whether the probes of this service are late; `late_ms` is the limit."""
+
+    store: Store
+    clock: Callable[[], int]
+    late_ms: int
+    is_late: bool = False
+
+    async def run(self) -> Mapping[str, object]:
+        """Look once, and log when they become late, and when they no longer are."""
+        overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
+        for name, overdue_ms in overdue.items():
+            PROBE_OVERDUE.labels(name).set(overdue_ms / SECOND_MS)
+        is_late = max(overdue.values()) > self.late_ms
+        if is_late != self.is_late:
+            self.is_late = is_late
+            seconds = {f"{name}_s": each // SECOND_MS for name, each in overdue.items()}
+            if is_late:
+                log().error("probe.late", limit_s=self.late_ms // SECOND_MS, **seconds)
+            else:
+                log().info("probe.on-time", **seconds)
+        return {}

@@ -1,0 +1,59 @@
+"""An endpoint of a crowded host says how often it is probed, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.evidence import from_json
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import NORMAL
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import schedule
+from tollgauge.monitor import scoring
+from tollgauge.monitor.reports.endpoint import view
+from tollgauge.monitor.reports.pace import Pace
+from tollgauge.monitor.reports.trust import live
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
+from tollgauge.web import wire
+
+NOW = 20_700 * DAY_MS + 13 * HOUR_MS
+REASON = "Probed every 1 h, because 4,000 paths share what its host can be asked."
+
+
+def endpoint(host: str, number: int) -> Endpoint:
+    url = f"https://{host}/{number}"
+    return Endpoint(
+        id=endpoint_id(url), resource=url, host=host, first_seen=NOW - DAY_MS, last_seen=NOW
+    )
+
+
+PROBE = ProbeResult(
+    at=NOW - 1,
+    outcome=Outcome.SERVER_ERROR,
+    attribution=Attribution.THEIRS,
+    up=False,
+    timings=Timings(total=9),
+)
+
+
+async def test_what_a_crowded_host_allows_stands_in_evidence_report_and_page(store: Store) -> None:
+    crowd = [endpoint("big.com", number) for number in range(4_000)]
+    alone = endpoint("small.com", 0)
+    await store.writing(endpoints.insert, *crowd, alone)
+    await schedule.run(store, cadence=NORMAL, catch_up=2, clock=lambda: NOW)
+    for one, pace in ((crowd[0], Pace(every_ms=4_210_527, sharing=4_000)), (alone, None)):
+        await store.writing(probes.record_many, one.id, [replace(PROBE)])
+        (row,) = (await scoring.score_and_save(store, [one.id], cadence=NORMAL, now=NOW)).rows
+        shown = await store.reading(view, one.id, now=NOW)
+        report = await store.reading(live, one, PROBE, cadence=NORMAL, now=NOW)
+        assert shown is not None
+        assert (shown.pace, report.pace) == (pace, pace)
+        assert pace is None or from_json(row.evidence).interval == pace.every_ms
+        document = wire.trust_report(report).model_dump(by_alias=True, exclude_none=True)
+        assert document.get("pace") == (
+            None if pace is None else {"everySeconds": 4_210, "reason": REASON}
+        )

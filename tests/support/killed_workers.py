@@ -1,0 +1,96 @@
+"""Runs workers of the probe loop, kills them at random, and says what became of the probes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.support.fork_server import ROOT
+from tests.support.probing_process import Order
+
+from tollgauge.app import now_ms
+
+
+@dataclass
+class Workers:
+    """The living ones by process id, and when the others were killed (ms UTC)."""
+
+    process: subprocess.Popen[str]
+    order: Order
+    living: set[int] = field(default_factory=set)
+    killed: dict[int, int] = field(default_factory=dict)
+
+    def start(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(asdict(self.order)) + "\n")
+        self.process.stdin.flush()
+        self.living.add(int(self.process.stdout.readline()))
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self.living.discard(pid)
+        self.killed[pid] = now_ms() + 50  # it may run on for a moment
+
+    def replace_one(self, dice: random.Random) -> None:
+        self.kill(dice.choice(sorted(self.living)))
+        self.start()
+
+
+@contextlib.contextmanager
+def working(order: Order, *, workers: int) -> Iterator[Workers]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.probing_process"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    group = Workers(process, order)
+    try:
+        for _ in range(workers):
+            group.start()
+        yield group
+    finally:
+        for pid in sorted(group.living):
+            with contextlib.suppress(ProcessLookupError):
+                group.kill(pid)
+        process.communicate(timeout=10)
+
+
+def kill_at_random(group: Workers, *, seconds: float, every_s: float, seed: int) -> None:
+    """Kill a worker and start another, again and again."""
+    dice, ends = random.Random(seed), time.monotonic() + seconds
+    while time.monotonic() < ends:
+        time.sleep(every_s * dice.uniform(0.8, 1.2))
+        group.replace_one(dice)
+
+
+def overlaps(folder: Path, killed: dict[int, int]) -> list[str]:
+    """Hosts that two requests were made at, at once, by any processes."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for path in folder.glob("*.requests"):
+        begun: dict[str, int] = {}
+        for line in path.read_text().splitlines():
+            what, host, at = line.split()
+            if what == "begin":
+                begun[host] = int(at)
+            else:
+                spans.setdefault(host, []).append((begun.pop(host), int(at)))
+        for host, start in begun.items():
+            spans.setdefault(host, []).append((start, killed[int(path.stem)]))
+    return [
+        host
+        for host, known in spans.items()
+        for (_, before), (after, _) in zip(sorted(known), sorted(known)[1:], strict=False)
+        if after < before
+    ]
