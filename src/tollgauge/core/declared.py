@@ -51,10 +51,8 @@ def declared_input(item: Mapping[str, object]) -> DeclaredInput:
     """The declared input of a directory item: its first source that names a method, else its
     first source at all, else nothing but a top-level `method`.
     """
-    sources = [(source, plain) for source, plain in _sources(item) if source]
-    named = [entry for entry in sources if read_method(entry[0].get("method"))]
-    source, plain = next(iter(named or sources), ({}, False))
-    method = read_method(source.get("method")) or read_method(item.get("method"))
+    source, plain, method = _source(item)
+    method = method or read_method(item.get("method"))
     return DeclaredInput(
         kind="mcp" if "mcp" in (source.get("type"), item.get("type")) else "http",
         method=method,
@@ -67,6 +65,19 @@ def read_method(value: object) -> str | None:
     """An HTTP method that a listing may name, in upper case, or None."""
     name = value.strip().upper() if isinstance(value, str) and len(value) < 16 else ""
     return name if name in METHODS else None
+
+
+def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str | None]:
+    """The source that counts, with whether its values are examples, and the method it names."""
+    first: tuple[Mapping[str, object], bool, str | None] | None = None
+    for source, plain in _sources(item):
+        if not source:
+            continue
+        method = read_method(source.get("method"))
+        if method is not None:
+            return source, plain, method
+        first = first or (source, plain, None)
+    return first or ({}, False, None)
 
 
 def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], bool]]:

@@ -130,12 +130,12 @@ def test_a_missing_file_or_a_folder_is_refused_with_a_reason(tmp_path: Path) -> 
 
 
 async def test_a_large_file_comes_in_steps_and_an_empty_one_in_one(tmp_path: Path) -> None:
-    path = write(tmp_path / "f.json", json.dumps([f"https://s{n}.dev/" for n in range(1_001)]))
+    path = write(tmp_path / "f.json", json.dumps([f"https://s{n}.dev/" for n in range(2_001)]))
     steps = [step async for step in file.parts(file.read(path))]
     assert [(len(s.page.items), s.next_offset, s.page.complete) for s in steps] == [
-        (500, 500, None),
-        (500, 1_000, None),
-        (1, 1_001, True),
+        (1_000, 1_000, None),
+        (1_000, 2_000, None),
+        (1, 2_001, True),
     ]
     empty = [step async for step in file.parts(file.read(write(tmp_path / "e.json", "[]")))]
     assert [len(step.page.items) for step in empty] == [0]

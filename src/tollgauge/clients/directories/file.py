@@ -35,7 +35,10 @@ from tollgauge.core.text import clean_text
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
-STEP: Final = 500
+STEP: Final = 1_000
+"""How many entries are recorded in one transaction: fewer cost more, as each of a large database's
+indexes is written with each transaction; more would hold up other writers.
+"""
 Stamp = tuple[int, ...]
 _HEAD: Final = 1_024
 _CHUNK: Final = 64 * 1_024
