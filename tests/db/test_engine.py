@@ -34,7 +34,7 @@ from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import crawls, ranking
 from tollgauge.store.ledger import payments, retention
-from tollgauge.store.probes import probes, window
+from tollgauge.store.probes import closed_days, probes, window
 from tollgauge.store.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,8 +229,10 @@ async def test_the_days_before_an_upgrade_get_their_spans(empty: str, scored: bo
     await store.writing(closed_before, [A.id, B.id], scored)
     await store.migrate()
     as_of = START + 33 * DAY_MS
-    for id_, results in zip((A.id, B.id), PASTS, strict=True):
+    pasts = list(zip((A.id, B.id), PASTS, strict=True))
+    for id_, results in [*pasts, *pasts]:
         seen = await store.reading(window.read, id_, as_of=as_of, recent_ms=1)
+        await store.writing(closed_days.build, before_day=DAY + 33, limit=1)
         said = [one for one in map(statement, results) if one is not None]
         assert {day.day: day.spans for day in seen.days if day.spans != NO_SPANS} == {
             day: spans

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from tests.support.open_transaction import open_transaction
 
 from tollgauge.db.engine import Store, StoreUnavailable
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.upsert import either
 from tollgauge.store.ledger.attempts import payment_attempt
 
@@ -35,6 +35,13 @@ ADD_NEW = Prepared(either(THING, lambda insert: insert.on_conflict_do_nothing())
 ALL = Prepared(sa.select(THING).order_by(THING.c.id))
 FIRST = Prepared(sa.select(THING.c.id.label("name")).order_by(THING.c.id.desc()).limit(1))
 CHANGE = Prepared(THING.update().where(THING.c.id == sa.bindparam("id_")))
+
+ANY = PreparedAny(
+    lambda names: sa.select(THING.c.id).where(
+        THING.c.id.in_(names), THING.c.big > sa.bindparam("more")
+    ),
+    sa.String,
+)
 
 
 @pytest.fixture
@@ -130,3 +137,14 @@ async def test_work_that_lets_a_failed_statement_pass_is_told(things: Store) -> 
     with pytest.raises(RuntimeError, match="nothing was written"):
         await things.writing(careless)
     assert len(await things.reading(ALL.rows, {})) == 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 10, 11, 100, 101, 250])
+async def test_any_number_of_values_may_be_asked_for(things: Store, count: int) -> None:
+    def asked(tx: Connection) -> list[str]:
+        ADD.run_each(tx, [ROWS[0] | {"id": str(number), "big": number} for number in range(260)])
+        names = [str(number) for number in range(count)]
+        return sorted(row.id for row in ANY.rows(tx, names, {"more": 0}))
+
+    found = await things.writing(asked)
+    assert found == sorted(str(number) for number in range(1, count))

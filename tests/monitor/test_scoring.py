@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.probe_archive import close_all, lively
 from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
@@ -15,6 +16,7 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import NORMAL, Cadence
 from tollgauge.core.score import OtherScore, score_from_json
 from tollgauge.core.scoring import score
+from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
@@ -144,6 +146,42 @@ async def test_for_thirty_days_a_score_names_what_the_policy_before_gives(
         if both
         else None
     )
+
+
+async def test_a_batch_sees_of_each_endpoint_what_it_sees_alone(store: Store) -> None:
+    quote = Quote(network="eip155:8453", asset="0x" + "a" * 40, amount=5, pay_to="0x" + "b" * 40)
+    batch = [
+        replace(
+            ENDPOINT,
+            id=endpoint_id(f"{RESOURCE}/{number}"),
+            resource=f"{RESOURCE}/{number}",
+            host=f"api{number % 3}.shop.com",
+            quote=quote if number % 2 else None,
+            first_seen=NOW - number * DAY_MS,
+        )
+        for number in range(12)
+    ]
+    await store.writing(endpoints.insert, *batch)
+    for number, endpoint in enumerate(batch):
+        past = lively(number, first=NOW - 40 * DAY_MS, last=NOW, number=5 * number)
+        await store.writing(probes.record_many, endpoint.id, past)
+    await close_all(store, day_of(NOW) - 1)
+    documents = []
+    for _ in range(2):
+        together = await store.reading(scoring.gather_many, batch, as_of=NOW, cadence=NORMAL)
+        alone = [await store.reading(scoring.gather, endpoint, as_of=NOW) for endpoint in batch]
+        assert [gathered.whole for gathered in together] == alone
+        rows = [
+            (await store.reading(scoring.compute, endpoint, as_of=NOW, cadence=NORMAL))[1]
+            for endpoint in batch
+        ]
+        assert rows == [
+            scoring.scored(endpoint.id, evidence)
+            for endpoint, evidence in zip(batch, alone, strict=True)
+        ]
+        documents.append([row.evidence for row in rows])
+        await close_all(store, day_of(NOW))
+    assert documents[0] == documents[1], "closing a day changes no evidence"
 
 
 async def test_a_database_that_had_no_scores_before_shows_one_policy(store: Store) -> None:

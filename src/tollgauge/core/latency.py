@@ -68,7 +68,7 @@ def plus(large: Histogram, small: Histogram) -> Histogram:
     counts = dict(large)
     for bucket, count in small:
         counts[bucket] = counts.get(bucket, 0) + count
-    return from_counts(counts)
+    return tuple(counts.items()) if len(counts) == len(large) else from_counts(counts)
 
 
 def from_counts(counts: Mapping[int, int]) -> Histogram:

@@ -97,6 +97,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     )
     payable = advice.recommendation in PAYABLE
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
+    chances = _chances(facts)
     return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
@@ -116,8 +117,8 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         stats=_stats(facts),
         settlement=_settlement(facts),
         reason=advice.reason,
-        payable_now_permille=_chance(facts, NOW_MS),
-        payable_24h_permille=_chance(facts, DAY_MS),
+        payable_now_permille=chances[0],
+        payable_24h_permille=chances[1],
         activity=_activity(facts),
     )
 
@@ -159,7 +160,7 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Fraction, Fractio
     if not (facts.spoken if RULES[policy.version].by_time else facts.totals.scored):
         return None
     row = next(row for row in policy.rows if row.name == "uptime")
-    return _bounds(SUBSCORES[row.rule](facts), facts)
+    return bounds(SUBSCORES[row.rule](facts) / 100, _observations(facts), z=policy.z)
 
 
 def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
@@ -176,7 +177,7 @@ def _caps(facts: Facts, flags: tuple[Flag, ...]) -> tuple[Cap, ...]:
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
     payable = facts.is_payable or facts.is_unconfirmed
-    now, day = (_forecast(facts, ahead, payable=payable) for ahead in (NOW_MS, DAY_MS))
+    now, day = _forecasts(facts, payable=payable)
     caps += [
         rule.cap
         for rule in policy.forecast_caps
@@ -193,15 +194,19 @@ def _is_below(one: Fraction, other: Fraction) -> bool:
     return one.numerator * other.denominator < other.numerator * one.denominator
 
 
-def _forecast(facts: Facts, ahead_ms: int, *, payable: bool) -> Fraction:
-    return forecast(facts.totals.spans, payable=payable, ahead_ms=ahead_ms)
+def _forecasts(facts: Facts, *, payable: bool) -> tuple[Fraction, Fraction]:
+    """The chances of being payable in half an hour and in 24 hours."""
+    spans = facts.totals.spans
+    now = forecast(spans, payable=payable, ahead_ms=NOW_MS)
+    return now, forecast(spans, payable=payable, ahead_ms=DAY_MS)
 
 
-def _chance(facts: Facts, ahead_ms: int) -> int | None:
-    """A forecast in thousandths, None under a policy without, or where nothing was measured."""
+def _chances(facts: Facts) -> tuple[int | None, int | None]:
+    """The forecasts in thousandths, None under a policy without, or where nothing was measured."""
     if not facts.policy.forecast_caps or facts.evidence.state is None:
-        return None
-    return half_up(_forecast(facts, ahead_ms, payable=facts.is_payable), 1_000)
+        return None, None
+    now, day = _forecasts(facts, payable=facts.is_payable)
+    return half_up(now, 1_000), half_up(day, 1_000)
 
 
 def _activity(facts: Facts) -> Activity | None:
@@ -218,8 +223,9 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     """Low, score and high in tenths: weighted sums under the lowest cap."""
     policy = facts.policy
     low, high = dict(exact), dict(exact)
+    effective = _observations(facts)
     for name in ("uptime", "compliance"):
-        ends = _bounds(exact[name], facts)
+        ends = bounds(exact[name] / 100, effective, z=policy.z)
         low[name], high[name] = 100 * ends[0], 100 * ends[1]
     if RULES[policy.version].by_time:
         least, most = activity_ends(facts)
@@ -235,11 +241,6 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     return points(low), points(exact), points(high)
 
 
-def _bounds(subscore: Fraction, facts: Facts) -> tuple[Fraction, Fraction]:
-    """The ends of a share that is a subscore of uptime or compliance, from 0 to 1."""
-    return bounds(subscore / 100, _observations(facts), z=facts.policy.z)
-
-
 def _observations(facts: Facts) -> Fraction:
     """How many independent observations the shares of uptime and compliance rest on. Failures come
     in clusters, so the more of them there were, the less the past says of the week to come
@@ -249,8 +250,9 @@ def _observations(facts: Facts) -> Fraction:
     if not RULES[policy.version].by_time:
         return Fraction(facts.totals.scored, policy.autocorrelation)
     changes = spans.failures + spans.repairs
-    days = Fraction(spans.up + spans.down, DAY_MS)
-    return Fraction(1, policy.autocorrelation) + policy.observations_a_day * days / (1 + changes)
+    spoken = policy.observations_a_day * (spans.up + spans.down)
+    whole = DAY_MS * (1 + changes)
+    return Fraction(whole + policy.autocorrelation * spoken, policy.autocorrelation * whole)
 
 
 def _stats(facts: Facts) -> Stats:

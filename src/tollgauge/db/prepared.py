@@ -22,7 +22,8 @@ NO_VALUES: Final[Mapping[str, Any]] = {}
 _SIZES: Final = (1, 10, 100)
 """How many values a statement of PreparedAny takes; what is missing is the last one again."""
 
-Statement = sa.Select[Any] | sa.Insert | sa.Update
+Query = sa.Select[Any] | sa.CompoundSelect[Any]
+Statement = Query | sa.Insert | sa.Update
 _Convert = Callable[[Any], Any] | None
 
 
@@ -101,7 +102,7 @@ class Prepared:
         if isinstance(statement, Mapping):
             statement = statement[dialect.name]
         sql: Any = statement.compile(dialect=dialect, column_keys=names)
-        columns = tuple(statement.selected_columns) if isinstance(statement, sa.Select) else ()
+        columns = tuple(statement.selected_columns) if isinstance(statement, Query) else ()
         return _Compiled(
             text=str(sql),
             parameters=tuple(
@@ -124,7 +125,7 @@ class PreparedAny:
 
     def __init__(
         self,
-        statement: Callable[[list[sa.BindParameter[Any]]], sa.Select[Any]],
+        statement: Callable[[list[sa.BindParameter[Any]]], Query],
         column_type: sa.types.TypeEngine[Any] | type[sa.types.TypeEngine[Any]] = sa.Text,
     ) -> None:
         self._of_size: Final = {

@@ -320,6 +320,11 @@ async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> N
     assert await store.reading(endpoints.count_hosts_sharing, "eip155:8453", "0xBB") == 2
     assert await store.reading(endpoints.count_hosts_sharing, "eip155:137", "0xbb") == 1
     assert await store.reading(endpoints.count_hosts_sharing, "eip155:1", "0xbb") == 0
+    ids = [endpoint("a.com", "/1").id, endpoint("c.com").id, endpoint("d.com").id]
+    assert await store.reading(endpoints.hosts_sharing, ids) == {
+        ("eip155:8453", QUOTE.pay_to): 2,
+        ("eip155:137", QUOTE.pay_to): 1,
+    }
 
 
 async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:

@@ -132,7 +132,7 @@ def payers(
     to each of them: those who paid most first, at most so many.
     """
     wallet = bytes.fromhex(address[2:])
-    flows = _by_counterparty(tx.execute(_window(tx, chain, as_of=as_of, wallets=(wallet,))))
+    flows = _by_counterparty(_FLOWS.rows(tx, (wallet,), _edges(tx, chain, as_of=as_of)))
     paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
     ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
     return tuple(
@@ -162,12 +162,13 @@ def sums_of(
     stored = _STORED.rows(tx, list(wallets), {"chain": chain})
     sums = {wallets[row.wallet]: _SUMS.validate_json(row.sums) for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in sums]
-    flows: dict[bytes, dict[bytes, Flow]] = {}
-    for chunk in rows.chunks(others):
-        window_rows = tx.execute(_window(tx, chain, as_of=as_of, wallets=chunk))
-        for wallet, group in groupby(window_rows, key=itemgetter(0)):
-            flows[wallet] = _by_counterparty(group)
-    return sums | {wallets[wallet]: flow_sums(flows.get(wallet, {}), wallet) for wallet in others}
+    flows: dict[bytes, list[Any]] = {wallet: [] for wallet in others}
+    for row in _FLOWS.rows(tx, others, _edges(tx, chain, as_of=as_of)):
+        flows[row.wallet].append(row)
+    return sums | {
+        wallets[wallet]: flow_sums(_by_counterparty(of_wallet), wallet)
+        for wallet, of_wallet in flows.items()
+    }
 
 
 def compute_sums(tx: Connection, chain: int, *, as_of: int) -> list[tuple[bytes, ChainSums]]:
@@ -255,7 +256,7 @@ def _wallets(
     tx: Connection, chain: int, *, as_of: int
 ) -> Iterator[tuple[bytes, dict[bytes, Flow]]]:
     """Every wallet with its flows by counterparty, one wallet in memory at a time."""
-    query = _window(tx, chain, as_of=as_of, wallets=None)
+    query = _window(tx, chain, as_of=as_of)
     result = tx.execute(query, execution_options={"yield_per": _ROWS})
     for wallet, group in groupby(result, key=itemgetter(0)):
         yield wallet, _by_counterparty(group)
@@ -280,39 +281,41 @@ def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
     return flows
 
 
-def _window(
-    tx: Connection, chain: int, *, as_of: int, wallets: Sequence[bytes] | None
-) -> sa.CompoundSelect[Any]:
+def _window(tx: Connection, chain: int, *, as_of: int) -> sa.CompoundSelect[Any]:
     """Rows (wallet, other, transfers, paid, returned, day) of `as_of - 30 days < at <= as_of` in
-    the order of wallets: of some, or of all.
+    the order of wallets.
     """
+    edges = _edges(tx, chain, as_of=as_of)
+    # No index orders the transfers of all wallets by time, but the key does by block number.
+    parts = [
+        _single(begin, end).where(
+            transfer.c.number >= _after(tx, chain, edges[begin]),
+            transfer.c.number < _after(tx, chain, edges[end]),
+        )
+        for begin, end in _EDGES
+    ]
+    return sa.union_all(_WHOLE, *parts).order_by("wallet").params(edges)
+
+
+def _edges(tx: Connection, chain: int, *, as_of: int) -> dict[str, int]:
+    """The window of a chain: its whole days, and the instants between which it is cut."""
     cursor = chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
     first, last = begin // DAY_MS + 1, day_of(as_of)
-    ends = [(begin, first * DAY_MS - 1)]
-    if cursor is not None and cursor.at > as_of:
-        ends.append((last * DAY_MS - 1, as_of))
-        last -= 1
-    whole: sa.Select[Any] = sa.select(
-        *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"],
-    )
-    whole = whole.where(transfer_day.c.chain == chain, transfer_day.c.day.between(first, last))
-    if wallets is not None:
-        parts = [_single(chain, *end).where(transfer.c.wallet.in_(wallets)) for end in ends]
-        return sa.union_all(whole.where(transfer_day.c.wallet.in_(wallets)), *parts).order_by(
-            "wallet"
-        )
-    # No index orders the transfers of all wallets by time, but the key does by block number.
-    numbers = [(_after(tx, chain, after), _after(tx, chain, until)) for after, until in ends]
-    parts = [
-        _single(chain, *end).where(transfer.c.number >= low, transfer.c.number < high)
-        for end, (low, high) in zip(ends, numbers, strict=True)
-    ]
-    return sa.union_all(whole, *parts).order_by("wallet")
+    is_cut = cursor is not None and cursor.at > as_of
+    return {
+        "chain": chain,
+        "first": first,
+        "last": last - 1 if is_cut else last,
+        "begin": begin,
+        "begun": first * DAY_MS - 1,
+        "end": last * DAY_MS - 1 if is_cut else as_of,
+        "ended": as_of,
+    }
 
 
-def _single(chain: int, after: int, until: int) -> sa.Select[Any]:
-    """The transfers of `after < at <= until`, each as a row of sums."""
+def _single(after: str, until: str) -> sa.Select[Any]:
+    """The transfers of `after < at <= until` (names of parameters), each as a row of sums."""
     nothing = sa.literal("0", sa.Text)
     return sa.select(
         transfer.c.wallet,
@@ -321,7 +324,27 @@ def _single(chain: int, after: int, until: int) -> sa.Select[Any]:
         sa.case((transfer.c.incoming, transfer.c.value), else_=nothing).label("paid"),
         sa.case((transfer.c.incoming, nothing), else_=transfer.c.value).label("returned"),
         (transfer.c.at // DAY_MS).label("day"),
-    ).where(transfer.c.chain == chain, transfer.c.at > after, transfer.c.at <= until)
+    ).where(
+        transfer.c.chain == sa.bindparam("chain"),
+        transfer.c.at > sa.bindparam(after),
+        transfer.c.at <= sa.bindparam(until),
+    )
+
+
+_EDGES: Final = (("begin", "begun"), ("end", "ended"))
+_WHOLE: Final = sa.select(
+    *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"],
+).where(
+    transfer_day.c.chain == sa.bindparam("chain"),
+    transfer_day.c.day.between(sa.bindparam("first"), sa.bindparam("last")),
+)
+_FLOWS: Final = PreparedAny(
+    lambda wallets: sa.union_all(
+        _WHOLE.where(transfer_day.c.wallet.in_(wallets)),
+        *(_single(*edge).where(transfer.c.wallet.in_(wallets)) for edge in _EDGES),
+    ),
+    sa.LargeBinary,
+)
 
 
 def _after(tx: Connection, chain: int, at: int) -> int:

@@ -1,0 +1,47 @@
+"""The score loop: a batch is scored together, each endpoint for itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.probe_archive import START, A, B
+
+from tollgauge.core.endpoint import endpoint_id
+from tollgauge.core.schedule import NORMAL
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import score
+from tollgauge.jobs.score import ScoreSettings
+from tollgauge.monitor import scoring
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.endpoints import SCORE_LEASE_MS
+
+NOW = START + DAY_MS
+
+
+async def test_one_that_cannot_be_scored_stops_nobody_else(store: Store) -> None:
+    resource = "https://odd.com/"
+    odd = replace(
+        A, id=endpoint_id(resource), resource=resource, host="odd.com", first_seen=-(2**60)
+    )
+    await store.writing(endpoints.insert, A, odd, B)
+
+    async def run(now: int) -> dict[str, object]:
+        return await score.run(store, settings=ScoreSettings(), cadence=NORMAL, clock=lambda: now)
+
+    assert await run(NOW) == {"scored": 3, "failed": 1, "unverified": 2, "busy": False}
+    saved = await store.reading(scores.get_many, [A.id, odd.id, B.id])
+    assert saved.keys() == {A.id, B.id}
+    assert await run(NOW) == {}, "its claim holds"
+    assert await run(NOW + SCORE_LEASE_MS) == {"scored": 1, "failed": 1, "busy": False}
+
+
+async def test_a_batch_is_saved_without_an_endpoint_that_was_removed_meanwhile(
+    store: Store,
+) -> None:
+    await store.writing(endpoints.insert, A)
+    (row,) = (await scoring.score_and_save(store, [A.id], cadence=NORMAL, now=NOW)).rows
+    later = [replace(row, as_of=NOW + 1), replace(row, endpoint_id=B.id)]
+    await store.writing(scores.save_many, later)
+    saved = await store.reading(scores.get_many, [A.id, B.id])
+    assert saved == {A.id: later[0]}
