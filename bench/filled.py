@@ -333,7 +333,7 @@ def _copy(
     """Insert the rows of the templates for their copies, in the order of the copies' ids; `own`
     says where columns come from that are not the template's.
     """
-    sources = own or {"endpoint_id": "c.id"}
+    sources = own or {"endpoint_id": "c.id", "host": "c.host"}
     names = [column.name for column in table.c if own or column.name != "id"]
     values = [sources.get(name, f't."{name}"') for name in names]
     quoted = ", ".join(f'"{name}"' for name in names)

@@ -59,6 +59,7 @@ READS: Final[Mapping[str, str]] = {
     "badge": "/endpoint/{id}/badge.svg",
     "endpoint feed": "/endpoint/{id}/feed.xml",
     "provider feed": "/provider/{host}/feed.xml",
+    "largest provider feed": "/provider/{largest}/feed.xml",
 }
 """The paths of what is read; `{largest}` is the host with the most endpoints."""
 LIST: Final = "list page"

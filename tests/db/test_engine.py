@@ -34,7 +34,7 @@ from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import crawls, ranking
 from tollgauge.store.ledger import payments, retention
-from tollgauge.store.probes import closed_days, probes, window
+from tollgauge.store.probes import changes, closed_days, probes, window
 from tollgauge.store.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,6 +255,7 @@ def scored_before(connection: sa.Connection) -> None:
             grade = "A" if score else None
             values = {"score_tenths": score, "grade": grade, "uptime_tenths": score}
             fill(connection, "score", endpoint_id=id_, compliant=True, **values)
+    fill(connection, "flip", id=1, endpoint_id="a")
 
 
 async def test_what_was_scored_before_an_upgrade_is_ranked(empty: str) -> None:
@@ -265,6 +266,7 @@ async def test_what_was_scored_before_an_upgrade_is_ranked(empty: str) -> None:
     assert await store.reading(ranking.population) == ranking.Population(
         scored=1, reachable=1, compliant=1, grades=(("A", 1),)
     )
+    assert (await fetch(store, sa.select(changes.change.c.host))).scalar_one() == "1"
     await store.close()
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support.query_plans import query_plans
 from tests.support.score_rows import NOW, endpoint, row, save
 
 from tollgauge.core.endpoint import Endpoint, Listing, Resource, parse_resource
@@ -16,8 +20,9 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, endpoints, ranking, scores
-from tollgauge.store.endpoints.ranking import Population
+from tollgauge.store.endpoints import crawls, endpoint_list, endpoints, ranking, scores
+from tollgauge.store.endpoints.ranking import Candidate, Population
+from tollgauge.store.probes import changes
 
 
 async def order(store: Store, count: int) -> list[str | None]:
@@ -82,6 +87,41 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
         recommended={"proceed", "caution"},
     )
     assert still == (endpoint("/best").id, endpoint("/good").id)
+
+
+@pytest.mark.parametrize(
+    ("index", "read", "values"),
+    [
+        ("ix_endpoint_rank", ranking.at, {"rank": 3}),
+        ("ix_endpoint_rank", ranking.population, {}),
+        (
+            "ix_endpoint_rank",
+            ranking.candidates,
+            {
+                "recommended": {"proceed"},
+                "without_sites": ["a.com"],
+                "after": Candidate(
+                    endpoint_id="8", site="", score_tenths=500, confidence_hundredths=50
+                ),
+                "limit": 9,
+            },
+        ),
+        ("ix_endpoint_rank", endpoint_list.page, {"after": (500, 50, "8"), "limit": 9}),
+        ("ix_endpoint_host_ranked_score", endpoint_list.of_host, {"host": "a.com", "limit": 9}),
+        ("ix_endpoint_simulated", endpoints.counts, {}),
+        ("ix_flip_host", changes.public, {"host": "a.com"}),
+    ],
+)
+async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
+    index: str, read: Callable[..., Any], values: dict[str, Any]
+) -> None:
+    store = Store.open("sqlite://")
+    await store.migrate()
+    plan = await store.reading(query_plans, read, **values)
+    assert index in plan
+    assert "FOR ORDER BY" not in plan
+    assert "SCAN endpoint\n" not in f"{plan}\n"
+    await store.close()
 
 
 async def test_it_is_what_listings_and_scores_say_after_any_sequence_of_events(

@@ -8,8 +8,9 @@ from tollgauge.web.wire.shape import Shape
 
 
 class EcosystemShape(Shape):
-    """Counts over everything that is known, and 30 days of settlements to known payTo addresses
-    (null while no chain is indexed; `indexedShare` says how much of those days is).
+    """Counts over everything that is known as of `asOf`, which is at most two minutes ago, and 30
+    days of settlements to known payTo addresses (null while no chain is indexed; `indexedShare`
+    says how much of those days is).
     """
 
     as_of: str

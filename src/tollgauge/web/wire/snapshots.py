@@ -49,7 +49,9 @@ class LeaderRow(Shape):
 
 
 class LeaderboardShape(Shape):
-    """The best 25 listed endpoints that may be paid, at most three of one site."""
+    """The best 25 listed endpoints that may be paid, at most three of one site: of many endpoints
+    chosen at most two minutes ago; every figure is of the latest score.
+    """
 
     as_of: str
     policy_version: int

@@ -1,7 +1,8 @@
-"""What ranks an endpoint, on its own row: one index has all that counts and leaderboards read.
+"""What ranks an endpoint, on its own row: one index has all that counts and leaderboards read. And
+the host of each change.
 
-It writes every scored endpoint's row once: about five seconds of 100,000 endpoints. The latency is
-that of the next score.
+It writes every scored endpoint's row and every change once: about five seconds of 100,000
+endpoints. The latency is that of the next score.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ UPDATE endpoint SET
     ranked_uptime = score.uptime_tenths,
     ranked_compliant = score.compliant
 FROM score WHERE score.endpoint_id = endpoint.id
+"""
+_HOSTS = """
+UPDATE flip SET host = endpoint.host FROM endpoint WHERE endpoint.id = flip.endpoint_id
 """
 _RANKED = sa.text("status = 'listed' AND NOT adopted AND ranked_score IS NOT NULL")
 
@@ -52,5 +56,8 @@ def upgrade() -> None:
         sqlite_where=_RANKED,
         postgresql_where=_RANKED,
     )
+    op.add_column("flip", sa.Column("host", sa.Text(), server_default="", nullable=False))
+    op.execute(sa.text(_HOSTS))
+    op.create_index("ix_flip_host", "flip", ["host", "id"])
     op.create_index("ix_endpoint_host_ranked_score", "endpoint", ["host", "ranked_score", "id"])
     op.create_index("ix_endpoint_simulated", "endpoint", ["simulated", "adopted", "status"])
