@@ -31,7 +31,7 @@ from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store, StoreError, StoreUnavailable
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import crawls
+from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import window
 from tollgauge.store.tables import TABLES
@@ -160,6 +160,28 @@ async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_w
     crawl = await store.writing(crawls.begin_crawl, "dir", now=10)
     assert await store.reading(crawls.census, crawl) == Census(listed=0, complete=3)
     assert await store.reading(crawls.last_taken, "dir") == 9
+    await store.close()
+
+
+def scheduled_before(connection: sa.Connection) -> None:
+    """The tables of the version before hosts knew when they are due, with a watched endpoint."""
+    command.upgrade(migrations.configuration(connection), "0019")
+    fill(connection, "host", host="a.com")
+    fill(connection, "host", host="b.com")
+    for number, (host, watched) in enumerate((("a.com", 0), ("a.com", 0), ("b.com", 99))):
+        known = {"id": str(number), "resource": str(number), "watched_until": watched}
+        fill(connection, "endpoint", host=host, next_due=9 - number, status="listed", **known)
+
+
+async def test_what_was_due_before_an_upgrade_is_due_after_it(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(scheduled_before)
+    await store.migrate()
+    for now, ids in ((6, []), (7, ["2"]), (8, ["1"])):
+        claimed = await store.writing(
+            endpoints.claim_due, owner="one", now=now, limit=9, lease_ms=60
+        )
+        assert [each.id for each in claimed] == ids
     await store.close()
 
 
