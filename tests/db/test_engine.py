@@ -32,7 +32,7 @@ from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store, StoreError, StoreUnavailable
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import crawls, ranking
+from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.ledger import payments, retention
 from tollgauge.store.probes import changes, closed_days, probes, window
 from tollgauge.store.tables import TABLES
@@ -175,8 +175,6 @@ def probed_before(connection: sa.Connection) -> None:
     for id_, state in (("paid", "settled"), ("open", "unknown")):
         fill(connection, "payment", id=id_, nonce=id_, state=state, updated_at=5)
         fill(connection, "payment_answer", payment_id=id_, status=200)
-
-
 async def test_an_endpoint_is_removed_after_an_upgrade_without_reading_all_probes(
     empty: str,
 ) -> None:
@@ -192,6 +190,20 @@ async def test_an_endpoint_is_removed_after_an_upgrade_without_reading_all_probe
     assert await store.writing(retention.forget_answers, now=6 + ANSWERS_MS, limit=9) == 1
     await execute(store, sa.text("DELETE FROM flip"))
     assert (await execute(store, sa.text("DELETE FROM endpoint"))).rowcount == 1
+def scheduled_before(connection: sa.Connection) -> None:
+    """The tables of the version before hosts knew when they are due, with a watched endpoint."""
+    fill(connection, "host", host="a.com")
+    fill(connection, "host", host="b.com")
+    for number, (host, watched) in enumerate((("a.com", 0), ("a.com", 0), ("b.com", 99))):
+        known = {"id": str(number), "resource": str(number), "watched_until": watched}
+        fill(connection, "endpoint", host=host, next_due=9 - number, status="listed", **known)
+async def test_what_was_due_before_an_upgrade_is_due_after_it(empty: str) -> None:
+    await store.writing(scheduled_before)
+    for now, ids in ((6, []), (7, ["2"]), (8, ["1"])):
+        claimed = await store.writing(
+            endpoints.claim_due, owner="one", now=now, limit=9, lease_ms=60
+        )
+        assert [each.id for each in claimed] == ids
     await store.close()
 
 

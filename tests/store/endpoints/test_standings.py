@@ -108,6 +108,20 @@ async def test_hosts_of_a_large_site_take_turns_and_hold_up_no_other(store: Stor
     assert dict(began) == {0: 1, 1: 4, 2: 4, 3: 4, 4: 4, 5: 3}, "one in 250 ms"
 
 
+async def test_a_host_with_many_overdue_paths_holds_up_no_other(store: Store) -> None:
+    crowd = [endpoint("big.com", number, due=-HOUR_MS - number) for number in range(300)]
+    small = [endpoint(f"{letter}.com", due=-1) for letter in "abcdef"]
+    await store.writing(endpoints.insert, *crowd, *small)
+    claimed: list[str] = []
+    for second in range(4):
+        now = NOW + 2 * second * SECOND_MS
+        wave = await claim(store, now=now, limit=3)
+        claimed += wave
+        free_at = dict.fromkeys(wave, now + SECOND_MS)
+        await store.writing(hosts.release, free_at, owner="one", now=now)
+    assert set(claimed[:9]) == {each.host for each in (*crowd, *small)}, "in three waves of three"
+
+
 async def test_turns_that_a_stop_left_behind_are_not_all_taken_at_once(store: Store) -> None:
     site = [endpoint(f"{number}.big.com", due=-HOUR_MS) for number in range(20)]
     await store.writing(endpoints.insert, *site)

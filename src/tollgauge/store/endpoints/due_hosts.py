@@ -39,10 +39,13 @@ def add(tx: Connection, due: Mapping[str, int], *, watched: Mapping[str, int]) -
         host_row(host) | {"next_claim": due[host], "next_watched": watched.get(host, NEVER)}
         for host in sorted(due)
     ]
-    earlier = {
-        name: _earlier(name, insert.excluded[name]) for name in ("next_claim", "next_watched")
-    }
-    tx.execute(insert.on_conflict_do_update(index_elements=["host"], set_=earlier), columns)
+    names = ("next_claim", "next_watched")
+    earlier = {name: _earlier(name, insert.excluded[name]) for name in names}
+    is_earlier = sa.or_(*(insert.excluded[name] < host_table.c[name] for name in names))
+    tx.execute(
+        insert.on_conflict_do_update(index_elements=["host"], set_=earlier, where=is_earlier),
+        columns,
+    )
 
 
 def watch(tx: Connection, endpoint_id: str, *, now: int) -> None:
