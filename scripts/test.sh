@@ -12,27 +12,27 @@ tests=(-m pytest -q -p tests.parallel --processes 4)
 
 step() { printf '\n== %s\n' "$*"; }
 
-# What a step prints that runs beside another is shown when it is waited for.
+# Steps that run beside the tests; what one printed is shown when it failed.
 outputs=$(mktemp -d)
 declare -A beside=()
 start() { local name=$1; shift; "$@" >"$outputs/$name" 2>&1 & beside[$name]=$!; }
 finish() {
-  local name=$1 status=0
-  wait "${beside[$name]}" || status=$?
-  unset "beside[$name]"
-  step "$name"; cat "$outputs/$name"
-  return "$status"
+  step "$1"
+  wait "${beside[$1]}" || { cat "$outputs/$1"; exit 1; }
+  unset "beside[$1]"
 }
-end() { [ "${#beside[@]}" -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true; rm -rf "$outputs"; }
+end() {
+  [ "${#beside[@]}" -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true
+  rm -rf "$outputs"
+}
 trap end EXIT
-demo_round() { "$1" demo --once --json >/dev/null; }
 
 [ "${1:-}" = all ] && export TOLLGAUGE_SCHEDULES=300
 step "format and lint";  $bin/ruff format --check --quiet . && $bin/ruff check --quiet .
 # The tests are imported on one core; beside that, and where they wait, the types are checked.
 start "types" $bin/mypy
 start "layers" $bin/lint-imports --no-logo
-start "one round of the demo" demo_round $bin/tollgauge
+start "one round of the demo" $bin/tollgauge demo --once --json
 step "tests";            $bin/python "${tests[@]}"
 finish "types"
 finish "layers"
@@ -45,7 +45,7 @@ if [ "${1:-}" = all ]; then
     step "tests on Python $version"
     bash scripts/setup.sh venv ".venv-$version" "$python"
     ".venv-$version/bin/python" "${tests[@]}" tests/core tests/golden
-    demo_round ".venv-$version/bin/tollgauge"
+    ".venv-$version/bin/tollgauge" demo --once --json >/dev/null
   done
 fi
 printf '\nall gates passed\n'
