@@ -1,28 +1,42 @@
 #!/usr/bin/env bash
 # Every gate. `make test` calls it; `make test-all` calls it with `all`, for longer schedules of
-# faults and the other supported Pythons.
+# faults, every example of each property, and the other supported Pythons.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
-# Tests start hundreds of processes: without bytecode files each compiles every module again.
+# Tests start many processes: without bytecode files each compiles every module again.
 unset PYTHONDONTWRITEBYTECODE
 
-# More workers than cores, since tests wait half of the time; a file stays on one, with its servers.
-tests=(-m pytest -q -n 4 --dist loadfile --no-loadscope-reorder)
+# More processes than cores, since tests wait part of the time.
+tests=(-m pytest -q -p tests.parallel --processes 4)
 
 step() { printf '\n== %s\n' "$*"; }
 
-step "format and lint";  $bin/ruff format --check --quiet . && $bin/ruff check --quiet .
-step "layers";           $bin/lint-imports --no-logo
-# mypy needs one core, a round of the demo mostly waits: they run together.
-step "types, one round of the demo"
-$bin/mypy & types=$!
-trap 'kill $types 2>/dev/null || true' EXIT
-$bin/tollgauge demo --once --json >/dev/null
-wait $types
-trap - EXIT
+# Steps that run beside the tests; what one printed is shown when it failed.
+outputs=$(mktemp -d)
+declare -A beside=()
+start() { local name=$1; shift; "$@" >"$outputs/$name" 2>&1 & beside[$name]=$!; }
+finish() {
+  step "$1"
+  wait "${beside[$1]}" || { cat "$outputs/$1"; exit 1; }
+  unset "beside[$1]"
+}
+end() {
+  [ "${#beside[@]}" -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true
+  rm -rf "$outputs"
+}
+trap end EXIT
+
 [ "${1:-}" = all ] && export TOLLGAUGE_SCHEDULES=300
+step "format and lint";  $bin/ruff format --check --quiet . && $bin/ruff check --quiet .
+# The tests are imported on one core; beside that, and where they wait, the types are checked.
+start "types" $bin/mypy
+start "layers" $bin/lint-imports --no-logo
+start "one round of the demo" $bin/tollgauge demo --once --json
 step "tests";            $bin/python "${tests[@]}"
+finish "types"
+finish "layers"
+finish "one round of the demo"
 
 if [ "${1:-}" = all ]; then
   # On the other Pythons that this machine has: judgement, and one round of everything.

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.support import prepared
 from tests.support.examples import examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import (
@@ -39,6 +40,7 @@ QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden
 """Folders whose files take a few seconds each."""
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
+PREPARED = pytest.StashKey[int]()
 settings.register_profile("tests", max_examples=examples(100), deadline=None)
 settings.load_profile("tests")
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
@@ -49,11 +51,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.nodeid.startswith(QUICK))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays to the end: to look through it again for garbage took a sixth of the
     time that the tests take.
     """
     gc.freeze()
+    session.stash[PREPARED] = prepared.start()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (process := session.stash.get(PREPARED, None)) is not None:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
 
 
 @pytest.fixture(scope="session")
@@ -142,7 +151,6 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
     it for all.
     """
     folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     template = folder / "market.db"
 
     async def build() -> None:

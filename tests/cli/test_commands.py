@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.command_line import TOLLGAUGE, Command, captured
+from tests.support.prepared import command as prepared_command
 
 from tollgauge.web.wire import examples
 
@@ -133,13 +134,14 @@ def test_every_command_prints_text_unless_it_is_asked_for_json(
 def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:
     """What a command prints where one of its streams is a terminal."""
     ours, theirs = os.openpty()
-    subprocess.run(command, **{"stdout": subprocess.DEVNULL} | how | {stream: theirs}, check=True)
+    process = subprocess.Popen(command, **{"stdout": subprocess.DEVNULL} | how | {stream: theirs})
     os.close(theirs)
     seen = b""
     with contextlib.suppress(OSError):  # what Linux says when the other end is closed
-        while part := os.read(ours, 65_536):
+        while part := os.read(ours, 65_536):  # it holds few bytes: who writes more waits
             seen += part
     os.close(ours)
+    assert process.wait() == 0
     return seen
 
 
@@ -148,7 +150,13 @@ def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> N
     command = [TOLLGAUGE, "migrate"]
     seen = on_a_terminal(command, "stderr", cwd=tmp_path, env=settings)
     assert b"bringing the database up to date" in seen
-    piped = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True)
+    piped = subprocess.run(
+        prepared_command("tollgauge", "migrate"),
+        cwd=tmp_path,
+        env=settings,
+        capture_output=True,
+        check=True,
+    )
     assert piped.stderr == b""
 
 
@@ -156,7 +164,8 @@ def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
     (tmp_path / "exchange.json").write_text(json.dumps(captured()))
     for more in ((), ("--json",)):
         command = [TOLLGAUGE, "lint", "exchange.json", *more]
-        piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+        prepared = prepared_command("tollgauge", "lint", "exchange.json", *more)
+        piped = subprocess.run(prepared, cwd=tmp_path, capture_output=True, check=True).stdout
         seen = on_a_terminal(command, "stdout", cwd=tmp_path)
         assert seen.replace(b"\r\n", b"\n") == piped
         assert seen.startswith(b"{") is bool(more)

@@ -7,13 +7,13 @@ import os
 import shutil
 import sqlite3
 import stat
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from tests.support.postgres import Postgres
+from tests.support.prepared import command as prepared_command
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -142,7 +142,7 @@ async def test_nothing_is_put_in_the_place_of_a_database_in_use(
     await fetch(store, sa.text("SELECT 1 FROM payment"))
     # Locks of one process never stand in its own way, hence another one.
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", RESTORE, str(copy), str(running)),
+        *prepared_command("-c", RESTORE, str(copy), str(running)),
         stdout=asyncio.subprocess.PIPE,
     )
     told, _ = await child.communicate()

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import pkgutil
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from tests.support.open_transaction import open_transaction
+from tests.support.prepared import command as prepared_command
 from tests.support.probe_archive import DAY, START, A, B, lively
 from tests.support.statements import execute, fetch
 
@@ -304,7 +304,7 @@ async def test_a_killed_writer_loses_its_transaction_and_nothing_else(
     store: Store, database: str
 ) -> None:
     writer = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WRITER, database, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+        *prepared_command("-c", WRITER, database), stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
     assert writer.stdout is not None
     assert await writer.stdout.readline() == b"ready\n"

@@ -12,7 +12,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World, encoded
 
@@ -281,7 +281,7 @@ async def test_an_indexer_that_is_killed_again_and_again_misses_nothing(
     dice = random.Random(9)
     await list_sellers(store, market)
     url = market.world.chain.rpc_url
-    command = [sys.executable, "-c", INDEXER, f"sqlite:///{path}", url, USDC]
+    command = prepared_command("-c", INDEXER, f"sqlite:///{path}", url, USDC)
     for turn in range(6):
         process = await asyncio.create_subprocess_exec(
             *command, stdout=subprocess.PIPE, env={**os.environ}

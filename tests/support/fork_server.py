@@ -7,11 +7,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from tests.support.prepared import command as prepared_command
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,7 @@ class ForkServer:
 def started(module: str) -> Iterator[ForkServer]:
     """Run a module that is a fork server, until the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        prepared_command("-m", module),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

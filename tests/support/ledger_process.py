@@ -9,7 +9,6 @@ fork server, and the fork server with its standard input.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -25,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.support.ledger_world import LedgerWorld
+from tests.support.parent_death import end_with_parent
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
@@ -136,11 +136,6 @@ def sale(folder: Path) -> Sale:
     return Sale(
         offer=known.offer, description="", validate=lambda document: document, compute=compute
     )
-
-
-def end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def run_fork_server(become: Callable[[dict[str, str], socket.socket], None]) -> None:

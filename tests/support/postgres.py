@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import itertools
 import os
 import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+from tests.support.parent_death import end_with_parent
 
 from tollgauge.db.engine import Store
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -180,11 +179,6 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def end_with_parent() -> None:
-    """In the child: be asked to shut down when the test process is gone, however it went."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
-
-
 def started(server: Postgres) -> subprocess.Popen[bytes]:
     options = [text for key, value in SETTINGS.items() for text in ("-c", f"{key}={value}")]
     command = [str(server.binaries / "postgres"), "-D", str(server.folder / "data")]
@@ -196,7 +190,7 @@ def started(server: Postgres) -> subprocess.Popen[bytes]:
             stderr=log,
             user=server.user,
             group=server.group,
-            preexec_fn=end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=partial(end_with_parent, signal.SIGINT),  # a shutdown
         )
     deadline = time.monotonic() + 30
     ready = [str(server.binaries / "pg_isready"), "-q", "-h", str(server.folder)]

@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
+from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
 from tests.support.trace_world import encoded
@@ -185,7 +185,7 @@ async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
         signer = Signer(chain)
         await signer.open()
         pay_to = signer.sender(3)
-        command = [sys.executable, "-c", INDEXER, database, chain.rpc_url, USDC, pay_to]
+        command = prepared_command("-c", INDEXER, database, chain.rpc_url, USDC, pay_to)
         sent: dict[str, list[tuple[int, bool]]] = {}
         sent[await batch(signer, pay_to, (31, 32, 33))] = [(31, True), (32, True), (33, True)]
         for turn in range(2):

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.demo.chain import ChainError, find_anvil
@@ -130,7 +130,7 @@ async def script(shop: Storefront, number: int, folder: Path) -> str:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_python_client_buys_every_read(shop: Storefront) -> None:
     before = await shop.income()
-    await purchases(shop, await run(shop, sys.executable, "-c", snippets("python")[0]))
+    await purchases(shop, await run(shop, *prepared_command("-c", snippets("python")[0])))
     assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000 + 45_000
 
 
@@ -144,7 +144,7 @@ async def test_the_typescript_client_buys_every_read(shop: Storefront, tmp_path:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_python_client_buys_polls_and_renews_a_watch(shop: Storefront) -> None:
     before = await shop.income()
-    await watched(shop, await run(shop, sys.executable, "-c", snippets("python")[1]))
+    await watched(shop, await run(shop, *prepared_command("-c", snippets("python")[1])))
     assert await shop.income() - before == 400_000
 
 
@@ -161,7 +161,7 @@ async def test_the_typescript_client_buys_polls_and_renews_a_watch(
 async def test_the_careful_client_sends_a_pending_payment_again(shop: Storefront) -> None:
     before = await shop.income()
     shop.stall.pending = 1
-    grade = (await run(shop, sys.executable, "-c", snippets("python")[2])).strip()
+    grade = (await run(shop, *prepared_command("-c", snippets("python")[2]))).strip()
     assert grade in set("ABCDF")
     assert shop.stall.pending == 0
     assert await shop.income() - before == 5_000

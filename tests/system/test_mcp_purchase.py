@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest_asyncio
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
+from tests.support.prepared import command as prepared_command
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -238,12 +238,16 @@ async def test_the_guide_s_snippets_buy_a_report(
 ) -> None:
     before = await business.income()
     (snippet,) = blocks(language)
-    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
-    path = tmp_path / "snippet.mjs"
-    path.write_text(snippet)
-    program = sys.executable if language == "python" else shutil.which("node")
-    assert program is not None
-    grade, _, transaction = (await printed(business, program, str(path))).split()
+    if language == "python":
+        program = prepared_command("-c", snippet)
+    else:
+        node = shutil.which("node")
+        assert node is not None
+        (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
+        path = tmp_path / "snippet.mjs"
+        path.write_text(snippet)
+        program = [node, str(path)]
+    grade, _, transaction = (await printed(business, *program)).split()
     assert grade in "ABCDF"
     mined = await business.world.chain.rpc("eth_getTransactionReceipt", transaction)
     assert mined["status"] == "0x1"

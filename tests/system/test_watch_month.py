@@ -14,7 +14,6 @@ import json
 import re
 import ssl
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import Response
 from tests.support import http_service
 from tests.support.alert_process import KEY
+from tests.support.prepared import command as prepared_command
 from tests.support.receivers import ALERTS, Receivers, receivers
 from tests.support.statements import execute
 
@@ -355,12 +355,10 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
         async with root.opened(config, clock=clock) as service:
             watch_id, _ = await watched(service, resource, now=clock() - 1)
             await service.store.writing(service_flip, endpoint_id(resource), at=clock())
-        script = str(ROOT / "tests" / "support" / "alert_process.py")
         arguments = [url, stage, str(world.port), world.ca_file, str(clock())]
         done = await asyncio.to_thread(
             subprocess.run,
-            [sys.executable, script, *arguments],
-            env={"PYTHONPATH": str(ROOT)},
+            prepared_command("-m", "tests.support.alert_process", *arguments),
             capture_output=True,
             check=False,
         )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 from eth_utils.address import to_checksum_address
@@ -156,6 +157,7 @@ class Seller:
 Behaviour = Callable[[Seller, Request, int], Reply]
 
 
+@cache
 def payee(owner: str) -> str:
     """A stable checksummed address for an invented owner; nobody has its key."""
     return to_checksum_address(hashlib.sha256(owner.encode()).digest()[-20:])

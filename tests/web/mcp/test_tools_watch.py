@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, TextContent
 from tests.support.http_service import BASE, PAY_TO
+from tests.support.prepared import command as prepared_command
 from tests.support.watch_service import QUOTE, WatchService, opened, path
 
 from tollgauge.db.engine import StoreUnavailable
@@ -32,7 +32,6 @@ from tollgauge.web.edge.middleware import Edge, EdgeSettings
 
 TOOL = "x402_watch_events"
 MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
-PROGRAM = str(Path(sys.executable).with_name("tollgauge"))
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -199,7 +198,8 @@ async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_e
     bought = await watch_service.buy()
     await watch_service.probe()
     polled = await watch_service.poll(bought)
-    started = StdioServerParameters(command=PROGRAM, args=["mcp"], env=environment)
+    program, *words = prepared_command("tollgauge", "mcp")
+    started = StdioServerParameters(command=program, args=words, env=environment)
     with (tmp_path / "errors").open("w+") as errors:
         async with Client(stdio_client(started, errlog=errors)) as client:
             read = said(await client.call_tool(TOOL, owned(bought)))
@@ -222,7 +222,8 @@ async def test_the_typescript_client_reads_a_watch(
         pytest.skip("Node.js is missing: the TypeScript client needs it")
     bought = await watch_service.buy()
     async with serve(watch_service.running.app) as port:
-        target = [f"http://127.0.0.1:{port}/mcp"] if over == "http" else [PROGRAM, "mcp"]
+        stdio = prepared_command("tollgauge", "mcp")
+        target = [f"http://127.0.0.1:{port}/mcp"] if over == "http" else stdio
         process = await asyncio.create_subprocess_exec(
             node,
             str(MCP_CLIENT),

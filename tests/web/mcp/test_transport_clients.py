@@ -16,6 +16,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.http_service import PAY_TO, configuration, opened
+from tests.support.prepared import command as prepared_command
 
 from tollgauge.demo.serving import serve
 
@@ -86,7 +87,7 @@ async def test_the_typescript_client_lists_calls_and_is_told_the_price_over_http
 
 @pytest.mark.node
 async def test_the_typescript_client_does_so_over_stdio(environment: dict[str, str]) -> None:
-    check(await typescript(PROGRAM, "mcp", env=environment))
+    check(await typescript(*prepared_command("tollgauge", "mcp"), env=environment))
 
 
 async def test_the_python_client_speaks_to_the_command(environment: dict[str, str]) -> None:
@@ -103,8 +104,7 @@ async def test_the_python_client_speaks_to_the_command(environment: dict[str, st
 async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
     """The command, once it answers."""
     process = await asyncio.create_subprocess_exec(
-        PROGRAM,
-        "mcp",
+        *prepared_command("tollgauge", "mcp"),
         env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

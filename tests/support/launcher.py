@@ -1,0 +1,31 @@
+"""What a test starts in place of a program: it lets a prepared process run it (prepared.py).
+
+Arguments: the prepared process's address, then the command. Its input, output, folder and
+environment become the command's, signals are passed on, and it ends as the command ends; where it
+is killed, so is the command. It imports only what the interpreter has built in: it starts often.
+"""
+
+import _signal
+import _socket
+import marshal
+import posix
+import sys
+
+connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+connection.connect("\0" + sys.argv[1])
+environment = {bytes(name): bytes(value) for name, value in posix.environ.items()}
+order = marshal.dumps((sys.argv[2:], posix.getcwd(), environment))
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+head = len(order).to_bytes(4, "big")
+connection.sendmsg([head], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+connection.sendall(order)
+process = int.from_bytes(connection.recv(4), "big")
+for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+    _signal.signal(number, lambda received, _: posix.kill(process, received))
+status = connection.recv(4)
+code = posix.waitstatus_to_exitcode(int.from_bytes(status, "big")) if status else 1
+if code < 0:
+    if -code != _signal.SIGKILL:
+        _signal.signal(-code, _signal.SIG_DFL)
+    posix.kill(posix.getpid(), -code)
+posix._exit(code)
