@@ -22,8 +22,10 @@ CHECKOUT: Final = Path(__file__).resolve().parent.parent
 """The folder in which `python -m bench.NAME` works: processes of a measurement start there."""
 BENCHES: Final[Mapping[str, str]] = {
     "index": "bench.index",
+    "inflight": "bench.inflight",
     "paid": "bench.paid",
     "probe": "bench.probe",
+    "record": "bench.record",
     "similar": "bench.similar",
     "watch": "bench.watch",
 }

@@ -40,12 +40,10 @@ def small(value: int | None) -> int | None:
 
 def clean_quote(quote: Quote) -> Quote:
     """The quote as it comes back from the store."""
-    return replace(
-        quote,
-        network=plain(quote.network),
-        asset=plain(quote.asset),
-        pay_to=plain(quote.pay_to),
-    )
+    network, asset, pay_to = plain(quote.network), plain(quote.asset), plain(quote.pay_to)
+    if network is quote.network and asset is quote.asset and pay_to is quote.pay_to:
+        return quote
+    return replace(quote, network=network, asset=asset, pay_to=pay_to)
 
 
 def texts_to_json(texts: Sequence[str]) -> str:

@@ -273,17 +273,19 @@ def record(
     of these. A repeated call for the same endpoint and instant changes nothing.
     """
     probed = [_new_probe(seen, cadence, now=now) for seen in observations]
-    new_ids = probes.record_each(tx, probed)
+    recorded = probes.record_each(tx, probed)
     new = [
         (seen.endpoint, probe.result)
         for seen, probe in zip(observations, probed, strict=True)
-        if seen.endpoint.id in new_ids
+        if seen.endpoint.id in recorded
     ]
     changes.observe_each(tx, new, slow_here=slow_here)
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
         for seen in observations
-        if seen.result.quote is not None and seen.result.scored
+        if seen.result.quote is not None
+        and seen.result.scored
+        and not recorded.get(seen.endpoint.id)
     }
     if quotes:
         discovery.observe_quotes(tx, quotes)
@@ -300,9 +302,12 @@ def record(
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
     """The probe to record of an observation, with what it means for the next ones."""
     following = after_probe(seen.endpoint, seen.result, cadence, now=now, pause_ms=seen.pause_ms)
+    result = seen.result
+    if (result.holds, result.confirms) != (following.holds, following.confirms):
+        result = replace(result, holds=following.holds, confirms=following.confirms)
     return NewProbe(
         endpoint_id=seen.endpoint.id,
-        result=replace(seen.result, holds=following.holds, confirms=following.confirms),
+        result=result,
         next_due=following.due,
         learned=seen.learned,
         unconfirmed_at=following.unconfirmed_at,

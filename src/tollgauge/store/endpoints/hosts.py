@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -37,6 +38,18 @@ class HostState:
 
 _STATES: Final = sa.select(*(host_table.c[field.name] for field in fields(HostState)))
 _ONE: Final = _STATES.where(host_table.c.host == sa.bindparam("host"))
+_RELEASE: Final = Prepared(
+    host_table.update()
+    .where(
+        host_table.c.host == sa.bindparam("host_"),
+        host_table.c.lease_owner == sa.bindparam("owner_"),
+    )
+    .values(
+        lease_owner=None,
+        lease_until=rows.least(host_table.c.lease_until, sa.bindparam("now_", type_=sa.BigInteger)),
+        free_at=rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)),
+    )
+)
 
 
 def get(tx: Connection, host: str) -> HostState:
@@ -70,18 +83,13 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
     """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
     Leases that are no longer the owner's stay.
     """
-    statement = (
-        host_table.update()
-        .where(host_table.c.host == sa.bindparam("host_"), host_table.c.lease_owner == owner)
-        .values(
-            lease_owner=None,
-            lease_until=rows.least(host_table.c.lease_until, now),
-            free_at=rows.greatest(
-                host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)
-            ),
-        )
+    _RELEASE.run_each(
+        tx,
+        [
+            {"host_": host, "owner_": owner, "now_": now, "free_at_": free_at[host]}
+            for host in sorted(free_at)
+        ],
     )
-    tx.execute(statement, [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)])
 
 
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
