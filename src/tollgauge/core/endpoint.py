@@ -43,6 +43,7 @@ _ASCII_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASC
 _UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
 _ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+_PLAIN_PATH: Final = re.compile(r"/[A-Za-z0-9/:@!$&'()*+,;=._~-]*", re.ASCII)
 _TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -244,6 +245,8 @@ def _a_label(host: str) -> str:
 
 def _canonical_path(path: str) -> str:
     """RFC 3986 section 6.2.2: percent-encoding normalised, dot segments removed, case kept."""
+    if _PLAIN_PATH.fullmatch(path) and "/." not in path:
+        return path  # as most are, which are read at each probe
     return "".join(
         _canonical_escape(piece) if _ESCAPE.fullmatch(piece) else quote(piece, safe=_PATH_SAFE)
         for piece in _ESCAPE.split(_remove_dots(path or "/"))
