@@ -3,10 +3,8 @@ each: the row, the endpoint's next due time and its mark that a score is owed, t
 that changes are told from, the end of the host's lease.
 
 Results of as many hosts as a wave has are recorded in one transaction, as the probe loop does
-(monitor/probing.record), an hour apart for each endpoint, on an SQLite file and, where the
-environment names a server that lets its user create a database, on PostgreSQL:
-
-    TOLLGAUGE_BENCH_POSTGRES=postgresql://user@host/postgres tollgauge bench record
+(monitor/probing.record), an hour apart for each endpoint: into an SQLite file, and into PostgreSQL
+with Debian's own settings.
 
 The goals are of the clock; the CPU of this process stands beside it, because on a machine that does
 other things the clock says little. PostgreSQL's own CPU is not in it.
@@ -15,17 +13,16 @@ other things the clock says little. PostgreSQL's own CPU is not in it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import uvloop
 
-from bench.database import database_on, opened
+from bench import postgres
+from bench.database import opened
 from bench.measurement import Measurement, Report
 from bench.seller import envelope, host, url
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -42,7 +39,7 @@ from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 
 RESULTS: Final = 20_000
-ENDPOINTS: Final = 4_000
+ENDPOINTS: Final = 1_024
 WAVE: Final = ProbeSettings().wave
 GOALS: Final = {"sqlite": 2_000, "postgresql": 3_000}
 BEGAN: Final = 1_800_000_000_000
@@ -73,10 +70,8 @@ async def measure(results: int) -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         async with opened(Path(name)) as store:
             measured = {store.dialect: await record(store, results)}
-    server = os.environ.get("TOLLGAUGE_BENCH_POSTGRES")
-    if server:
-        async with database_on(server) as database, _migrated(database) as store:
-            measured[store.dialect] = await record(store, results)
+    async with postgres.opened() as store:
+        measured[store.dialect] = await record(store, results)
     return measured
 
 
@@ -157,13 +152,3 @@ def _observation(endpoint: Endpoint, number: int) -> Observation:
         tls_not_after=BEGAN + 1_000 * HOUR_MS,
     )
     return Observation(endpoint=endpoint, result=result, learned="GET")
-
-
-@contextlib.asynccontextmanager
-async def _migrated(url: str) -> AsyncIterator[Store]:
-    store = Store.open(url)
-    try:
-        await store.migrate()
-        yield store
-    finally:
-        await store.close()

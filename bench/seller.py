@@ -56,11 +56,7 @@ def url(number: int) -> str:
 @contextlib.asynccontextmanager
 async def selling(folder: Path, *, hosts: int = HOSTS) -> AsyncIterator[Seller]:
     """The seller in processes of its own, with a certificate for every host."""
-    authority = trustme.CA()
-    ca_file, key_file = folder / "ca.pem", folder / "seller.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
-    leaf = authority.issue_cert(f"*.{DOMAIN}")
-    leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
+    ca_file, key_file = certificates(folder)
     port = free_port()
     settings = folder / "nginx.conf"
     settings.write_text(_settings(folder, key_file, port=port, hosts=hosts))
@@ -74,6 +70,16 @@ async def selling(folder: Path, *, hosts: int = HOSTS) -> AsyncIterator[Seller]:
         if process.returncode is None:
             process.terminate()
         await process.wait()
+
+
+def certificates(folder: Path) -> tuple[Path, Path]:
+    """The authority to trust, and the key and certificates of every host, as PEM files."""
+    authority = trustme.CA()
+    ca_file, key_file = folder / "ca.pem", folder / "seller.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    leaf = authority.issue_cert(f"*.{DOMAIN}")
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
+    return ca_file, key_file
 
 
 async def listening(port: int, process: asyncio.subprocess.Process) -> None:
@@ -169,7 +175,7 @@ def _bazaar(number: int) -> dict[str, Any]:
 
 
 def _settings(folder: Path, key_file: Path, *, port: int, hosts: int) -> str:
-    headers = "".join(f"    {host(number)} {_header(number)};\n" for number in range(hosts))
+    headers = "".join(f"    {host(number)} {header(number)};\n" for number in range(hosts))
     return f"""\
 daemon off;
 worker_processes 1;
@@ -182,7 +188,7 @@ http {{
   map_hash_max_size 65536;
   map_hash_bucket_size 4096;
   map $host $envelope {{
-    default {_header(0)};
+    default {header(0)};
 {headers}  }}
   server {{
     listen 127.0.0.1:{port} ssl backlog=4096;
@@ -200,5 +206,6 @@ http {{
 """
 
 
-def _header(number: int) -> str:
+def header(number: int) -> str:
+    """The PAYMENT-REQUIRED header of a host."""
     return base64.b64encode(orjson.dumps(envelope(number))).decode()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -139,7 +139,7 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
             changes.append(liveness_recovered(result, n=n, since=after.began, hits=hits))
         elif kind == FLAPPING:
             changes.append(liveness_flapping(result, n=n, recent=recent, last_good=last_good))
-    after_all = replace(
+    after_all = _with(
         state,
         recent=recent,
         since=since,
@@ -148,6 +148,13 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         machines=tuple(machines),
     )
     return after_all, changes
+
+
+def _with(state: ChangeState, **values: Any) -> ChangeState:
+    """The state with other values; itself where they are its own, as mostly."""
+    if all(getattr(state, name) == value for name, value in values.items()):
+        return state
+    return replace(state, **values)
 
 
 def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -169,7 +176,7 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         elif number == limit:
             reason = f"{change.reason} {_VARIES}"
             reported.append(replace(change, severity=Severity.WARN, reason=reason))
-    return replace(state, quote=result.quote, changes=instants), reported
+    return _with(state, quote=result.quote, changes=instants), reported
 
 
 def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -190,7 +197,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     new = sorted(unknown - untested)
     confirmed = [rule for rule in new if rule in state.suspects]
     change = spec_regression(confirmed, result, known=sorted(known))
-    after = replace(
+    after = _with(
         state,
         rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else state.rules,
         broken=known | dict.fromkeys(confirmed, 0),

@@ -63,7 +63,7 @@ def step(
         if machine.calm < STEADY:
             return replace(machine, flapping=True, down=True, began=since), changes.FLAPPING
         return replace(machine, down=True, began=since), changes.DOWN
-    return replace(machine, calm=calm), None
+    return (machine if machine.calm == calm else replace(machine, calm=calm)), None
 
 
 def _steadied(

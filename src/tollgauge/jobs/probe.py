@@ -1,19 +1,20 @@
 """The probe loop: claim what is due, probe it, record it (monitor/probing has the steps).
 
 A round takes one wave of endpoints, at most one a host, and has each host for itself until it
-gives it back. What answered is recorded at once. Network failures, TLS failures included, wait for
-the end of their wave and are judged together, with what other waves of the last minute met: the
-fault may be ours (core/attribution). So do watched endpoints, whose slowness may be ours. Rounds
-overlap (`lanes`), so that a target that never answers holds up its own wave alone.
+gives it back. What answered is recorded within a moment. Network failures, TLS failures included,
+wait for the end of their wave and are judged together, with what other waves of the last minute
+met: the fault may be ours (core/attribution). So do watched endpoints, whose slowness may be ours.
+Rounds overlap (`lanes`), so that a target that never answers holds up its own wave alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -30,6 +31,9 @@ from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+
+GATHER_S: Final = 0.1
+"""How long a result waits for others: a transaction costs as much as several of its results."""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,15 +130,17 @@ class _Wave:
         return observation
 
     async def _record_final(self, final: asyncio.Queue[Observation | None]) -> None:
-        """Record what is queued until None comes; what comes while the store is busy shares the
-        next transaction.
+        """Record what is queued until None comes; what comes within GATHER_S, or while the store is
+        busy, shares a transaction.
         """
         ended = False
         while not ended:
             queued = [await final.get()]
-            while not final.empty():
-                queued.append(final.get_nowait())
-            ended = None in queued
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    while queued[-1] is not None:
+                        queued.append(await final.get())
+            ended = queued[-1] is None
             if observations := [observation for observation in queued if observation is not None]:
                 await self._record(observations)
 

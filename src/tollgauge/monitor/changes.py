@@ -71,8 +71,9 @@ def observe_each(
     changes: list[tuple[str, Change]] = []
     for endpoint, result in scored:
         before = states.get(endpoint.id)
-        state, probed = _probed(tx, endpoint, result, before or ChangeState(), slow_here=slow_here)
-        probed = replace(probed, rules=rules, rules_before=other_rules.get(state.rules))
+        state = before or ChangeState()
+        judged_by = (rules, other_rules.get(state.rules))
+        state, probed = _probed(tx, endpoint, result, state, judged_by, slow_here=slow_here)
         after, caused = change_state.advance(state, probed)
         if after != before:
             advanced[endpoint.id] = after
@@ -150,11 +151,21 @@ def is_about(
 
 
 def _probed(
-    tx: Connection, endpoint: Endpoint, result: ProbeResult, state: ChangeState, *, slow_here: bool
+    tx: Connection,
+    endpoint: Endpoint,
+    result: ProbeResult,
+    state: ChangeState,
+    judged_by: tuple[RuleSet, RuleSet | None],
+    *,
+    slow_here: bool,
 ) -> tuple[ChangeState, Probed]:
-    """The state to advance, with its baseline, and what it advances by."""
-    if result.quote is not None:
-        result = replace(result, quote=clean_quote(result.quote))
+    """The state to advance, with its baseline, and what it advances by. `judged_by` are the rules
+    of this probe and, where they are others, those of the state.
+    """
+    quote = None if result.quote is None else clean_quote(result.quote)
+    if quote is not result.quote:
+        result = replace(result, quote=quote)
+    rules, rules_before = judged_by
     watched = endpoint.watched_until > result.at
     if watched:
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
@@ -166,6 +177,8 @@ def _probed(
         templated=endpoint.templated,
         last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
         slow_here=slow_here,
+        rules=rules,
+        rules_before=rules_before,
     )
 
 

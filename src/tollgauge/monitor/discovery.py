@@ -43,14 +43,13 @@ from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint, StoredListing
 from tollgauge.store.probes import changes as change_rows
+from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
 LISTED: Final = "listed"
 DELISTED: Final = "delisted"
 RELISTED: Final = "relisted"
-PROBE: Final = "probe"
-"""The source of what our own probes saw."""
 _NEWS: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
 """The event of an endpoint's being listed, where that is news."""
 

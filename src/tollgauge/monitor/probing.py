@@ -326,11 +326,11 @@ def record(
     the same endpoint and instant changes nothing.
     """
     probed = [_new_probe(seen, cadence, now=now) for seen in observations]
-    new_ids = probes.record_each(tx, probed)
+    recorded = probes.record_each(tx, probed)
     new = [
         (seen.endpoint, probe.result)
         for seen, probe in zip(observations, probed, strict=True)
-        if seen.endpoint.id in new_ids
+        if seen.endpoint.id in recorded
     ]
     changes.observe_each(tx, new, slow_here=slow_here)
     if vantages.several:
@@ -338,7 +338,9 @@ def record(
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
         for seen in observations
-        if seen.result.quote is not None and seen.result.scored
+        if seen.result.quote is not None
+        and seen.result.scored
+        and not recorded.get(seen.endpoint.id)
     }
     if quotes:
         discovery.observe_quotes(tx, quotes)
@@ -398,12 +400,14 @@ def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
         pause_ms=seen.pause_ms,
         round_ms=seen.round_ms,
     )
-    due = following.due
-    if seen.result.reason == PARTLY_REACHABLE and not seen.pause_ms:
+    due, result = following.due, seen.result
+    if result.reason == PARTLY_REACHABLE and not seen.pause_ms:
         due = min(due, now + cadence.watched_every_ms)  # what the others see may be older
+    if (result.holds, result.confirms) != (following.holds, following.confirms):
+        result = replace(result, holds=following.holds, confirms=following.confirms)
     return NewProbe(
         endpoint_id=seen.endpoint.id,
-        result=replace(seen.result, holds=following.holds, confirms=following.confirms),
+        result=result,
         next_due=due,
         learned=seen.learned,
         unconfirmed_at=following.unconfirmed_at,

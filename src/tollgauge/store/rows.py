@@ -7,10 +7,13 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from sqlalchemy.dialects import postgresql
 
 from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -54,6 +57,24 @@ def with_any(
     """The rows of a query whose column has any of these values, however many those are."""
     for chunk in chunks(values):
         yield from tx.execute(query.where(column.in_(chunk)))
+
+
+def prepared_with_any(query: sa.Select[Any], column: sa.ColumnElement[str]) -> Prepared:
+    """A prepared query of the rows whose column has any of the texts of `any_of`."""
+    values = sa.func.json_each(sa.bindparam("any", type_=sa.Text)).table_valued("value")
+    array = sa.bindparam("any", type_=postgresql.ARRAY(sa.Text))
+    return Prepared(
+        {
+            "sqlite": query.where(column.in_(sa.select(values.c.value))),
+            "postgresql": query.where(column == sa.func.any(array)),
+        }
+    )
+
+
+def any_of(tx: Connection, texts: Iterable[str]) -> dict[str, Any]:
+    """The parameter of `prepared_with_any`; however many there are."""
+    values = list(texts)
+    return {"any": values if tx.dialect.name == "postgresql" else orjson.dumps(values).decode()}
 
 
 def put(

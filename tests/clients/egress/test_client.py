@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import resource as limits
+import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trustme
 from tests.support.hostile_server import NOT_AFTER, World, hostile_world
 
 from tollgauge.clients.egress.client import (
@@ -282,3 +284,29 @@ def test_names_are_mapped_to_loopback_only() -> None:
 def test_a_user_agent_is_printable(agent: str) -> None:
     with pytest.raises(ValueError, match="printable ASCII"):
         EgressSettings(user_agent=agent)
+
+
+async def test_a_server_that_takes_another_key_exchange_than_the_first_is_reached(
+    tmp_path: Path,
+) -> None:
+    authority, ca_file = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("p384.sellers.example").configure_cert(context)
+    context.set_ecdh_curve("secp384r1")
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 402 Payment Required\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer_once, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        mapped = {"p384.sellers.example": ("127.0.0.1", port)}
+        one = Egress(EgressSettings(mapped=mapped, ca_file=str(ca_file)))
+        one.start()
+        try:
+            answer = await answered(one, Request(url="https://p384.sellers.example/"))
+        finally:
+            await one.close()
+    assert answer.status == 402

@@ -30,11 +30,12 @@ from tests.support.statements import fetch
 from tollgauge.core.attribution import Asked, LastUp, Sign
 from tollgauge.core.endpoint import endpoint_id
 from tollgauge.core.history_row import HistoryRow
-from tollgauge.core.probe import Outcome
+from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
+from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes, window
 
@@ -235,3 +236,28 @@ async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> 
     await prepare(store, [late])
     (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
     assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))
+
+
+async def test_a_probe_that_sees_the_price_of_the_one_before_dates_it(store: Store) -> None:
+    await prepare(store, [])
+    first, later = replace(GOOD, at=START), replace(GOOD, at=START + HOUR_MS)
+    other = replace(QUOTE, amount=QUOTE.amount + 1)
+
+    async def recorded(result: ProbeResult) -> tuple[dict[str, bool], int | None]:
+        new = probes.NewProbe(endpoint_id=A.id, result=result)
+        same_price = await store.writing(probes.record_each, [new])
+        endpoint = await store.reading(endpoints.get, A.id)
+        assert endpoint is not None
+        return same_price, endpoint.quote_at
+
+    assert (await recorded(first))[0] == {A.id: False}  # the price is a directory's, or none
+    await store.writing(discovery.observe_quotes, {A.id: (QUOTE, first.at)})
+    assert await recorded(later) == ({A.id: True}, later.at)
+    assert await recorded(replace(GOOD, at=later.at - 1)) == ({A.id: True}, later.at)
+    changed = replace(GOOD, at=later.at + 1, quote=other)
+    assert await recorded(changed) == ({A.id: False}, later.at)
+    assert await recorded(replace(OURS, at=later.at + 2, quote=QUOTE)) == (
+        {A.id: False},
+        later.at,
+    )
+    assert await recorded(later) == ({}, later.at)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.payment import SETTLE_MARGIN_S
@@ -85,7 +84,7 @@ def amount_zero(entry: Entry) -> Iterator[str]:
 )
 def amount_above_cap(entry: Entry) -> Iterator[str]:
     """More than $1 in a token whose decimals are known."""
-    for terms in terms_of_accepts([entry.raw], version=entry.version):
+    for terms in entry.terms:
         if (terms.quote().micro_usd or 0) > CLIENT_CAP_MICRO_USD:
             yield entry.at(entry.amount_key)
 

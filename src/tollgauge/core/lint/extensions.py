@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from tollgauge.core.lint.reading import Reading, members
 from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.lint.schema import Verdict, has_external_reference
+from tollgauge.core.lint.schema import Verdict
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -96,8 +96,7 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
 )
 def schema_external_ref(reading: Reading) -> Iterator[str]:
     """A `$ref` or `$id` that points outside the document."""
-    schemas = (members(item).get("schema") for item in reading.envelope.extensions.values())
-    if any(has_external_reference(schema) for schema in schemas):
+    if reading.external_reference:
         yield "extensions"
 
 

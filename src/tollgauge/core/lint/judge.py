@@ -24,7 +24,6 @@ from typing import Final
 from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, status, transport
-from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.entries import ENTRY_RULES, applies, payable_entry
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
@@ -45,6 +44,9 @@ ERROR_RULES: Final = RuleSet(
 FINDINGS_MAX: Final = 5
 """Findings that are kept of one rule: a thousand bad entries say no more than five."""
 
+_CHALLENGE_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
+    transport, envelope, resource, extensions
+)
 _FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rule.fatal)
 _FATAL_ENTRY_RULES: Final = frozenset(rule.slug for rule in ENTRY_RULES if rule.fatal)
 
@@ -53,7 +55,9 @@ def lint(exchange: Exchange) -> Lint:
     """What is wrong with an exchange, and whether a client could pay by it. Never raises."""
     reading = read(exchange)
     challenge = reading.envelope
-    about_answer = _findings_of(ANSWER_RULES, (reading,))
+    # A 402 breaks no rule about other statuses, and any other status leaves nothing else to read.
+    rules = _CHALLENGE_RULES if reading.status == 402 else ANSWER_RULES
+    about_answer = _findings_of(rules, (reading,))
     about_entries = _findings_of(ENTRY_RULES, challenge.entries, applies=applies)
     findings = tuple(about_answer + about_entries)
     blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in about_answer)
@@ -64,7 +68,7 @@ def lint(exchange: Exchange) -> Lint:
         version=challenge.version if challenge.exists else None,
         accepts=entries if challenge.exists else None,
         findings=findings,
-        terms=terms_of_accepts(challenge.accepts, version=challenge.version),
+        terms=tuple(terms for entry in challenge.entries for terms in entry.terms),
     )
 
 

@@ -21,10 +21,17 @@ from typing import Final
 import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX, atomic_amount, timeout_seconds
+from tollgauge.core.lint.accepts import (
+    AMOUNT_KEYS,
+    ENTRIES_MAX,
+    atomic_amount,
+    terms_of_accepts,
+    timeout_seconds,
+)
 from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.strictjson import depth
+from tollgauge.core.terms import Terms
 from tollgauge.core.units import legacy_network
 
 HEADER: Final = "payment-required"
@@ -110,6 +117,11 @@ class Entry:
         """The parts of the token's EIP-712 domain that `extra` names: `name` and `version`."""
         parts = ((key, self.extra.get(key)) for key in ("name", "version"))
         return {key: value for key, value in parts if isinstance(value, str) and value}
+
+    @cached_property
+    def terms(self) -> tuple[Terms, ...]:
+        """Its terms, if they can be read, else none."""
+        return terms_of_accepts([self.raw], version=self.version)
 
     def domain_gaps(self) -> Iterator[str]:
         """The paths of those that it does not name."""
@@ -262,13 +274,21 @@ class Reading:
         return {word.strip() for word in ",".join(values).lower().split(",")}
 
     @cached_property
+    def external_reference(self) -> bool:
+        """Whether the schema of any extension refers to anything outside of itself."""
+        schemas = (members(item).get("schema") for item in self.envelope.extensions.values())
+        return any(has_external_reference(schema) for schema in schemas)
+
+    @cached_property
     def example(self) -> Verdict | None:
         """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
         Worked out once, because it is dear.
         """
         bazaar = members(self.envelope.extensions.get("bazaar"))
         schema = bazaar.get("schema")
-        if not isinstance(schema, dict) or has_external_reference(schema):
+        if not isinstance(schema, dict):
+            return None
+        if self.external_reference and has_external_reference(schema):
             return None
         return evaluate(bazaar.get("info"), schema)
 

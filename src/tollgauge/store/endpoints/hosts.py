@@ -50,7 +50,7 @@ _ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
 _TOOK: Final = rows.least(_FREE_AT - host_table.c.claimed_at, PACE_MAX_MS)
-_RELEASE: Final = (
+_RELEASE: Final = Prepared(
     host_table.update()
     .where(
         host_table.c.host == sa.bindparam("host_"),
@@ -106,8 +106,13 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
         # one forward meanwhile has committed.
         locked = sa.select(host_table.c.host).where(host_table.c.host.in_(list(free_at)))
         tx.execute(locked.order_by(host_table.c.host).with_for_update(key_share=True))
-    values = [{"host_": host, "free_at_": free_at[host], "now_": now} for host in sorted(free_at)]
-    tx.execute(_RELEASE, [row | {"owner_": owner} for row in values])
+    _RELEASE.run_each(
+        tx,
+        [
+            {"host_": host, "owner_": owner, "now_": now, "free_at_": free_at[host]}
+            for host in sorted(free_at)
+        ],
+    )
 
 
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:

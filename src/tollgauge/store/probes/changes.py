@@ -24,7 +24,8 @@ from tollgauge.core.probe import Attribution
 from tollgauge.core.retention import CHANGES_MS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.db import meta, schema
+from tollgauge.db import meta, schema, upsert
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -65,6 +66,16 @@ change_state_row = sa.Table(
     sqlite_with_rowid=False,
 )
 
+_STATES: Final = rows.prepared_with_any(sa.select(change_state_row), change_state_row.c.endpoint_id)
+_SAVE_STATE: Final = Prepared(
+    upsert.either(
+        change_state_row,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["endpoint_id"], set_={"state": insert.excluded.state}
+        ),
+    )
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange:
@@ -88,8 +99,8 @@ def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
 
 def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """What is remembered of endpoints, by id; those without a scored probe are left out."""
-    query = sa.select(change_state_row).where(change_state_row.c.endpoint_id.in_(list(ids)))
-    return {row.endpoint_id: change_state.from_json(row.state) for row in tx.execute(query)}
+    states = _STATES.rows(tx, rows.any_of(tx, ids))
+    return {row.endpoint_id: change_state.from_json(row.state) for row in states}
 
 
 def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:
@@ -98,7 +109,7 @@ def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> Non
         {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
         for id_ in sorted(states)
     ]
-    rows.put(tx, change_state_row, columns)
+    _SAVE_STATE.run_each(tx, columns)
 
 
 def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:

@@ -26,7 +26,8 @@ from tollgauge.store import rows
 
 def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
     """A probe of an endpoint as column values of `probe`."""
-    columns = rows.to_columns(
+    timings = result.timings
+    return rows.to_columns(
         result,
         "timings",
         "findings",
@@ -38,8 +39,12 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
         quote=quote_to_json(result.quote),
         accepts=small(result.accepts),
         rules=findings_to_json(result.findings),
+        dns=timings.dns,
+        connect=timings.connect,
+        tls=timings.tls,
+        ttfb=timings.ttfb,
+        total=timings.total,
     )
-    return columns | rows.to_columns(result.timings, "delay", "overrun")
 
 
 def result_from_row(row: Any) -> ProbeResult:

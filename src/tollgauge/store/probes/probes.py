@@ -31,13 +31,14 @@ from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
+from tollgauge.db.codec import quote_fields
 from tollgauge.db.packing import unpack, unpack_history
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints.endpoints import dirty, lock
+from tollgauge.store.endpoints.endpoints import dirty
 from tollgauge.store.probes.probe_rows import (
     day_from_row,
     history_row,
@@ -46,7 +47,7 @@ from tollgauge.store.probes.probe_rows import (
 )
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
-_PROBED: Final = (
+_PROBED: Final = Prepared(
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_"))
     .values(
@@ -62,9 +63,27 @@ _PROBED: Final = (
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
+        quote_at=sa.bindparam("quote_at_", type_=sa.BigInteger),
         **dirty(_AT),
     )
 )
+_INSERT: Final = Prepared(
+    upsert.either(probe_table, lambda insert: insert.on_conflict_do_nothing())
+)
+_QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
+_STANDING: Final = rows.prepared_with_any(
+    sa.select(
+        *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
+        *endpoint_table.c["quote_at", "quote_source"],
+        *endpoint_table.c[_QUOTE],
+    )
+    .order_by(endpoint_table.c.id)
+    .with_for_update(),
+    endpoint_table.c.id,
+)
+"""How endpoints stand before a probe, locked in the order of their ids."""
+PROBE: Final = "probe"
+"""The source of a price that our own probes saw (`endpoint.quote_source`)."""
 
 _BETWEEN: Final = sa.select(probe_table).where(
     probe_table.c.endpoint_id == sa.bindparam("id_"),
@@ -111,12 +130,13 @@ class NewProbe:
     paused_until: int = 0
 
 
-def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
+def record_each(tx: Connection, probes: Sequence[NewProbe]) -> dict[str, bool]:
     """Record one probe each of different endpoints, and make their scores due, in as many
-    statements as for one. Returns the ids of the endpoints whose probe is new; nothing of the
-    others changes. A probe whose endpoint was removed meanwhile is dropped.
+    statements as for one. Returns the ids of the endpoints whose probe is new, each with whether it
+    saw the price that probes saw before, which is noted; nothing of the others changes. A probe
+    whose endpoint was removed meanwhile is dropped.
     """
-    return frozenset(probe.endpoint_id for probe in _record_new(tx, probes))
+    return {probe.endpoint_id: same_price for probe, same_price in _record_new(tx, probes)}
 
 
 def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
@@ -127,48 +147,62 @@ def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]
     return len(_record_new(tx, probes))
 
 
-def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe]:
-    """Record those probes that the archive does not have, and return them."""
-    existing = lock(tx, {probe.endpoint_id for probe in probes})
-    known = _known(tx, probes)
+def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewProbe, bool]]:
+    """Record those probes that the archive does not have, and return them, each with whether it saw
+    the price that probes saw before.
+    """
+    ids = sorted({probe.endpoint_id for probe in probes})
+    existing = {row.id: row for row in _STANDING.rows(tx, rows.any_of(tx, ids))}
+    present = [probe for probe in probes if probe.endpoint_id in existing]
+    # No probe is newer than its endpoint's last one: only what is not newer may be known.
+    old = [p for p in present if p.result.at <= (existing[p.endpoint_id].last_probed or 0)]
+    known = _known(tx, old) if old else set()
     new = {
         place: probe
-        for probe in sorted(probes, key=lambda probe: probe.result.at)
+        for probe in sorted(present, key=lambda probe: probe.result.at)
         if (place := (probe.endpoint_id, probe.result.at)) not in known
-        and probe.endpoint_id in existing
     }
-    if not new:
-        return ()
-    columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
-    tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), columns)
-    newest = {probe.endpoint_id: probe for probe in new.values()}
-    last_up = {id_: _last_up(row) for id_, row in existing.items()}
-    payable = {id_: row.payable for id_, row in existing.items()}
-    unconfirmed = {id_: row.unconfirmed_at for id_, row in existing.items()}
-    for (id_, at), probe in new.items():
-        if at > (existing[id_].last_probed or 0):
-            last_up[id_] = last_up[id_].after(probe.result)
-            said = statement(probe.result)
-            payable[id_] = payable[id_] if said is None else said.payable
-            unconfirmed[id_] = probe.unconfirmed_at
-    tx.execute(
-        _PROBED,
-        [
-            {
-                "id_": id_,
-                "at_": probe.result.at,
-                "due_": probe.next_due,
-                "learned_": probe.learned,
-                "up_at_": last_up[id_].up_at,
-                "down_since_": last_up[id_].down_since,
-                "payable_": payable[id_],
-                "unconfirmed_at_": unconfirmed[id_],
-                "paused_until_": probe.paused_until,
-            }
-            for id_, probe in newest.items()
-        ],
-    )
-    return tuple(new.values())
+    _INSERT.run_each(tx, [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()])
+    by_endpoint: dict[str, list[NewProbe]] = {}
+    for (id_, _), probe in new.items():
+        by_endpoint.setdefault(id_, []).append(probe)
+    _PROBED.run_each(tx, [_probed(existing[id_], of_one) for id_, of_one in by_endpoint.items()])
+    return [(probe, _same_price(existing[id_], probe.result)) for (id_, _), probe in new.items()]
+
+
+def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
+    """What new probes of one endpoint, oldest first, change in its row."""
+    last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
+    quote_at = before.quote_at
+    for probe in new:
+        result = probe.result
+        if result.at > (before.last_probed or 0):
+            last_up = last_up.after(result)
+            said = statement(result)
+            payable = payable if said is None else said.payable
+            unconfirmed = probe.unconfirmed_at
+        if _same_price(before, result):
+            quote_at = max(quote_at or 0, result.at)
+    newest = new[-1]
+    return {
+        "id_": newest.endpoint_id,
+        "at_": newest.result.at,
+        "due_": newest.next_due,
+        "learned_": newest.learned,
+        "up_at_": last_up.up_at,
+        "down_since_": last_up.down_since,
+        "payable_": payable,
+        "unconfirmed_at_": unconfirmed,
+        "paused_until_": newest.paused_until,
+        "quote_at_": quote_at,
+    }
+
+
+def _same_price(before: Any, result: ProbeResult) -> bool:
+    """Whether a scored probe saw the price that probes saw before."""
+    if result.quote is None or not result.scored or before.quote_source != PROBE:
+        return False
+    return quote_fields(result.quote) == [getattr(before, name) for name in _QUOTE]
 
 
 def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> None:

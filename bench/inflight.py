@@ -1,0 +1,172 @@
+"""`tollgauge bench inflight`: many probes in flight at once, with a seller that holds each of them
+for three seconds before it answers.
+
+The probes run in a process of their own, so that its memory is theirs, from the exchange to the
+judgement (clients/x402, core/lint, core/probe), and so does the seller. The seller says with each
+answer for how long it held it. A probe is slow by our own queueing if it waited for its answer by
+more than SLOW_MS longer than that, or is not payable, and nothing about it says that we were late
+(`ProbeResult.late_here`).
+
+`python -m bench.inflight probe PORT CA_FILE PROBES` and `python -m bench.inflight sell KEY_FILE`
+are those processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import ssl
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import uvloop
+
+from bench.child import started
+from bench.measurement import Measurement, Report
+from bench.seller import certificates, header, host, url
+from tollgauge.clients import x402
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core.changes import SLOW_MS
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Answer
+from tollgauge.core.lint import lint
+from tollgauge.core.probe import judge
+
+PROBES: Final = 2_000
+HOLD_S: Final = 3.0
+SPREAD_S: Final = 2.5
+"""Over how long the probes begin: so that all are in flight while the first one is held."""
+_HELD: Final = "x-held-ms"
+
+
+def run(probes: int = PROBES) -> Report:
+    """Measure so many probes in flight."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        seen = runner.run(measure(probes))
+    return Report(
+        measurements=(
+            Measurement(name="memory", figure=seen["peak_mb"], unit="MB", goal=300),
+            Measurement(
+                name="slow by our own queueing", figure=seen["slow"], unit="probes", goal=0
+            ),
+            Measurement(
+                name="in flight at once",
+                figure=seen["in_flight"],
+                unit="probes",
+                goal=probes,
+                bound="least",
+            ),
+        ),
+        details=seen,
+    )
+
+
+async def measure(probes: int) -> dict[str, Any]:
+    """What the process that probes says of itself."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ca_file, key_file = certificates(folder)
+        this = [sys.executable, "-m", "bench.inflight"]
+        async with started([*this, "sell", str(key_file)], folder / "seller") as seller:
+            port = (await seller.line()).decode().strip()
+            command = [*this, "probe", port, str(ca_file), str(probes)]
+            async with started(command, folder / "prober") as prober:
+                seen: dict[str, Any] = orjson.loads(await prober.line())
+    return seen
+
+
+async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
+    """Make so many probes at once; what became of them and what that took."""
+    mapped = {host(number): ("127.0.0.1", port) for number in range(probes)}
+    egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, max_in_flight=probes))
+    egress.start()
+    before_mb, in_flight, most = _peak_mb(), 0, 0
+
+    async def probe(number: int) -> tuple[bool, bool]:
+        """Whether a probe is slow by our own queueing, and whether we say that we were late."""
+        nonlocal in_flight, most
+        await asyncio.sleep(number * SPREAD_S / probes)
+        in_flight += 1
+        most = max(most, in_flight)
+        now = time.time_ns() // 1_000_000
+        endpoint = Endpoint(
+            id=endpoint_id(url(number)),
+            resource=url(number),
+            host=host(number),
+            first_seen=now,
+            last_seen=now,
+        )
+        exchange = (await x402.exchange(egress, endpoint, now=now)).exchange
+        in_flight -= 1
+        result = judge(exchange, lint(exchange))
+        if not (result.payable and isinstance(exchange.result, Answer)):
+            return not result.late_here, result.late_here
+        held_ms = int(exchange.result.header(_HELD) or 0)
+        waited_ms = exchange.timings.ttfb or 0
+        return waited_ms - held_ms > SLOW_MS and not result.late_here, result.late_here
+
+    cpu = time.process_time()
+    try:
+        results = await asyncio.gather(*(probe(number) for number in range(probes)))
+    finally:
+        await egress.close()
+    return {
+        "probes": probes,
+        "in_flight": most,
+        "slow": sum(slow for slow, _ in results),
+        "late": sum(late for _, late in results),
+        "peak_mb": _peak_mb(),
+        "before_mb": before_mb,
+        "cpu_ms_each": round((time.process_time() - cpu) * 1_000 / probes, 3),
+    }
+
+
+async def sell(key_file: str) -> None:
+    """Answer on a free loopback port, which is printed, until standard input ends."""
+    envelope = header(0).encode()
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        began = time.monotonic()  # the handshake has ended
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(HOLD_S)
+            held = int((time.monotonic() - began) * 1_000)
+            writer.write(
+                b"HTTP/1.1 402 Payment Required\r\nPAYMENT-REQUIRED: %b\r\n%b: %d\r\n"
+                b"content-length: 2\r\n\r\n{}" % (envelope, _HELD.encode(), held)
+            )
+            await writer.drain()
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(key_file)
+    server = await asyncio.start_server(client, "127.0.0.1", 0, ssl=context, backlog=4_096)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    server.close()
+
+
+def _peak_mb() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024, 1)
+
+
+def _main(role: str, *arguments: str) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        if role == "sell":
+            runner.run(sell(*arguments))
+        else:
+            port, ca_file, probes = arguments
+            seen = runner.run(probe_all(int(port), ca_file, int(probes)))
+            sys.stdout.write(orjson.dumps(seen).decode() + "\n")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

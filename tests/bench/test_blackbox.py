@@ -1,0 +1,35 @@
+"""The peer of the measurements of probing, and the seller that both ask."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bench import blackbox
+from bench.seller import envelope, header, selling, url
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.lint import lint
+
+
+async def test_the_exporter_verifies_the_certificate_of_the_seller(tmp_path: Path) -> None:
+    async with selling(tmp_path, hosts=2) as seller:
+        (tmp_path / "trusted").mkdir()
+        async with blackbox.started(tmp_path / "trusted", seller) as exporter:
+            assert 0 <= await exporter.exchanges(4) < 1
+        seller.ca_file.write_text("")
+        async with blackbox.started(tmp_path, seller) as exporter:
+            with pytest.raises(RuntimeError, match="a failure"):
+                await exporter.exchanges(1)
+
+
+def test_each_host_of_the_seller_has_a_good_envelope_of_its_own() -> None:
+    assert orjson.loads(base64.b64decode(header(7))) == envelope(7) != envelope(8)
+    headers = (("payment-required", header(7)), ("cache-control", "no-store"))
+    answer = Answer(status=402, headers=headers, body=b"{}")
+    judged = lint(Exchange(url=url(7), method="GET", at=0, result=answer))
+    assert judged.payable
+    assert judged.compliant
+    assert len(header(7)) in range(1_700, 2_300)

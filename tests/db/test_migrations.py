@@ -1,0 +1,289 @@
+"""The tables: the declared ones, and what becomes of those of older versions."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from tests.support.probe_archive import DAY, START, A, B, lively
+from tests.support.statements import execute, fetch
+
+import tollgauge.store
+from tollgauge.core.discovery import Census
+from tollgauge.core.payment import State
+from tollgauge.core.retention import ANSWERS_MS
+from tollgauge.core.spans import NO_SPANS, spans_by_day, statement
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.db import meta, migrations
+from tollgauge.db.engine import Store
+from tollgauge.db.packing import pack
+from tollgauge.monitor import scoring
+from tollgauge.store.endpoints import crawls, endpoints, ranking
+from tollgauge.store.ledger import payments, retention
+from tollgauge.store.probes import changes, closed_days, probes, window
+from tollgauge.store.tables import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+OpenStore = Callable[[], Store]
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+POSTGRES_ONLY = pytest.mark.parametrize("database", [POSTGRES], indirect=True)
+
+
+def differences(connection: sa.Connection) -> list[Any]:
+    for module in pkgutil.iter_modules(tollgauge.store.__path__):
+        if module.name != "migrations":
+            importlib.import_module(f"tollgauge.store.{module.name}")
+    context = MigrationContext.configure(connection, opts={"compare_server_default": False})
+    return list(compare_metadata(context, TABLES[0].metadata))
+
+
+async def test_the_migrated_tables_are_the_declared_ones(store: Store) -> None:
+    assert await store.writing(differences) == []
+
+
+async def test_a_missing_index_would_be_noticed(store: Store) -> None:
+    await execute(store, sa.text("DROP INDEX ix_endpoint_score_due"))
+    assert await store.writing(differences) != []
+
+
+def test_the_names_of_the_versions_are_those_that_alembic_follows(tmp_path: Path) -> None:
+    with sa.create_engine(f"sqlite:///{tmp_path / 'none.db'}").connect() as connection:
+        scripts = ScriptDirectory.from_config(migrations.configuration(connection))
+    newest_first = [script.revision for script in scripts.walk_revisions()]
+    assert migrations.versions() == tuple(reversed(newest_first))
+
+
+async def test_migrating_again_changes_nothing(store: Store) -> None:
+    await store.writing(meta.put, "kept", "yes")
+    await store.migrate()
+    await store.migrate()
+    assert await store.reading(meta.get, "kept") == "yes"
+
+
+@pytest.fixture(params=["sqlite", POSTGRES])
+def empty(request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]) -> str:
+    """The URL of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'new.db'}"
+    server = request.getfixturevalue("postgres")
+    name = f"empty_{next(database_numbers)}"
+    server.sql(f"CREATE DATABASE {name}")
+    url: str = server.url(name)
+    return url
+
+
+async def test_several_processes_may_migrate_an_empty_database_at_once(empty: str) -> None:
+    stores = [Store.open(empty) for _ in range(4)]
+    async with asyncio.TaskGroup() as group:
+        for one in stores:
+            group.create_task(one.migrate())
+    assert await stores[0].writing(differences) == []
+    for one in stores:
+        await one.close()
+
+
+def stored_before(connection: sa.Connection) -> None:
+    """The tables of the version before answers had one of their own, with payments in it."""
+    command.upgrade(migrations.configuration(connection), "0009")
+    columns = [each.name for each in payments.payment.c if each.name != "tx_hash"]
+    place = ", ".join([*columns, "answer_status", "answer_body"])
+    values = ", ".join(f":{name}" for name in (*columns, "status", "body"))
+    row: dict[str, object] = dict.fromkeys(columns, 1) | {
+        each.name: "1" for each in payments.payment.c if isinstance(each.type, sa.String)
+    }
+    for nonce, state, status, body in (
+        ("a", "settled", 200, b"paid for"),
+        ("b", "settled", None, None),
+        ("c", "ready", 200, b"not yet"),
+    ):
+        key = {"id": nonce, "nonce": nonce, "state": state, "status": status, "body": body}
+        statement = sa.text(f"INSERT INTO payment ({place}) VALUES ({values})")
+        connection.execute(statement, row | key)
+
+
+async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(stored_before)
+    await store.migrate()
+    found = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
+    assert [row and (row.state, row.answer) for row in found] == [
+        (State.SETTLED, payments.StoredAnswer(status=200, body=b"paid for")),
+        (State.SETTLED, None),
+        (State.UNKNOWN, payments.StoredAnswer(status=200, body=b"not yet")),
+    ]
+    await store.close()
+
+
+def fill(connection: sa.Connection, name: str, **values: object) -> None:
+    """A row of a table as it is now, every column that must have a value filled."""
+    table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+    needed = {
+        column.name: False if isinstance(column.type, sa.Boolean) else 1
+        for column in table.c
+        if not column.nullable and column.server_default is None
+    }
+    texts = {key: "1" for key in needed if isinstance(table.c[key].type, sa.String)}
+    blobs = {key: b"" for key in needed if isinstance(table.c[key].type, sa.LargeBinary)}
+    connection.execute(table.insert().values(needed | texts | blobs | values))
+
+
+def crawled_before(connection: sa.Connection) -> None:
+    """The tables of the version before crawls were counted, with a complete and an open crawl."""
+    command.upgrade(migrations.configuration(connection), "0010")
+    fill(connection, "crawl", id=1, source="dir", started=7, finished_at=8, complete=True)
+    fill(connection, "crawl", id=2, source="dir", started=9)
+    fill(connection, "host")
+    for number in range(3):
+        fill(connection, "endpoint", id=str(number), resource=str(number))
+        fill(connection, "listing", endpoint_id=str(number), source="dir", crawl_id=1)
+
+
+async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_with(
+    empty: str,
+) -> None:
+    store = Store.open(empty)
+    await store.writing(crawled_before)
+    await store.migrate()
+    crawl = await store.writing(crawls.begin_crawl, "dir", now=10)
+    assert await store.reading(crawls.census, crawl) == Census(listed=0, complete=3)
+    assert await store.reading(crawls.last_taken, "dir") == 9
+    await store.close()
+
+
+def probed_before(connection: sa.Connection) -> None:
+    """The tables of the version before day sums became months, with a row of most of them."""
+    command.upgrade(migrations.configuration(connection), "0019")
+    fill(connection, "host")
+    fill(connection, "endpoint", id=A.id, resource="a")
+    fill(connection, "probe", endpoint_id=A.id)
+    fill(connection, "probe_day", endpoint_id=A.id, excluded="[]")
+    fill(connection, "flip", id=7, endpoint_id=A.id)
+    for id_, state in (("paid", "settled"), ("open", "unknown")):
+        fill(connection, "payment", id=id_, nonce=id_, state=state, updated_at=5)
+        fill(connection, "payment_answer", payment_id=id_, status=200)
+
+
+async def test_an_endpoint_is_removed_after_an_upgrade_without_reading_all_probes(
+    empty: str,
+) -> None:
+    """No table refers to it that has no index by endpoint. What was there stays."""
+    store = Store.open(empty)
+    await store.writing(probed_before)
+    await store.migrate()
+    assert await store.writing(differences) == []
+    days = await store.reading(probes.days, A.id, first_day=1, last_day=1)
+    assert [(day.day, day.probes) for day in days] == [(1, 1)]
+    tables = await store.reading(lambda tx: sa.inspect(tx).get_foreign_keys("probe_day"))
+    assert tables == []
+    assert await store.writing(retention.forget_answers, now=6 + ANSWERS_MS, limit=9) == 1
+    await execute(store, sa.text("DELETE FROM flip"))
+    assert (await execute(store, sa.text("DELETE FROM endpoint"))).rowcount == 1
+    await store.close()
+
+
+def scheduled_before(connection: sa.Connection) -> None:
+    """The tables of the version before hosts knew when they are due, with a watched endpoint."""
+    command.upgrade(migrations.configuration(connection), "0019")
+    fill(connection, "host", host="a.com")
+    fill(connection, "host", host="b.com")
+    for number, (host, watched) in enumerate((("a.com", 0), ("a.com", 0), ("b.com", 99))):
+        known = {"id": str(number), "resource": str(number), "watched_until": watched}
+        fill(connection, "endpoint", host=host, next_due=9 - number, status="listed", **known)
+
+
+async def test_what_was_due_before_an_upgrade_is_due_after_it(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(scheduled_before)
+    await store.migrate()
+    for now, ids in ((6, []), (7, ["2"]), (8, ["1"])):
+        claimed = await store.writing(
+            endpoints.claim_due, owner="one", now=now, limit=9, lease_ms=60
+        )
+        assert [endpoint.id for endpoint in claimed] == ids
+    await store.close()
+
+
+SILENT = frozenset(range(DAY + 10, DAY + 14))
+"""Days without probes."""
+
+
+def closed_before(connection: sa.Connection, ids: Sequence[str], scored: bool) -> None:
+    """The tables of the version before days had spans, with closed days of two endpoints."""
+    command.upgrade(migrations.configuration(connection), "0015")
+    fill(connection, "host")
+    for id_, results in zip(ids, PASTS, strict=True):
+        fill(connection, "endpoint", id=id_, resource=id_)
+        for day in sorted({day_of(result.at) for result in results}):
+            packed = pack([result for result in results if day_of(result.at) == day])
+            fill(connection, "probe_day", day=day, endpoint_id=id_, packed=packed, excluded="[]")
+    fill(connection, "probe_day", day=DAY + 20, endpoint_id=ids[0], packed=None, excluded="[]")
+    if scored:
+        fill(connection, "score", endpoint_id=ids[0])
+
+
+PASTS = [
+    [
+        result
+        for result in lively(seed, first=START, last=START + 33 * DAY_MS - 1, number=150)
+        if day_of(result.at) not in {DAY + 20, *SILENT}
+    ]
+    for seed in range(2)
+]
+
+
+@pytest.mark.parametrize("scored", [True, False])
+async def test_the_days_before_an_upgrade_get_their_spans(empty: str, scored: bool) -> None:
+    store = Store.open(empty)
+    await store.writing(closed_before, [A.id, B.id], scored)
+    await store.migrate()
+    as_of = START + 33 * DAY_MS
+    pasts = list(zip((A.id, B.id), PASTS, strict=True))
+    for id_, results in [*pasts, *pasts]:
+        seen = await store.reading(window.read, id_, as_of=as_of, recent_ms=1)
+        await store.writing(closed_days.build, before_day=DAY + 33, limit=1)
+        said = [one for one in map(statement, results) if one is not None]
+        assert {day.day: day.spans for day in seen.days if day.spans != NO_SPANS} == {
+            day: spans
+            for day, spans in spans_by_day(said, until=as_of).items()
+            if day >= DAY + 3 and spans != NO_SPANS
+        }
+    since = await store.reading(meta.get, scoring.POLICY_2_SINCE)
+    assert (since is not None) == scored
+    assert since is None or abs(int(since) - 1_000 * time.time()) < HOUR_MS
+    await store.close()
+
+
+def scored_before(connection: sa.Connection) -> None:
+    """The tables of the version before endpoints had what ranks them, with scores of two."""
+    command.upgrade(migrations.configuration(connection), "0019")
+    fill(connection, "host")
+    for id_, score in (("a", 900), ("b", None), ("c", None)):
+        fill(connection, "endpoint", id=id_, resource=id_, status="listed")
+        if id_ != "c":
+            grade = "A" if score else None
+            values = {"score_tenths": score, "grade": grade, "uptime_tenths": score}
+            fill(connection, "score", endpoint_id=id_, compliant=True, **values)
+    fill(connection, "flip", id=1, endpoint_id="a")
+
+
+async def test_what_was_scored_before_an_upgrade_is_ranked(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(scored_before)
+    await store.migrate()
+    assert await store.reading(ranking.at, 1) == "a"
+    assert await store.reading(ranking.population) == ranking.Population(
+        scored=1, reachable=1, compliant=1, grades=(("A", 1),)
+    )
+    assert (await fetch(store, sa.select(changes.change.c.host))).scalar_one() == "1"
+    await store.close()
