@@ -126,7 +126,7 @@ async def opened(store: Store, world: World) -> AsyncIterator[GateClient]:
     async with serve(played) as port:
         facilitator = Facilitator(
             FacilitatorSettings(
-                url=f"http://127.0.0.1:{port}", verify_timeout_s=2, settle_timeout_s=0.5
+                url=f"http://127.0.0.1:{port}", verify_timeout_s=20, settle_timeout_s=1.5
             )
         )
         gate = Gate(store=store, facilitator=facilitator, clock=world.clock)

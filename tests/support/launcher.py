@@ -2,13 +2,13 @@
 
 Arguments: the prepared process's address, then the command. Its input, output, folder and
 environment become the command's, signals are passed on, and it ends as the command ends; where it
-is killed, so is the command. It imports only what the interpreter has built in: it starts often.
+is killed, so is the command. It imports little, since it starts often.
 """
 
-import _signal
 import _socket
 import marshal
 import posix
+import signal
 import sys
 
 connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -20,12 +20,12 @@ head = len(order).to_bytes(4, "big")
 connection.sendmsg([head], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 connection.sendall(order)
 process = int.from_bytes(connection.recv(4), "big")
-for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-    _signal.signal(number, lambda received, _: posix.kill(process, received))
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda received, _: posix.kill(process, received))
 status = connection.recv(4)
 code = posix.waitstatus_to_exitcode(int.from_bytes(status, "big")) if status else 1
 if code < 0:
-    if -code != _signal.SIGKILL:
-        _signal.signal(-code, _signal.SIG_DFL)
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
     posix.kill(posix.getpid(), -code)
 posix._exit(code)

@@ -99,9 +99,11 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
 
 
 async def test_many_workers_share_the_outbox_without_a_repeat(
-    open_store: Callable[[], Store],
+    database: str, open_store: Callable[[], Store]
 ) -> None:
-    stores = [open_store() for _ in range(8)]
+    # SQLite's lock is not fair: among eight, one may wait for longer than the time-out.
+    workers = 4 if database.startswith("sqlite") else 8
+    stores = [open_store() for _ in range(workers)]
     await started(stores[0], targets=400)
     await stores[0].writing(outbox.put, [notice(n, to=n) for n in range(1, 401)], now=NOW)
 
@@ -115,7 +117,7 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
             ) == len(found)
         return taken
 
-    taken = [id_ for ids in await asyncio.gather(*map(work, range(8))) for id_ in ids]
+    taken = [id_ for ids in await asyncio.gather(*map(work, range(workers))) for id_ in ids]
     assert sorted(taken) == sorted(f"dlv_{n}" for n in range(1, 401))
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, sale, settled
 from tests.support.statements import fetch
@@ -63,7 +64,7 @@ async def test_a_handler_that_crashes_charges_nothing_and_frees_the_payment(
 
 def black_hole() -> Any:
     async def wait() -> Response:
-        await asyncio.sleep(2)
+        await asyncio.sleep(3)
         return settled()
 
     return wait()
@@ -189,16 +190,21 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
     await began.wait()
     held = await client.store.writing(payments.get, decode(payment()).id)
     assert held is not None
-    await client.store.writing(payments.move, held, State.REJECTED, now=NOW)
-    claim = await client.store.writing(
-        payments.claim,
-        decode(payment()),
-        sale(client.world, "/v1/a").offer,
-        digest="of another request",
-        owner="other",
-        now=NOW,
-        lease_ms=LEASE_MS,
-    )
+
+    def pays_for_another(tx: Connection) -> Any:
+        """At once, or the copy would meet the rejected payment between the two."""
+        payments.move(tx, held, State.REJECTED, now=NOW)
+        return payments.claim(
+            tx,
+            decode(payment()),
+            sale(client.world, "/v1/a").offer,
+            digest="of another request",
+            owner="other",
+            now=NOW,
+            lease_ms=LEASE_MS,
+        )
+
+    claim = await client.store.writing(pays_for_another)
     answer = payments.StoredAnswer(status=200, body=b"{}")
     made = await client.store.writing(
         payments.move, claim.row, State.SETTLING, now=NOW, answer=answer
