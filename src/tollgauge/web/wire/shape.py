@@ -55,7 +55,7 @@ def dump(shape: Shape) -> bytes:
     return orjson.dumps(_without_absent(document))
 
 
-_ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since", "simulated"})
+_ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "pace", "since", "simulated"})
 
 
 def _without_absent(value: Any) -> Any:
