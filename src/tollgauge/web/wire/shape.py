@@ -56,7 +56,8 @@ def dump(shape: Shape) -> bytes:
 
 
 _ABSENT: Final = frozenset(
-    {"advertised", "settlement", "liveProbe", "since", "simulated", "partlyReachable", "vantages"}
+    {"advertised", "settlement", "liveProbe", "pace", "since", "simulated"}
+    | {"partlyReachable", "vantages"}
 )
 
 
