@@ -177,21 +177,17 @@ def probed_before(connection: sa.Connection) -> None:
         fill(connection, "payment_answer", payment_id=id_, status=200)
 
 
-async def test_an_endpoint_is_removed_after_an_upgrade_without_reading_all_probes(
-    empty: str,
-) -> None:
+async def test_an_endpoint_is_removed_after_an_upgrade_without_reading_days(empty: str) -> None:
     """No table refers to it that has no index by endpoint. What was there stays."""
     store = Store.open(empty)
     await store.writing(probed_before)
     await store.migrate()
     assert await store.writing(differences) == []
-    days = await store.reading(probes.days, A.id, first_day=1, last_day=1)
-    assert [(day.day, day.probes) for day in days] == [(1, 1)]
-    tables = await store.reading(lambda tx: sa.inspect(tx).get_foreign_keys("probe_day"))
-    assert tables == []
+    assert len(await store.reading(probes.days, A.id, first_day=1, last_day=1)) == 1
+    assert await store.reading(lambda tx: sa.inspect(tx).get_foreign_keys("probe_day")) == []
     assert await store.writing(retention.forget_answers, now=6 + ANSWERS_MS, limit=9) == 1
     await execute(store, sa.text("DELETE FROM flip"))
-    assert (await execute(store, sa.text("DELETE FROM endpoint"))).rowcount == 1
+    await execute(store, sa.text("DELETE FROM endpoint"))
     await store.close()
 
 
