@@ -25,6 +25,7 @@ from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe_day as probe_day_table
+from tollgauge.store import rows
 from tollgauge.store.probes import window
 from tollgauge.store.probes.probe_rows import day_from_row
 from tollgauge.store.probes.window import UNBUILT
@@ -32,6 +33,8 @@ from tollgauge.store.probes.window_days import is_counted, latest_of
 
 CLOSE_TURN: Final = "close-days"
 """The turn of whoever closes days."""
+_TOGETHER: Final = 10
+"""Of how many endpoints the days are read at once."""
 _NAMES: Final = tuple(f"day_{number}" for number in range(DAYS))
 _SUMS: Final = PreparedAny(
     lambda ids: sa.select(
@@ -69,14 +72,16 @@ def after(
     for id_, before in known.items():
         by_newest.setdefault(max(before.day, day), []).append(id_)
     for newest, ids in by_newest.items():
-        for id_, days in _days(tx, ids, newest).items():
+        for id_, days in _days(tx, ids, newest):
             before, whole = known[id_], results[id_]
             latest = latest_of(whole).after(before.latest)
             tail = _tail(day, whole) if day == newest else before.tail
             yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail)
-    yield from _built(
-        tx, [id_ for id_ in results if id_ not in known], before_day=max(day + 1, before_day)
-    )
+    unknown = [id_ for id_ in results if id_ not in known]
+    built = dict(_built(tx, unknown, before_day=max(day + 1, before_day)))
+    # A day may be closed so late that it lies before all that is read for `before_day`.
+    older = _built(tx, [id_ for id_ in unknown if id_ not in built], before_day=day + 1)
+    yield from (built | dict(older)).items()
 
 
 def build(tx: Connection, *, before_day: int, limit: int) -> int:
@@ -101,10 +106,10 @@ def _built(
     tx: Connection, ids: Sequence[str], *, before_day: int
 ) -> Iterator[tuple[str, ClosedDays]]:
     """The closed days of endpoints of which nothing is kept, from the rows of their days."""
-    for id_, days in _days(tx, ids, before_day - 1).items():
+    for id_, days in _days(tx, ids, before_day - 1):
         newest = max(days)
         if newest < before_day - 1:
-            days = _days(tx, [id_], newest)[id_]
+            ((_, days),) = _days(tx, [id_], newest)
         found, tail = Latest(), None
         for day in sorted(days, reverse=True):
             if found.last and found.envelope and found.state:
@@ -116,16 +121,17 @@ def _built(
         yield id_, ClosedDays.of(days, day=newest, latest=found, tail=tail or ())
 
 
-def _days(tx: Connection, ids: Sequence[str], newest: int) -> dict[str, Days]:
-    """The closed days of endpoints up to one, as far back as a window may look; without any an
-    endpoint is left out.
+def _days(tx: Connection, ids: Sequence[str], newest: int) -> Iterator[tuple[str, Days]]:
+    """The closed days of endpoints up to one, as far back as a window may look, each with its id;
+    without any an endpoint is left out. Few at a time are in memory: a day has dozens of buckets.
     """
     numbers = dict(zip(_NAMES, range(newest - DAYS + 1, newest + 1), strict=True))
-    days: dict[str, Days] = {}
-    for row in _SUMS.rows(tx, ids, numbers):
-        said = statement_from_json(row.last_statement)
-        days.setdefault(row.endpoint_id, {})[row.day] = (day_from_row(row), said)
-    return days
+    for chunk in rows.chunks(ids, _TOGETHER):
+        days: dict[str, Days] = {}
+        for row in _SUMS.rows(tx, chunk, numbers):
+            said = statement_from_json(row.last_statement)
+            days.setdefault(row.endpoint_id, {})[row.day] = (day_from_row(row), said)
+        yield from days.items()
 
 
 def _tail(day: int, results: Sequence[ProbeResult]) -> list[tuple[int, bool]]:

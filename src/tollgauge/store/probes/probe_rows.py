@@ -97,9 +97,16 @@ def day_to_row(
 
 def day_from_row(row: Any) -> Rollup:
     """The rollup of a closed day."""
-    return rows.from_columns(
-        Rollup,
-        row,
+    return Rollup(  # each by its name: a month of an endpoint has thirty of them
+        day=row.day,
+        probes=row.probes,
+        scored=row.scored,
+        up=row.up,
+        compliant=row.compliant,
+        payable=row.payable,
+        compliance=row.compliance,
+        slots=row.slots,
+        latency_sum=row.latency_sum,
         latency=unpack_histogram(row.latency),
         excluded=() if row.excluded == "[]" else tuple(map(tuple, orjson.loads(row.excluded))),
         spans=Spans(
