@@ -42,7 +42,7 @@ class Schedule:
 
 
 SHORT = Schedule(
-    hosts=80, endpoints=240, every_ms=3_000, lease_ms=3_000, seconds=4, kill_every_s=0.7
+    hosts=80, endpoints=240, every_ms=3_000, lease_ms=5_000, seconds=4, kill_every_s=0.7
 )
 LONG = Schedule(
     hosts=4_000, endpoints=20_000, every_ms=180_000, lease_ms=60_000, seconds=300, kill_every_s=5
