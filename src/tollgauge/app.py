@@ -63,7 +63,10 @@ Clock = Callable[[], int]
 
 RECURSION_LIMIT: Final = 3_000
 DRAIN_SECONDS: Final = 25
-EVERY_LOOP: Final = ("probe", "alert", "score", "similar", "prune", "calibrate")
+EVERY_LOOP: Final = (
+    *("schedule", "lateness", "probe", "alert", "score"),
+    *("similar", "rank", "prune", "calibrate"),
+)
 """The loops that every configuration has."""
 
 
