@@ -21,7 +21,9 @@ def test_the_status_of_a_service_that_nobody_runs_needs_attention(
     before = (tmp_path / "t.sqlite").read_bytes()
     found = tollgauge("status", "--json", DATABASE_URL=database)
     assert (found.code, found.json["good"]) == (1, False), found.err
-    assert found.json["attention"][0].startswith("Never turned yet: schedule, lateness, probe, alert")
+    assert found.json["attention"][0].startswith(
+        "Never turned yet: schedule, lateness, probe, alert"
+    )
     assert "No backup was ever made with tollgauge backup." in found.json["unwise"]
     assert any("no [[sources]]" in words for words in found.json["unwise"])
     assert (tmp_path / "t.sqlite").read_bytes() == before

@@ -164,6 +164,7 @@ async def test_a_bug_of_ours_shows_no_text_of_the_exception(
     async with opened(configuration(store_url=f"sqlite:///{path}")) as running:
         with contextlib.closing(sqlite3.connect(path)) as direct:
             direct.execute("DROP TABLE score")
+            direct.execute("DROP TABLE endpoint")
             direct.commit()
         for accept in ("*/*", "text/html"):
             for route in ("/trust/leaderboard", "/v1/x402-trust-preview", "/"):
@@ -179,7 +180,7 @@ async def test_a_bug_of_ours_shows_no_text_of_the_exception(
         assert (posted.status_code, posted.json()["code"]) == (500, "internal")
     logged = capsys.readouterr()
     assert "request.fail" in logged.out + logged.err
-    assert "where=scores.py:" in logged.out + logged.err, "ours, not the driver's"
+    assert "where=ranking.py:" in logged.out + logged.err, "ours, not the driver's"
     assert "no such table" not in logged.out + logged.err
 
 

@@ -83,18 +83,34 @@ class Outcome:
 async def score_and_save(
     store: Store, endpoint_ids: Sequence[str], *, cadence: Cadence, now: int
 ) -> Outcome:
-    """Score endpoints from their evidence as of now, and save the scores in one transaction. One
-    that cannot be scored stops none of the others.
+    """Score endpoints from their evidence as of now, and save the scores. One that cannot be scored
+    stops none of the others; unknown ids are left out.
+
+    New paths come last, because the scores of their sites' other paths are part of their evidence.
     """
     outcome = Outcome()
-    for gathered in await store.reading(_gather_known, endpoint_ids, as_of=now, cadence=cadence):
+    known = await store.reading(endpoints.get_many, endpoint_ids)
+    of_age: dict[bool, list[Endpoint]] = {False: [], True: []}
+    for endpoint in known.values():
+        of_age[_is_new(endpoint, as_of=now)].append(endpoint)
+    for batch in filter(None, of_age.values()):
+        await _score_batch(store, batch, outcome, cadence=cadence, now=now)
+    return outcome
+
+
+async def _score_batch(
+    store: Store, batch: Sequence[Endpoint], outcome: Outcome, *, cadence: Cadence, now: int
+) -> None:
+    """Score some endpoints and save the scores in one transaction."""
+    scored_rows = []
+    for gathered in await store.reading(gather_many, batch, as_of=now, cadence=cadence):
         try:
-            outcome.rows.append(_row(gathered)[1])
+            scored_rows.append(_row(gathered)[1])
         except (EvidenceError, ScoreError) as error:
             outcome.failed[gathered.endpoint_id] = error
         await asyncio.sleep(0)  # others of this process get their turn
-    await store.writing(scores.save_many, outcome.rows)
-    return outcome
+    await store.writing(scores.save_many, scored_rows)
+    outcome.rows.extend(scored_rows)
 
 
 def compute(
@@ -164,14 +180,6 @@ def gather(
     return gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)[0].whole
 
 
-def _gather_known(
-    tx: Connection, endpoint_ids: Sequence[str], *, as_of: int, cadence: Cadence
-) -> list[Gathered]:
-    """What the scores of endpoints depend on; unknown ids are left out."""
-    known = endpoints.get_many(tx, endpoint_ids)
-    return gather_many(tx, list(known.values()), as_of=as_of, cadence=cadence)
-
-
 def gather_many(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
 ) -> list[Gathered]:
@@ -234,12 +242,16 @@ def _site_medians(
     known: dict[tuple[str, int], int | None] = {}
     medians: dict[str, int | None] = {}
     for endpoint in gathered_for:
-        if as_of - endpoint.first_seen < NEW_PATH_MS:
+        if _is_new(endpoint, as_of=as_of):
             key = site(endpoint.host), endpoint.first_seen - SAME_CRAWL_MS
             if key not in known:
                 known[key] = scores.site_median(tx, key[0], before=key[1])
             medians[endpoint.id] = known[key]
     return medians
+
+
+def _is_new(endpoint: Endpoint, *, as_of: int) -> bool:
+    return as_of - endpoint.first_seen < NEW_PATH_MS
 
 
 def _chains(

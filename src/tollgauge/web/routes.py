@@ -321,11 +321,11 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What load balancers ask."""
     ready = "Whether it can sell: its database takes what a sale writes"
     readyz = Readiness(dependencies.store, dependencies.clock, late_ms=dependencies.late_ms).readyz
-    for path, summary, handler, status in (
-        ("/healthz", "Whether the process lives", healthz, "ok"),
-        ("/readyz", ready, readyz, "ready"),
+    for path, summary, handler, answers in (
+        ("/healthz", "Whether the process lives", healthz, openapi.health("ok")),
+        ("/readyz", ready, readyz, openapi.health("ready", openapi.LATE_PROBES)),
     ):
-        answers, id_ = openapi.health(status), f"get_{handler.__name__}"
+        id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="health", unlimited=True)
 
 

@@ -92,7 +92,8 @@ async def test_the_typescript_client_does_so_over_stdio(environment: dict[str, s
 
 async def test_the_python_client_speaks_to_the_command(environment: dict[str, str]) -> None:
     started = StdioServerParameters(command=PROGRAM, args=["mcp"], env=environment)
-    async with Client(stdio_client(started)) as client:
+    # Its own default is the standard error of when it was imported.
+    async with Client(stdio_client(started, errlog=sys.stderr)) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
         counts = await client.call_tool("x402_ecosystem_stats", {})
         assert counts.structured_content is not None

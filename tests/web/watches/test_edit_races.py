@@ -238,7 +238,7 @@ async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(
     )
     assert (
         await watch_service.store.writing(
-            watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS + 1
+            watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS + 1, limit=10
         )
         == 0
     )

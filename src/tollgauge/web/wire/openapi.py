@@ -138,12 +138,23 @@ def free(shape: type[Shape], example: Any, own: Mapping[int, str] | None = None)
     } | problems(own)
 
 
-def health(state: str) -> Answers:
-    """The answers of a health route."""
+LATE_PROBES: Final[Mapping[str, Any]] = {
+    "probesLateSeconds": {
+        "type": "object",
+        "description": "Present while probes are late: how long the host has waited that waits "
+        "longest, of all and of watched endpoints",
+        "additionalProperties": {"type": "integer"},
+    }
+}
+"""What `/readyz` may say beside its status."""
+
+
+def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
+    """The answers of a health route; `beside` are the properties that it may have."""
     schema = {
         "type": "object",
         "required": ["status"],
-        "properties": {"status": {"const": state}},
+        "properties": {"status": {"const": state}, **(beside or {})},
         "additionalProperties": False,
     }
     content = {"application/json": {"schema": schema, "example": {"status": state}}}
