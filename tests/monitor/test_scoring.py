@@ -200,3 +200,19 @@ async def test_the_evidence_names_the_cadence_that_holds(store: Store) -> None:
         cadence = Cadence(every_ms=20 * MINUTE_MS)
         evidence = await store.reading(scoring.gather, endpoint, as_of=NOW, cadence=cadence)
         assert evidence.interval == interval
+
+
+async def test_a_new_path_is_measured_by_what_its_site_gets_in_the_same_batch(store: Store) -> None:
+    resource = "https://api.shop.com/b"
+    young = replace(
+        ENDPOINT, id=endpoint_id(resource), resource=resource, first_seen=NOW - 3 * DAY_MS
+    )
+    await store.writing(endpoints.insert, young, ENDPOINT)
+    down = [replace(TIMED_OUT, at=NOW - hour * HOUR_MS) for hour in range(1, 200)]
+    good = [replace(PAYABLE, at=NOW - hour * HOUR_MS) for hour in range(1, 70)]
+    await store.writing(probes.record_many, ENDPOINT.id, down)
+    await store.writing(probes.record_many, young.id, good)
+    ids = [young.id, ENDPOINT.id]
+    outcome = await scoring.score_and_save(store, ids, cadence=NORMAL, now=NOW)
+    tenths = {row.endpoint_id: row.score_tenths for row in outcome.rows}
+    assert tenths[young.id] == tenths[ENDPOINT.id]
