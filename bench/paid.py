@@ -8,8 +8,8 @@ process that says yes at once, or swallows everything.
 - A sale's CPU is all of the service's process, all threads, while it sells: once with the calls of
   verify and settle answered with yes on the spot (`own`, for which the limit holds), once with the
   calls made (`whole`). `trust` shares a probe of the last ten seconds, `live` makes one
-  (TLS to a seller under a name of its own). On SQLite; and on PostgreSQL where the environment
-  names one that may create databases (TOLLGAUGE_BENCH_POSTGRES): the server's own CPU is not ours.
+  (TLS to a seller under a name of its own). On SQLite, and on a PostgreSQL of its own, whose own
+  CPU is not counted.
 - Free answers: closed loops over every kind of free page, alone and while many callers' payments
   hang; the callers try again after what Retry-After says, with a payment of its own each time.
 """
@@ -19,8 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
-import secrets
 import socket
 import statistics
 import sys
@@ -31,9 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import asyncpg
 import orjson
-import sqlalchemy as sa
 import trustme
 import uvloop
 from eth_account import Account
@@ -43,13 +39,12 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequired
 
-from bench import service, traffic
+from bench import postgres, service, traffic
 from bench.child import Child, started
 from bench.counterparties import ANSWER, HOLE, NETWORK
 from bench.measurement import Measurement, Report
 from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
 
-POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
 SALES: Final = 200
 SALE_ROUNDS: Final = 5
 """Rounds of so many sales; the least counts."""
@@ -76,12 +71,8 @@ async def measure(sales: int, rounds: int, callers: int) -> Report:
     async with opened("sqlite") as running:
         sqlite = await selling(running, sales)
         free = await holding(running, rounds, callers)
-    databases = {"sqlite": sqlite}
-    server = os.environ.get(POSTGRES, "")
-    if server:
-        async with opened(server) as running:
-            databases["postgresql"] = await selling(running, sales)
-    left_out = {} if server else {"postgresql": f"left out: {POSTGRES} names no server"}
+    async with postgres.migrated() as url, opened(url) as running:
+        databases = {"sqlite": sqlite, "postgresql": await selling(running, sales)}
     costs = (
         Measurement(
             name=f"sale, {name}",
@@ -93,7 +84,7 @@ async def measure(sales: int, rounds: int, callers: int) -> Report:
     )
     return Report(
         measurements=(*costs, *_beside_a_black_hole(free)),
-        details={**databases, **left_out, "free": free},
+        details={**databases, "free": free},
     )
 
 
@@ -312,18 +303,14 @@ def _summary(rounds: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def opened(store: str) -> AsyncIterator[Running]:
-    """The service on an empty store, `sqlite` or a database of its own on a server, with those
-    whom it deals with.
-    """
+    """The service on an empty store, `sqlite` or the URL of one, with those whom it deals with."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         key_file, ca_file = _certificates(folder)
         stubs_command = [sys.executable, "-m", "bench.counterparties", str(key_file)]
         stubs = await stack.enter_async_context(started(stubs_command, folder / "counterparties"))
         facilitator, seller = (await stubs.line()).split()
-        url = f"sqlite:///{folder / 'bench.db'}"
-        if store != "sqlite":
-            url = await stack.enter_async_context(_database(store))
+        url = f"sqlite:///{folder / 'bench.db'}" if store == "sqlite" else store
         settings = service.Settings(
             port=free_port(),
             store=url,
@@ -339,22 +326,6 @@ async def opened(store: str) -> AsyncIterator[Running]:
         for route in (TRUST, HISTORY, SIMILAR):
             await signing.learn(settings.port, route)
         yield Running(service=process, counterparties=stubs, port=settings.port, signing=signing)
-
-
-@contextlib.asynccontextmanager
-async def _database(server: str) -> AsyncIterator[str]:
-    """A database of its own on a server, dropped afterwards."""
-    name = f"tollgauge_bench_{secrets.token_hex(4)}"
-    url = sa.make_url(server).set(drivername="postgresql")
-    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
-    try:
-        await connection.execute(f"CREATE DATABASE {name}")
-        try:
-            yield url.set(database=name).render_as_string(hide_password=False)
-        finally:
-            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await connection.close()
 
 
 def _certificates(folder: Path) -> tuple[Path, Path]:

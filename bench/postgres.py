@@ -47,12 +47,23 @@ def running() -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Store]:
-    """A store on a new database of a server of its own."""
+async def migrated() -> AsyncIterator[str]:
+    """The URL of a new database of a server of its own, with its tables."""
     with running() as url:
         store = Store.open(url)
         try:
             await _migrate(store)
+        finally:
+            await store.close()
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[Store]:
+    """A store on a new database of a server of its own."""
+    async with migrated() as url:
+        store = Store.open(url)
+        try:
             yield store
         finally:
             await store.close()

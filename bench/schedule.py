@@ -2,27 +2,22 @@
 
 Measured: the claim of a wave of 64 hosts, the end of its leases, and the plan of all hosts'
 shares, with 1,000 and with 100,000 endpoints, of which two hosts have 88 % and everything is due.
-On SQLite, and on PostgreSQL where the environment names a server that may create databases
-(TOLLGAUGE_BENCH_POSTGRES): there CPU is that of our process; the details have the clock too.
+On SQLite and on PostgreSQL, where CPU is that of our process; the details have the clock too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import asyncpg
-import sqlalchemy as sa
-
-from bench import database
+from bench import database, postgres
 from bench.measurement import Measurement, Report
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.schedule import NORMAL
@@ -32,7 +27,6 @@ from tollgauge.jobs import schedule
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.rows import chunks
 
-POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
 SIZES: Final = (1_000, 100_000)
 WAVE: Final = 64
 WAVES: Final = 60
@@ -151,33 +145,11 @@ Opened = Callable[[int], contextlib.AbstractAsyncContextManager[Store]]
 
 
 def _databases(folder: Path) -> dict[str, Opened]:
-    """How to open an empty store of each database that is there."""
+    """How to open an empty store of each database."""
 
     def in_file(size: int) -> contextlib.AbstractAsyncContextManager[Store]:
         place = folder / str(size)
         place.mkdir()
         return database.opened(place)
 
-    found: dict[str, Opened] = {"sqlite": in_file}
-    if server := os.environ.get(POSTGRES, ""):
-        found["postgresql"] = lambda size: _on_server(server, f"tollgauge_bench_schedule_{size}")
-    return found
-
-
-@contextlib.asynccontextmanager
-async def _on_server(server: str, name: str) -> AsyncIterator[Store]:
-    """An empty database of the server, which is dropped again."""
-    url = sa.make_url(server).set(drivername="postgresql")
-    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
-    try:
-        await connection.execute(f'DROP DATABASE IF EXISTS "{name}"')
-        await connection.execute(f'CREATE DATABASE "{name}"')
-        store = Store.open(url.set(database=name).render_as_string(hide_password=False))
-        try:
-            await store.migrate()
-            yield store
-        finally:
-            await store.close()
-            await connection.execute(f'DROP DATABASE "{name}"')
-    finally:
-        await connection.close()
+    return {"sqlite": in_file, "postgresql": lambda _size: postgres.opened()}
