@@ -91,5 +91,5 @@ async def _claim(store: Store, now: int, *, waves: int) -> float:
 
 
 def _all_due(tx: Connection) -> None:
-    tx.execute(schema.endpoint.update().values(next_due=0))
     tx.execute(sa.update(schema.host).values(lease_until=0, free_at=0))
+    endpoint_rows.make_due(tx, now=0)

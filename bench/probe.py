@@ -125,7 +125,7 @@ async def exchange_all(world: World) -> None:
 async def probe_all(world: World) -> None:
     """Let the loop probe every endpoint once. Raises RuntimeError if it does not."""
     store, began = world.prober.store, world.prober.clock()
-    await store.writing(_all_due)
+    await store.writing(endpoints.make_due, now=began)
     settings = ProbeSettings(cadence=world.prober.cadence)
 
     async def lane() -> None:
@@ -180,10 +180,6 @@ async def _peer(exporter: Blackbox) -> float:
 
 def _wildcards_tested(tx: Connection, now: int) -> None:
     tx.execute(schema.host.update().values(wildcard=False, wildcard_at=now))
-
-
-def _all_due(tx: Connection) -> None:
-    tx.execute(schema.endpoint.update().values(next_due=0))
 
 
 def _payable_since(tx: Connection, began: int) -> int:
