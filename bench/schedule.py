@@ -74,7 +74,11 @@ async def measure(sizes: Sequence[int]) -> Report:
             for size in sizes:
                 async with opened(size) as store:
                     details[kind][size] = await costs(store, size)
-    return Report(measurements=tuple(_measurements(details, sizes)), details=details)
+    documents = {
+        kind: {str(size): costs for size, costs in by_size.items()}
+        for kind, by_size in details.items()
+    }
+    return Report(measurements=tuple(_measurements(details, sizes)), details=documents)
 
 
 def _measurements(details: dict[str, Any], sizes: Sequence[int]) -> Iterator[Measurement]:
