@@ -82,7 +82,7 @@ def this_machine(now: datetime) -> str:
         f"load {os.getloadavg()[0]:.1f} at the start",
         f"Python {platform.python_version()}",
         f"SQLite {sqlite3.sqlite_version}",
-        ssl.OPENSSL_VERSION.rpartition(" ")[0].rpartition(" ")[0] or ssl.OPENSSL_VERSION,
+        " ".join(ssl.OPENSSL_VERSION.split()[:2]),
     )
     return ", ".join(parts) + "."
 
