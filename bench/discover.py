@@ -165,7 +165,7 @@ def _read_and_insert(file: Path, made: Path, copy: Path) -> None:
                 target.execute(sql)
             rows = source.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
             marks = ",".join("?" * len(rows[0]))
-            target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+            target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608 - our names
     source.close()
     target.close()
 

@@ -145,3 +145,16 @@ async def test_a_worker_beside_the_primary_vantage_only_probes() -> None:
         assert [job.name for job in service.jobs()] == ["probe"]
     async with opened(Config(store=store, probe=settings("near"))) as service:
         assert len(service.jobs()) > 1
+
+
+async def test_a_primary_vantage_without_a_network_finds_nothing_down(places: TwoPlaces) -> None:
+    """It has no reference to ask, so that the other vantage alone knows better."""
+    async with worker(places.near.store, {PAID.host: ("127.0.0.1", 1)}) as cut_off:
+        cut_off.clock, cut_off.settings = places.near.clock, settings("near")
+        places.near = cut_off
+        await places.pass_time(40 * MINUTE_MS)
+    failures = [result for result in await places.history() if not result.up]
+    assert failures
+    assert not any(result.scored for result in failures)
+    assert (await places.states())["far"].up
+    assert await places.is_partly_reachable()
