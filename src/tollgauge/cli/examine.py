@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from tollgauge.cli.inputs import exchange_input, load_config, read_input
+from tollgauge.cli.inputs import download, exchange_input, load_config, read_input
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
@@ -75,14 +75,20 @@ def score(
 ) -> None:
     """Compute a score again from its evidence, and compare a report's claim with it.
 
+    A report that only names its evidence: it is fetched from where the
+    report says that it is (only its digest makes it true).
+
     Exit 1 when a report claims anything that its evidence does not give,
     or when an evidence document alone says to avoid the endpoint.
     """
     from tollgauge.core.evidence import EvidenceError
     from tollgauge.web import wire
 
+    document = read_input(evidence)
     try:
-        check = wire.checked(read_input(evidence))
+        if url := wire.evidence_url(document):
+            document = wire.with_evidence(document, download(url))
+        check = wire.checked(document)
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
     differences = check.differences

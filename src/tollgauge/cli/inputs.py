@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 INPUT_MAX: Final = 16 * 1024 * 1024
+DOWNLOAD_SECONDS: Final = 10
 
 
 def load_config(path: Path | None) -> Config:
@@ -93,6 +94,31 @@ def _file(path: Path) -> bytes:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as stream:
         return bytes(stream.read(INPUT_MAX + 1))
+
+
+def download(url: str) -> bytes:
+    """The body of a URL. Raises TollgaugeError for anything but 200, and for what is too large."""
+    import httpx
+
+    try:
+        with httpx.stream("GET", url, timeout=DOWNLOAD_SECONDS) as response:
+            if response.status_code != 200:
+                raise TollgaugeError(
+                    f"{url} answered {response.status_code}.",
+                    hint='Evidence is kept for 90 days. Buy a report with {"evidence": "full"}, '
+                    "which carries it.",
+                )
+            data = bytearray()
+            for chunk in response.iter_bytes():
+                data += chunk
+                if len(data) > INPUT_MAX:
+                    raise TollgaugeError(f"{url} is larger than {INPUT_MAX // 1024 // 1024} MB.")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise TollgaugeError(
+            f"{url} cannot be fetched ({type(error).__name__}).",
+            hint="Check that the service runs there; a report with its evidence needs none.",
+        ) from error
+    return bytes(data)
 
 
 def exchange_input(source: str) -> Exchange:

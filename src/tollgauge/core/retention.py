@@ -20,6 +20,8 @@ DISCOVERY_EVENTS_MS: Final = 90 * DAY_MS
 CRAWLS_MS: Final = 90 * DAY_MS
 """A crawl, unless the next one is compared with it."""
 FORECASTS_MS: Final = 90 * DAY_MS
+EVIDENCE_MS: Final = 90 * DAY_MS
+"""Evidence that a sold report names, from when one named it last."""
 ANSWERS_MS: Final = 30 * DAY_MS
 """The answer of a payment, from when its outcome is known; until then it stays."""
 REJECTED_MS: Final = DAY_MS

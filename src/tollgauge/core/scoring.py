@@ -13,7 +13,7 @@ What each figure means is core/signals' work, the numbers are core/policy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -76,6 +76,10 @@ RULES: Final[dict[int, Rules]] = {
     ),
 }
 """The rules of each policy, by its version."""
+FIXES: Final[Mapping[str, str]] = {
+    rule.code: rule.fix for rules in RULES.values() for rule in rules.flags if rule.fix
+}
+"""What a seller can do about a flag, by its slug. The message of a `lint:` flag says it itself."""
 
 _SEVERITIES: Final = tuple(Severity)
 

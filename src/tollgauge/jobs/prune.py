@@ -17,7 +17,7 @@ from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, forecasts, listings
+from tollgauge.store.endpoints import crawls, evidence, forecasts, listings
 from tollgauge.store.ledger import retention
 from tollgauge.store.probes import archive, changes, closed_days, months
 from tollgauge.store.watches import outbox, watch_payments
@@ -38,6 +38,7 @@ FORGET: Final[Mapping[str, Forget]] = {
     "answers": retention.forget_answers,
     "rejected": retention.forget_rejected,
     "forecasts": forecasts.forget,
+    "evidence": evidence.forget,
     "deliveries": outbox.forget,
     "watches": watch_payments.forget,
     "changes": changes.forget,

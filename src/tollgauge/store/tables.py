@@ -8,14 +8,14 @@ from tollgauge.db import leases
 from tollgauge.db.schema import metadata
 from tollgauge.store import job_rounds
 from tollgauge.store.chain import cursors, deposits, transfers, wallets
-from tollgauge.store.endpoints import alternative_counts, forecasts
+from tollgauge.store.endpoints import alternative_counts, evidence, forecasts
 from tollgauge.store.ledger import attempts, books, payments
 from tollgauge.store.probes import changes, vantages, window
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
     *(leases, alternative_counts, attempts, books, payments, cursors, deposits, transfers, wallets),
-    *(changes, vantages, window, forecasts, destinations, outbox, watch_events),
+    *(changes, vantages, window, evidence, forecasts, destinations, outbox, watch_events),
     *(watch_payments, watches, job_rounds),
 )
 """The modules that define tables beside the code that uses them; the others are db/schema's."""

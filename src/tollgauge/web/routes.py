@@ -45,10 +45,11 @@ from tollgauge.web.watches import renew as renew_watch
 from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import examples, openapi
 
-VERSION: Final = "2.0.0"
+VERSION: Final = "2.1.0"
 """Of the interface, as openapi.json names it."""
 _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
+_UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
 _UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
 _INVALID: Final = {
     422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
@@ -161,6 +162,7 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     samples = openapi.free(wire.PreviewShape, examples.preview())
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(wire.CalibrationShape, examples.calibration())
+    document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
     feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
     query = f"?resource={examples.RESOURCE}"
     best, known = (
@@ -177,6 +179,7 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
         ("/calibration.json", calibrated, api.calibration, calibration, ""),
+        ("/evidence/{digest}", "What a score was computed from", api.evidence, document, None),
         ("/v1/models", decoding, models.models, decoders, None),
     ):
         id_ = f"get_{handler.__name__}"

@@ -21,6 +21,7 @@ from tollgauge.monitor.reports.trust import live
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.web import wire
+from tollgauge.web.wire import examples
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 REASON = "Probed every 1 h, because 4,000 paths share what its host can be asked."
@@ -55,7 +56,7 @@ async def test_what_a_crowded_host_allows_stands_in_evidence_report_and_page(sto
         assert shown is not None
         assert (shown.pace, report.pace) == (pace, pace)
         assert pace is None or from_json(row.evidence).interval == pace.every_ms
-        document = orjson.loads(wire.dump(wire.trust_report(report)))
+        document = orjson.loads(wire.dump(wire.trust_report(report, base_url=examples.BASE_URL)))
         assert document.get("pace") == (
             None if pace is None else {"everySeconds": 4_210, "reason": REASON}
         )

@@ -36,21 +36,16 @@ from tollgauge.web.paid.catalogue import TRUST, SaleSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "b668b16416e4d01e7b7c0022afc7e40ae21fdd1958ae0dcc86cc78d8b2f5fbce",
+    "x402_trust_score": "b829ef3db8a16f7c1a7d5e514e0f48783481c938310d3c7b8d09b15612c7d0b6",
     "x402_trust_bulk": "6c60ea43ec4273e96abf1ca6d098274f8033319be82a6fc75247796e9a88795a",
     "x402_find_alternatives": "6769490a629d7254ee4eb2f6b9a6506e2f92ed787586268f2fa4b9ad03e0da4e",
-    "x402_trust_leaderboard": "60cb426fd957236c4bbefbff9588ac87bf6b0b4d510ac7ae59765c4ea61803fa",
-    "x402_trust_preview": "cea89f6c555c96fe7933df142be3097493f0e97aeeb974b1bbb67aa866ca1ee1",
+    "x402_trust_leaderboard": "b79953f8573ce762e2126686968704a87a1a724f4b2cfd4e56338f1f6826d46a",
+    "x402_trust_preview": "b417f2ce4915b55101b411a011e0fc04eac757d811753cffecce53e376afd77f",
     "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
     "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",
 }
 """SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
 PINNED_INSTRUCTIONS = "685f85aae1965ac03932a1e24dc6da72297ea3528d7e16279244a681fe2eca9b"
-SAME_AS_HTTP = {
-    "x402_trust_leaderboard": "/trust/leaderboard",
-    "x402_trust_preview": "/v1/x402-trust-preview",
-    "x402_ecosystem_stats": "/trust/stats",
-}
 HEADERS = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -104,11 +99,37 @@ async def test_the_official_client_lists_and_calls_tools_in_both_eras(
     assert body_of(payment_required)["resource"]["url"] == "mcp://tool/x402_trust_score"
 
 
+FREE = ("x402_trust_leaderboard", "x402_trust_preview", "x402_ecosystem_stats")
+AGENT_BYTES = 8_000
+"""An agent reads all that it is given: text and structured content together."""
+
+
 async def test_free_tools_answer_what_the_routes_answer(served: Served) -> None:
+    http = {
+        path: (await served.running.get(path)).json()
+        for path in ("/trust/leaderboard", "/trust/stats", "/v1/x402-trust-preview")
+    }
     async with Client(served.url) as client:
-        for name, path in SAME_AS_HTTP.items():
+        board, preview, stats = [body_of(await client.call_tool(name, {})) for name in FREE]
+        whole = body_of(await client.call_tool(FREE[0], {"limit": 25}))
+        refused = await client.call_tool(FREE[0], {"limit": 26})
+    assert stats == http["/trust/stats"]
+    assert whole == http["/trust/leaderboard"]
+    assert board["endpoints"] == whole["endpoints"][:10]
+    assert refused.is_error
+    pairs = zip(preview["samples"], http["/v1/x402-trust-preview"]["samples"], strict=True)
+    for short, sample in pairs:
+        assert short["role"] == sample["role"]
+        for name in ("resource", "verdict", "score", "grade", "breakdown"):
+            assert short["report"][name] == sample["report"][name], name
+        assert set(short["report"]["flags"]) == set(sample["report"]["flags"])
+
+
+async def test_what_a_free_tool_answers_leaves_room_in_an_agents_context(served: Served) -> None:
+    async with Client(served.url) as client:
+        for name in FREE:
             result = await client.call_tool(name, {})
-            assert body_of(result) == (await served.running.get(path)).json(), name
+            assert len(result.model_dump_json(by_alias=True).encode()) < AGENT_BYTES, name
 
 
 async def test_unpaid_terms_are_those_of_the_route_with_the_tool_as_resource(
@@ -162,7 +183,7 @@ async def test_an_injection_stays_within_the_fields_that_are_called_unverified(
     )
     assert rows.scalar_one() == 1
     async with Client(served.url) as client:
-        for name in SAME_AS_HTTP:
+        for name in FREE:
             document = body_of(await client.call_tool(name, {}))
             assert "IGNORE ALL" not in json.dumps(without(document, "advertisedBy")), name
 

@@ -20,8 +20,7 @@ def not_payable(facts: Facts) -> Fired | None:
     if probe is None or probe.accepts != 0:
         return None
     return Fired(
-        "The 402 answer lists no way to pay (`accepts` is empty), so no client can buy. "
-        "The owner must list at least one payment.",
+        "The 402 answer lists no way to pay (`accepts` is empty), so no client can buy.",
         since=probe.at,
     )
 
@@ -33,7 +32,7 @@ def never_compliant(facts: Facts) -> Fired | None:
         return None
     return Fired(
         f"It answered {sums.up} checks, never with a 402 that a stock client could pay. "
-        "Do not send a payment; the owner finds the reasons in the lint findings."
+        "Do not send a payment."
     )
 
 
@@ -57,7 +56,7 @@ def validates_before_402(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "It checks the request before it asks for payment, so the price cannot be seen without "
-        "valid input. The owner should answer 402 first.",
+        "valid input.",
         since=last.at,
     )
 
@@ -69,17 +68,39 @@ def envelope_mismatch(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "The header and the body of the 402 ask for different payments; which one a client pays "
-        "depends on its version. The owner must make them agree.",
+        "depends on its version.",
         since=last.at,
     )
 
 
 FLAGS: Final = (
-    FlagRule("not-payable", Severity.ERROR, not_payable),
-    FlagRule("never-compliant", Severity.ERROR, never_compliant),
-    FlagRule("wildcard-402", Severity.ERROR, wildcard_402),
-    FlagRule("validates-before-402", Severity.WARN, validates_before_402),
-    FlagRule("envelope-mismatch", Severity.WARN, envelope_mismatch),
+    FlagRule(
+        "not-payable", Severity.ERROR, not_payable, fix="List at least one payment in `accepts`."
+    ),
+    FlagRule(
+        "never-compliant",
+        Severity.ERROR,
+        never_compliant,
+        fix="Mend the errors that the lint findings name.",
+    ),
+    FlagRule(
+        "wildcard-402",
+        Severity.ERROR,
+        wildcard_402,
+        fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
+    ),
+    FlagRule(
+        "validates-before-402",
+        Severity.WARN,
+        validates_before_402,
+        fix="Answer 402 before the request is validated.",
+    ),
+    FlagRule(
+        "envelope-mismatch",
+        Severity.WARN,
+        envelope_mismatch,
+        fix="Ask for the same payments in the header and in the body.",
+    ),
 )
 
 

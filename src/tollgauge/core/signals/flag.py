@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
@@ -43,11 +43,15 @@ class Fired:
 
 @dataclass(frozen=True, slots=True)
 class FlagRule:
-    """A slug, its severity and the function that decides."""
+    """A slug, its severity, the function that decides, and what the seller can do about it; empty
+    where nothing that a seller does would help.
+    """
 
     code: str
     severity: Severity
     check: Callable[[Facts], Fired | None]
+    _: KW_ONLY
+    fix: str = ""
 
     @property
     def words(self) -> str:

@@ -71,14 +71,24 @@ def paid_not_delivered(facts: Facts) -> Fired | None:
 
 
 FLAGS: Final = (
-    FlagRule("delisted", Severity.WARN, delisted),
-    FlagRule("injection-suspected", Severity.WARN, injection_suspected),
+    FlagRule("delisted", Severity.WARN, delisted, fix="Have a directory list the endpoint again."),
+    FlagRule(
+        "injection-suspected",
+        Severity.WARN,
+        injection_suspected,
+        fix="Describe what the endpoint does, without instructions to the reader.",
+    ),
     FlagRule("first-contact", Severity.INFO, first_contact),
     FlagRule("low-confidence", Severity.INFO, low_confidence),
 )
 FLAGS_BY_TIME: Final = (
     *FLAGS,
-    FlagRule("paid-not-delivered", Severity.ERROR, paid_not_delivered),
+    FlagRule(
+        "paid-not-delivered",
+        Severity.ERROR,
+        paid_not_delivered,
+        fix="Deliver what was paid for, or do not settle the payment.",
+    ),
     FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site),
 )
 """The same with what policies of time ask besides."""

@@ -28,8 +28,7 @@ def tls_invalid(facts: Facts) -> Fired | None:
     if last is None or last.outcome != Outcome.TLS:
         return None
     return Fired(
-        "The last check failed at TLS: stock clients refuse the connection. "
-        "The owner must serve a valid certificate for this host with its full chain.",
+        "The last check failed at TLS: stock clients refuse the connection.",
         since=last.at,
     )
 
@@ -43,7 +42,7 @@ def tls_expiring(facts: Facts) -> Fired | None:
     if left >= facts.policy.tls_expiring_ms:
         return None
     when = f"ends in {left // DAY_MS} days" if left > 0 else "has ended"
-    return Fired(f"The certificate {when}. The owner should renew it now.")
+    return Fired(f"The certificate {when}.")
 
 
 def not_payable_now(facts: Facts) -> Fired | None:
@@ -70,7 +69,7 @@ def refuses_probes(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "For hours it has refused to answer our checks (429), so nobody knows whether it can be "
-        "paid. The owner should let one request in five minutes pass.",
+        "paid.",
         since=since,
     )
 
@@ -109,15 +108,40 @@ _OUTCOMES: Final[dict[str, str]] = {
 """What an outcome means to a buyer."""
 
 FLAGS: Final = (
-    FlagRule("down-now", Severity.ERROR, down_now),
-    FlagRule("tls-invalid", Severity.ERROR, tls_invalid),
-    FlagRule("tls-expiring", Severity.WARN, tls_expiring),
+    FlagRule(
+        "down-now",
+        Severity.ERROR,
+        down_now,
+        fix="Bring the endpoint back: its last failure is in `liveProbe`.",
+    ),
+    FlagRule(
+        "tls-invalid",
+        Severity.ERROR,
+        tls_invalid,
+        fix="Serve a valid certificate for this host with its full chain.",
+    ),
+    FlagRule("tls-expiring", Severity.WARN, tls_expiring, fix="Renew the certificate."),
 )
 FLAGS_BY_TIME: Final = (
-    FlagRule("down-now", Severity.WARN, not_payable_now),
-    FlagRule("tls-invalid", Severity.WARN, tls_invalid),
-    FlagRule("tls-expiring", Severity.WARN, tls_expiring),
-    FlagRule("refuses-probes", Severity.WARN, refuses_probes),
+    FlagRule(
+        "down-now",
+        Severity.WARN,
+        not_payable_now,
+        fix="Bring the endpoint back: its last failure is in `liveProbe`.",
+    ),
+    FlagRule(
+        "tls-invalid",
+        Severity.WARN,
+        tls_invalid,
+        fix="Serve a valid certificate for this host with its full chain.",
+    ),
+    FlagRule("tls-expiring", Severity.WARN, tls_expiring, fix="Renew the certificate."),
+    FlagRule(
+        "refuses-probes",
+        Severity.WARN,
+        refuses_probes,
+        fix="Let one request in five minutes pass without 429.",
+    ),
     FlagRule("stale", Severity.WARN, stale),
 )
 """The same for policies of time, where the forecast is what limits the score."""

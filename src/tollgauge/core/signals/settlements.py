@@ -82,8 +82,13 @@ def no_settlements(facts: Facts) -> Fired | None:
 
 
 FLAGS: Final = (
-    FlagRule("self-paid", Severity.WARN, self_paid),
+    FlagRule("self-paid", Severity.WARN, self_paid, fix="Do not pay yourself: it never counts."),
     FlagRule("concentrated-payers", Severity.WARN, concentrated_payers),
-    FlagRule("shared-payto", Severity.INFO, shared_payto),
+    FlagRule(
+        "shared-payto",
+        Severity.INFO,
+        shared_payto,
+        fix="Give each host a payTo address of its own.",
+    ),
     FlagRule("no-settlements", Severity.INFO, no_settlements),
 )

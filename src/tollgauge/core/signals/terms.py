@@ -146,13 +146,36 @@ def _times(count: int) -> str:
 
 
 FLAGS: Final = (
-    FlagRule("payto-changed-recently", Severity.ERROR, payto_changed_recently),
-    FlagRule("decoy-price", Severity.ERROR, decoy_price),
-    FlagRule("price-above-client-cap", Severity.WARN, price_above_client_cap),
-    FlagRule("price-changed", Severity.WARN, price_changed),
-    FlagRule("unresolved-template", Severity.WARN, unresolved_template),
+    FlagRule(
+        "payto-changed-recently",
+        Severity.ERROR,
+        payto_changed_recently,
+        fix="Keep the payTo address.",
+    ),
+    FlagRule("decoy-price", Severity.ERROR, decoy_price, fix="Ask for the price that you mean."),
+    FlagRule(
+        "price-above-client-cap",
+        Severity.WARN,
+        price_above_client_cap,
+        fix="Ask for $1 at most, or tell buyers to raise their limit.",
+    ),
+    FlagRule("price-changed", Severity.WARN, price_changed, fix="Keep the price for 30 days."),
+    FlagRule(
+        "unresolved-template",
+        Severity.WARN,
+        unresolved_template,
+        fix="List a URL that can be called as it stands.",
+    ),
     FlagRule("payto-varies", Severity.INFO, payto_varies),
     FlagRule("price-varies", Severity.INFO, price_varies),
 )
-FLAGS_BY_TIME: Final = (*FLAGS, FlagRule("price-jumped", Severity.WARN, price_jumped))
+FLAGS_BY_TIME: Final = (
+    *FLAGS,
+    FlagRule(
+        "price-jumped",
+        Severity.WARN,
+        price_jumped,
+        fix="Raise a price in steps that are less than double.",
+    ),
+)
 """The same with what policies of time ask besides."""

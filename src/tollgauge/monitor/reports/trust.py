@@ -18,7 +18,7 @@ from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import Role
 from tollgauge.monitor.reports.pace import Pace, pace
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints, evidence, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes, vantages
 
@@ -129,6 +129,16 @@ def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
             report = _cached(tx, endpoint, row)
             samples.append(Sample(role=example.role, rank=example.rank, report=report))
     return tuple(samples)
+
+
+def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
+    """The evidence document of a digest that a sold report names, or a sample of the preview."""
+    document = evidence.get(tx, digest)
+    if document is not None:
+        return document
+    ids = (example.endpoint_id for example in ranking.current(tx, now=now).examples)
+    samples = scores.get_many(tx, ids).values()
+    return next((row.evidence for row in samples if row.digest == digest), None)
 
 
 def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:

@@ -112,7 +112,10 @@ async def cached_answer(
             own.append((b"content-encoding", b"gzip"))
             own.append((b"content-length", str(len(body)).encode()))
     etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
-    own += [(b"etag", etag), (b"cache-control", b"public, max-age=60"), *EVERY_ANSWER]
+    own.append((b"etag", etag))
+    if all(name != b"cache-control" for name, _ in own):
+        own.append((b"cache-control", b"public, max-age=60"))
+    own += EVERY_ANSWER
     return CachedAnswer(
         status=status,
         whole=Ready.of(status, own, body),

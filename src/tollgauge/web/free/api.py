@@ -12,12 +12,14 @@ from tollgauge.monitor import calibration, reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.badge import badge_svg
-from tollgauge.web.wire.parameters import EndpointId, ResourceQuery
+from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
+IMMUTABLE: Final = "public, max-age=31536000, immutable"
 EMPTY_OBJECT: Final = {
     "required": False,
     "content": {"application/json": {"schema": {"type": "object"}, "example": {}}},
@@ -32,8 +34,12 @@ class FreeApi:
 
     async def preview(self) -> Response:
         """The best, the median and the worst endpoint, as they were scored last."""
+        return json_response(await self.samples())
+
+    async def samples(self) -> wire.PreviewShape:
+        """What the preview shows."""
         samples = await self.dependencies.read_now(reports.preview)
-        return json_response(wire.preview(samples))
+        return wire.preview(samples, base_url=self.dependencies.base_url)
 
     async def preview_by_post(self, request: Request) -> Response:
         """The same as GET; the body is optional and takes no parameters."""
@@ -43,8 +49,12 @@ class FreeApi:
 
     async def leaderboard(self) -> Response:
         """The leaderboard."""
+        return json_response(await self.best())
+
+    async def best(self) -> wire.LeaderboardShape:
+        """What the leaderboard shows."""
         board = await self.dependencies.read_now(reports.leaderboard)
-        return json_response(wire.leaderboard(board, base_url=self.dependencies.base_url))
+        return wire.leaderboard(board, base_url=self.dependencies.base_url)
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
@@ -64,6 +74,23 @@ class FreeApi:
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
         return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
+
+    async def evidence(self, digest: Digest) -> Response:
+        """The evidence document that a report names: the same bytes for ever, so that a client need
+        not ask again.
+        """
+        document = await self.dependencies.store.reading(
+            reports.evidence_of, digest, now=self.dependencies.clock()
+        )
+        if document is None:
+            raise Problem(
+                404,
+                "unknown-evidence",
+                "No report has named evidence with this digest in the last 90 days.",
+            )
+        return Response(
+            document, media_type="application/json", headers={"Cache-Control": IMMUTABLE}
+        )
 
     async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The badge of one endpoint, grey while nothing is known of it."""

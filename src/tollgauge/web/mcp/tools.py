@@ -36,6 +36,7 @@ from tollgauge.core import strictjson
 from tollgauge.core.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
+from tollgauge.web import wire
 from tollgauge.web.edge import problem
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import FreeApi
@@ -44,7 +45,7 @@ from tollgauge.web.paid.catalogue import Product, Sale
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.products import bulk
 from tollgauge.web.paid.request import payment_required, read_payment
-from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
+from tollgauge.web.watches.poll import CURSOR, Polling
 from tollgauge.web.watches.shapes import ID
 from tollgauge.web.watches.watch_auth import UnauthorizedProblem
 from tollgauge.web.wire.request_model import RequestModel
@@ -119,16 +120,17 @@ LEADERBOARD: Final = Words(
     name="x402_trust_leaderboard",
     title="The best pay-per-call endpoints",
     description=(
-        "The 25 listed pay-per-call (x402) endpoints with the best trust scores, of those that may "
-        "be paid, at most three of one site. Free."
+        "The listed pay-per-call (x402) endpoints with the best trust scores, of those that may be "
+        "paid, at most three of one site: 10, or as many as `limit` says, up to 25. Free."
     ),
 )
 PREVIEW: Final = Words(
     name="x402_trust_preview",
     title="Three sample trust reports",
     description=(
-        "Full sample trust reports of the best, the median and the worst endpoint, to see what "
-        "x402_trust_score answers. Free." + _UNVERIFIED
+        "What x402_trust_score answers, in short, for the best, the median and the worst endpoint: "
+        "verdict, score, flags, price, settlements. The whole reports: GET "
+        "/v1/x402-trust-preview. Free."
     ),
 )
 STATS: Final = Words(
@@ -155,6 +157,12 @@ WATCHED: Final = Words(
 
 
 _Cursor = Annotated[str, Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}$"})]
+
+
+class LeaderboardArguments(RequestModel):
+    """How many endpoints an agent wants to see."""
+
+    limit: Annotated[int, Field(ge=1, le=25)] = Field(10, description="How many, best first")
 
 
 class PollArguments(RequestModel):
@@ -189,8 +197,9 @@ class Tools:
             _tool(words, _chosen(products, {}).request.json_schema(), paid=True)
             for words, products in self._sold().items()
         ]
-        free = [_tool(words, _NOTHING) for words in (LEADERBOARD, PREVIEW, STATS)]
-        return [*sold, *free, _tool(WATCHED, PollArguments.json_schema())]
+        board = _tool(LEADERBOARD, LeaderboardArguments.json_schema())
+        free = [_tool(words, _NOTHING) for words in (PREVIEW, STATS)]
+        return [*sold, board, *free, _tool(WATCHED, PollArguments.json_schema())]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -219,27 +228,40 @@ class Tools:
     async def _call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> CallToolResult:
-        free: Mapping[str, Callable[[], Awaitable[Response]]] = {
-            LEADERBOARD.name: self.free.leaderboard,
-            PREVIEW.name: self.free.preview,
-            STATS.name: self.free.stats,
+        free: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[bytes]]] = {
+            LEADERBOARD.name: self._leaderboard,
+            PREVIEW.name: self._preview,
+            STATS.name: self._stats,
+            WATCHED.name: self._poll,
         }
         if name in free:
-            return _answered(bytes((await free[name]()).body))
-        if name == WATCHED.name:
-            return _answered((await self._poll(strict(arguments))).model_dump_json().encode())
+            return _answered(await free[name](arguments))
         sold = next((item for item in self._sold().items() if item[0].name == name), None)
         if sold is None:
             raise UnknownToolError
         return await self._buy(*sold, arguments, meta.get(PAYMENT))
 
-    async def _poll(self, arguments: object) -> PollShape:
+    async def _leaderboard(self, arguments: Mapping[str, Any]) -> bytes:
+        """The first rows of the leaderboard. Raises Problem 422."""
+        limit = LeaderboardArguments.read(strict(arguments)).limit
+        board = await self.free.best()
+        return wire.dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
+
+    async def _preview(self, _arguments: Mapping[str, Any]) -> bytes:
+        """The sample reports in short: an agent reads all that it is given."""
+        return wire.outline(await self.free.samples())
+
+    async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
+        return bytes((await self.free.stats()).body)
+
+    async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
         """What a watch's owner reads. Raises Problem 401, 404 or 422, as the route does."""
         try:
-            poll = PollArguments.read(arguments)
-            return await self.polling.read(
+            poll = PollArguments.read(strict(arguments))
+            events = await self.polling.read(
                 poll.watch_id, poll.secret, since=poll.since, watch_since=poll.watch_since
             )
+            return events.model_dump_json().encode()
         except UnauthorizedProblem as error:
             raise _no_secret() from error
         except Problem as problem:

@@ -8,7 +8,13 @@ answers beside them.
 """
 
 from tollgauge.web.wire.calibration import CalibrationShape, calibration
-from tollgauge.web.wire.claims import Checked, Difference, checked
+from tollgauge.web.wire.claims import (
+    Checked,
+    Difference,
+    checked,
+    evidence_url,
+    with_evidence,
+)
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
@@ -24,7 +30,14 @@ from tollgauge.web.wire.shape import (
     dump,
 )
 from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leaderboard, snapshot
-from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
+from tollgauge.web.wire.trust import (
+    PreviewShape,
+    TrustReportShape,
+    outline,
+    preview,
+    short,
+    trust_report,
+)
 
 __all__ = [
     "CalibrationShape",
@@ -51,14 +64,18 @@ __all__ = [
     "day",
     "dump",
     "ecosystem",
+    "evidence_url",
     "iso",
     "leaderboard",
     "micro_usd",
     "minute",
+    "outline",
     "permille",
     "preview",
     "score_alone",
+    "short",
     "snapshot",
     "tenths",
     "trust_report",
+    "with_evidence",
 ]

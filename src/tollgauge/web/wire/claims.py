@@ -25,7 +25,7 @@ from tollgauge.web.wire.figures import iso, tenths
 from tollgauge.web.wire.scores import score_alone
 from tollgauge.web.wire.shape import dump
 
-WORDS: Final = frozenset({"message", "reason", "latencyVantage"})
+WORDS: Final = frozenset({"message", "fix", "reason", "latencyVantage"})
 _ALL_OF_IT: Final = ("flags", "stats.excluded30d")
 """Objects whose names are the claim: one that is left out or added is a difference."""
 _ABSENT: Final = object()
@@ -70,8 +70,41 @@ def checked(document: bytes) -> Checked:
         "digest": evidence_form.digest(evidence),
     }
     whole = given | {"resource": evidence.resource, "evidence": proof}
+    whole["verdict"] = {"recommendation": again.recommendation}
     whole["previousPolicy"] = _previous(evidence, report.get("previousPolicy"))
+    _leave_out_flags(whole, report.get("moreFlags"))
     return Checked(score=again, given=given, differences=tuple(_differences("", report, whole)))
+
+
+def evidence_url(document: bytes) -> str | None:
+    """Where the evidence of a trust report is that does not carry it; None for any other document.
+    Raises EvidenceError for a text that is no JSON.
+    """
+    report = evidence_form.parse(document)
+    named = report.get("evidence") if isinstance(report, dict) else None
+    if not isinstance(named, dict) or named.get("document") is not None:
+        return None
+    url = named.get("url")
+    return url if isinstance(url, str) else None
+
+
+def with_evidence(document: bytes, evidence: bytes) -> bytes:
+    """A trust report with the evidence that it names. Raises EvidenceError for a text that is no
+    JSON.
+    """
+    report: Any = evidence_form.parse(document)
+    report["evidence"]["document"] = evidence_form.parse(evidence)
+    return orjson.dumps(report)
+
+
+def _leave_out_flags(given: dict[str, Any], more_flags: Any) -> None:
+    """Leave out the least severe flags, as many as a short report says that it leaves out."""
+    if type(more_flags) is not int or not 0 < more_flags < len(given["flagsDetailed"]):
+        return
+    rows = given["flagsDetailed"][:-more_flags]
+    given["flagsDetailed"] = rows
+    given["flags"] = {row["code"]: given["flags"][row["code"]] for row in rows}
+    given["moreFlags"] = more_flags
 
 
 def _previous(evidence: Evidence, claimed: Any) -> dict[str, Any] | None:

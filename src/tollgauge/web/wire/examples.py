@@ -40,6 +40,8 @@ from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
 
 RESOURCE: Final = "https://api.example.com/weather"
+BASE_URL: Final = "https://tollgauge.example.com"
+"""Of the service in examples that are the same everywhere."""
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
 PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
@@ -67,15 +69,27 @@ _ENDPOINT: Final = Endpoint(
 
 @cache
 def trust_report() -> Any:
-    """A trust report as JSON value."""
-    return _json(wire.trust_report(_report()))
+    """A trust report with its evidence as JSON value."""
+    return _json(wire.trust_report(_report(), base_url=BASE_URL))
+
+
+@cache
+def short_trust_report() -> Any:
+    """A trust report as it is sold by default, as JSON value."""
+    return _json(wire.short(wire.trust_report(_report(), base_url=BASE_URL)))
+
+
+@cache
+def evidence() -> Any:
+    """The evidence of the example's score, as JSON value."""
+    return orjson.loads(_row().evidence)
 
 
 def preview() -> Any:
     """The preview as JSON value."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
     samples = tuple(Sample(role=role, rank=rank, report=_report()) for role, rank in roles)  # type: ignore[arg-type]
-    return _json(wire.preview(samples))
+    return _json(wire.preview(samples, base_url=BASE_URL))
 
 
 def leaderboard(base_url: str) -> Any:

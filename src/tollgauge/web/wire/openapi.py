@@ -138,6 +138,13 @@ def free(shape: type[Shape], example: Any, own: Mapping[int, str] | None = None)
     } | problems(own)
 
 
+def document(example: Any, own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a route that gives a document of a form of its own."""
+    schema = {"type": "object", "additionalProperties": True}
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {200: {"description": "Success", "content": content}} | problems(own)
+
+
 LATE_PROBES: Final[Mapping[str, Any]] = {
     "probesLateSeconds": {
         "type": "object",

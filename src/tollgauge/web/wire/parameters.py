@@ -25,6 +25,14 @@ EndpointId = Annotated[
         json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
     ),
 ]
+Digest = Annotated[
+    str,
+    Path(
+        description="SHA-256 of the canonical evidence, as `evidence.digest` of a report names it",
+        examples=["0" * 64],
+        json_schema_extra={"pattern": "^[0-9a-f]{64}$"},
+    ),
+]
 Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
 PolicyVersion = Annotated[
     str,

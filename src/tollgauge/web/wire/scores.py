@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Activity, OtherScore, Score, Settlement
+from tollgauge.core.scoring import FIXES
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import (
     Chance,
@@ -51,10 +52,13 @@ class PolicyShape(Shape):
 
 
 class FlagShape(Shape):
-    """One issue under its slug."""
+    """One issue under its slug; `fix` is what the seller can do about it. A short report leaves
+    texts out where there is no room for them.
+    """
 
     severity: Severity
-    message: str
+    message: str | None = None
+    fix: str | None = None
     since: str | None = None
 
 
@@ -63,7 +67,7 @@ class DetailedFlag(Shape):
 
     code: str
     severity: Severity
-    message: str
+    message: str | None = None
 
 
 class ScoreRange(Shape):
@@ -185,7 +189,10 @@ def judgement(score: Score) -> dict[str, Any]:
         "policy": _policy(score),
         "flags": {
             flag.code: FlagShape(
-                severity=flag.severity.value, message=flag.message, since=iso(flag.since)
+                severity=flag.severity.value,
+                message=flag.message,
+                fix=FIXES.get(flag.code),
+                since=iso(flag.since),
             )
             for flag in score.flags
         },

@@ -57,7 +57,7 @@ def dump(shape: Shape) -> bytes:
 
 _ABSENT: Final = frozenset(
     {"advertised", "settlement", "liveProbe", "pace", "since", "simulated"}
-    | {"partlyReachable", "vantages"}
+    | {"partlyReachable", "vantages", "document", "fix", "message", "moreFlags", "moreFindings"}
 )
 
 

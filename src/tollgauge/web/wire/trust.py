@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import WithJsonSchema
 
+from tollgauge.core.finding import Severity as FindingSeverity
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import SECOND_MS
 from tollgauge.core.vantage import VantageState
@@ -35,7 +37,10 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    dump,
 )
+
+_SEVERITIES: Final = tuple(FindingSeverity)
 
 
 class Advertised(Shape):
@@ -62,11 +67,11 @@ class LatencyShape(Shape):
 
 
 class FindingShape(Shape):
-    """What a lint rule says."""
+    """What a lint rule says; a short report may leave the message to the flag `lint:<rule>`."""
 
     rule: str
     severity: Severity
-    message: str
+    message: str | None = None
 
 
 class LiveProbeShape(Shape):
@@ -79,6 +84,7 @@ class LiveProbeShape(Shape):
     envelope: Annotated[str, OneOf(("v1", "v2"))] | None
     attribution: Annotated[str, OneOf(("theirs", "ours", "unknown"))]
     findings: list[FindingShape]
+    more_findings: int | None = None
 
 
 class VantageShape(Shape):
@@ -108,24 +114,39 @@ class AdvertisedBy(Shape):
     description: str
 
 
-class EvidenceShape(Shape):
-    """What the score was computed from; `tollgauge score` recomputes it from `document`."""
+class VerdictShape(Shape):
+    """What to do, and why, in one sentence."""
 
+    recommendation: Recommendation
+    reason: str
+
+
+class EvidenceShape(Shape):
+    """What the score was computed from; `tollgauge score` recomputes it. The document is at `url`
+    for 90 days, and in the report where it was asked for.
+    """
+
+    digest: str
+    url: str
     policy_version: int
     as_of: str
-    digest: str
     # The canonical text as it is stored: its digest covers every byte, and it is never parsed here.
-    document: Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
+    document: Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})] = (
+        None
+    )
 
 
 class TrustReportShape(Shape):
-    """A trust report. `simulated` is present, and true, where part of the history that it rests on
-    was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence.
-    `vantages` and `partlyReachable` are present where several watch endpoints; the latter says that
-    some of them reached this one in the last two hours and others did not. `pace` is present where
-    many paths share what the host can be asked.
+    """A trust report. By default it has at most 4 KB: texts of flags that find no room are left
+    out, the least severe first, and `moreFlags` says how many flags are; `"evidence": "full"` in
+    the request gives all of it, with the evidence. `simulated` is present, and true, where part of
+    the history that it rests on was made up by the demo. `previousPolicy` is what the policy before
+    makes of the same evidence. `vantages` and `partlyReachable` are present where several watch
+    endpoints; the latter says that some of them reached this one in the last two hours and others
+    did not. `pace` is present where many paths share what the host can be asked.
     """
 
+    verdict: VerdictShape
     resource: str
     simulated: bool | None = None
     score: Percent | None
@@ -141,6 +162,7 @@ class TrustReportShape(Shape):
     previous_policy: PolicyScoreShape | None
     flags: dict[str, FlagShape]
     flags_detailed: list[DetailedFlag]
+    more_flags: int | None = None
     confidence_detail: ConfidenceDetail
     advertised: Advertised | None = None
     activity: ActivityShape | None
@@ -168,10 +190,13 @@ class PreviewShape(Shape):
     samples: list[SampleShape]
 
 
-def trust_report(report: TrustReport) -> TrustReportShape:
-    """A trust report as JSON shape."""
+def trust_report(report: TrustReport, *, base_url: str) -> TrustReportShape:
+    """A whole trust report as JSON shape, with its evidence; `short` cuts it."""
     endpoint = report.endpoint
     return TrustReportShape(
+        verdict=VerdictShape(
+            recommendation=report.score.recommendation, reason=report.score.reason
+        ),
         resource=endpoint.resource,
         simulated=endpoint.simulated or None,
         advertised=_advertised(endpoint.quote, endpoint.quote_at),
@@ -182,20 +207,20 @@ def trust_report(report: TrustReport) -> TrustReportShape:
         advertised_by=AdvertisedBy(
             service_name=endpoint.service_name, description=endpoint.description
         ),
-        evidence=_evidence(report),
+        evidence=_evidence(report, base_url),
         previous_policy=previous_policy(report.score.previous),
         **judgement(report.score),
     )
 
 
-def preview(samples: tuple[Sample, ...]) -> PreviewShape:
-    """The preview as JSON shape."""
+def preview(samples: tuple[Sample, ...], *, base_url: str) -> PreviewShape:
+    """The preview as JSON shape: reports as short as those that are sold by default."""
     return PreviewShape(
         samples=[
             SampleShape(
                 role=sample.role,
                 population_rank=sample.rank,
-                report=trust_report(sample.report),
+                report=short(trust_report(sample.report, base_url=base_url)),
             )
             for sample in samples
         ]
@@ -263,10 +288,100 @@ def _pace(pace: Pace | None) -> PaceShape | None:
     return PaceShape(every_seconds=pace.every_ms // SECOND_MS, reason=pace.reason)
 
 
-def _evidence(report: TrustReport) -> EvidenceShape:
+def _evidence(report: TrustReport, base_url: str) -> EvidenceShape:
     return EvidenceShape(
+        digest=report.row.digest,
+        url=f"{base_url}/evidence/{report.row.digest}",
         policy_version=report.score.policy_version,
         as_of=iso(report.row.as_of),
-        digest=report.row.digest,
         document=orjson.Fragment(report.row.evidence),
     )
+
+
+_OUTLINE: Final[Any] = {
+    "resource": True,
+    "verdict": True,
+    "score": True,
+    "grade": True,
+    "confidence": True,
+    "score_range": True,
+    "payable24h": True,
+    "breakdown": True,
+    "flags": {"__all__": {"severity"}},
+    "advertised": {"amount_usd", "symbol", "network", "pay_to"},
+    "settlement": {"organic_volume_usd30d", "distinct_payers30d", "level"},
+    "stats": {"uptime30d", "p50_latency_ms", "price_changes30d", "pay_to_changes30d"},
+    "evidence": {"url"},
+}
+"""What of a report a preview over MCP shows: three of them are there twice, in less than 8 KB."""
+
+
+def outline(samples: PreviewShape) -> bytes:
+    """The preview as JSON, with the part of each report that decides whether to pay."""
+    of_sample = {"role": True, "population_rank": True, "report": _OUTLINE}
+    document = samples.model_dump(by_alias=True, include={"samples": {"__all__": of_sample}})
+    return orjson.dumps(document)
+
+
+SHORT_BYTES: Final = 4_096
+"""What a short report takes at most, but for a resource whose own URL is longer than a few hundred
+characters.
+"""
+_FLAGS: Final = 12
+_FINDINGS: Final = 6
+_DESCRIPTION: Final = 160
+
+
+def short(report: TrustReportShape) -> TrustReportShape:
+    """A report without its evidence, in at most SHORT_BYTES: the most severe flags and findings,
+    and their texts as far as there is room. Texts that are there twice go first, and those of the
+    least severe before others.
+    """
+    rows = report.flags_detailed[:_FLAGS]
+    flags = {row.code: report.flags[row.code] for row in rows}
+    probe = report.live_probe
+    findings = sorted(probe.findings, key=_severity) if probe else []
+    shown = findings[:_FINDINGS]
+    words = report.advertised_by
+    result = report.model_copy(
+        update={
+            "flags": flags,
+            "flags_detailed": rows,
+            "more_flags": len(report.flags_detailed) - len(rows) or None,
+            "live_probe": probe
+            and probe.model_copy(
+                update={
+                    "findings": shown,
+                    "more_findings": len(findings) - len(shown) or None,
+                }
+            ),
+            "advertised_by": words.model_copy(
+                update={"description": _shortened(words.description)}
+            ),
+            "evidence": report.evidence.model_copy(update={"document": None}),
+        }
+    )
+    excess = len(dump(result)) - SHORT_BYTES
+    excess = _drop(shown, range(len(shown)), "message", excess)
+    for name in ("message", "fix"):
+        excess = _drop(flags, flags, name, excess)
+    _drop(rows, range(len(rows)), "message", excess)
+    return result
+
+
+def _drop(shapes: Any, keys: Iterable[Any], name: str, excess: int) -> int:
+    """Leave a text out of the last shapes until `excess` bytes are gone; how many are left."""
+    for key in reversed(list(keys)):
+        text = getattr(shapes[key], name)
+        if excess > 0 and text is not None:
+            shapes[key] = shapes[key].model_copy(update={name: None})
+            excess -= len(orjson.dumps(text)) + len(f'"{name}":,')
+    return excess
+
+
+def _severity(finding: FindingShape) -> int:
+    return _SEVERITIES.index(FindingSeverity(finding.severity))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _DESCRIPTION else f"{text[: _DESCRIPTION - 1]}…"

@@ -72,7 +72,8 @@ async def sold_before(running: Running) -> bytes:
         return made
 
     running.clock.now += 1_000
-    return wire.dump(wire.trust_report(await running.service.store.writing(sell)))
+    report = await running.service.store.writing(sell)
+    return wire.dump(wire.short(wire.trust_report(report, base_url=running.service.base_url)))
 
 
 async def test_the_report_that_the_claim_saw_is_the_answer(running: Running) -> None:

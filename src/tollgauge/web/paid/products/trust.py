@@ -7,12 +7,14 @@ less than what was sold.
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
+from pydantic import Field
 from sqlalchemy import Connection
 
 from tollgauge.monitor import reports
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints, evidence, scores
+from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.ledger import payer_limit
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
@@ -25,9 +27,14 @@ EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
 
 
 class TrustRequest(RequestModel):
-    """Which endpoint a report is asked for."""
+    """Which endpoint a report is asked for, and whether its evidence is to be in it."""
 
     resource: RequestedResource
+    evidence: Literal["named", "full"] = Field(
+        "named",
+        description="`full` puts the evidence document and every text into the report; otherwise "
+        "the report has at most 4 KB and says where its evidence is",
+    )
 
 
 def product(dependencies: PaidDependencies) -> Product:
@@ -64,8 +71,17 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
             cadence=dependencies.live.prober.cadence,
             now=dependencies.clock(),
         )
-        await claim.writing(scores.save, report.row)
-    return wire.dump(wire.trust_report(report))
+        await claim.writing(_save, report.row, now=dependencies.clock())
+    else:
+        await claim.writing(evidence.keep, report.row, now=dependencies.clock())
+    shape = wire.trust_report(report, base_url=dependencies.base_url)
+    return wire.dump(shape if request.evidence == "full" else wire.short(shape))
+
+
+def _save(tx: Connection, row: ScoreRow, *, now: int) -> None:
+    """Keep a score as the endpoint's newest, and the evidence that the report names."""
+    scores.save(tx, row)
+    evidence.keep(tx, row, now=now)
 
 
 def _check(

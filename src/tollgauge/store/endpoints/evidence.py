@@ -1,0 +1,56 @@
+"""The evidence that sold reports name by its digest, so that a buyer can have it later.
+
+A score keeps the evidence that it was computed from only until the next score. What a report named
+stays for 90 days after it was named last (core/retention).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.retention import EVIDENCE_MS
+from tollgauge.db import upsert
+from tollgauge.db.compression import compress, decompress
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import metadata
+from tollgauge.store.endpoints.scores import ScoreRow
+
+evidence: Final = sa.Table(
+    "evidence",
+    metadata,
+    # SHA-256 of the canonical text, in hex.
+    sa.Column("digest", sa.Text, primary_key=True),
+    # The canonical text, compressed.
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.Column("named_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_evidence_named", "named_at"),
+)
+_KEEP: Final = Prepared(
+    upsert.either(
+        evidence,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["digest"], set_={"named_at": insert.excluded.named_at}
+        ),
+    )
+)
+_GET: Final = Prepared(sa.select(evidence.c.document).where(evidence.c.digest == sa.bindparam("d")))
+
+
+def keep(tx: Connection, row: ScoreRow, *, now: int) -> None:
+    """Keep the evidence of a score that a report names now."""
+    _KEEP.run(tx, {"digest": row.digest, "document": compress(row.evidence), "named_at": now})
+
+
+def get(tx: Connection, digest: str) -> bytes | None:
+    """The canonical text of a digest, None where no report has named it for 90 days."""
+    row = _GET.first(tx, {"d": digest})
+    return None if row is None else decompress(row.document)
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` documents that no report has named for 90 days; how many it removed."""
+    old = sa.select(evidence.c.digest).where(evidence.c.named_at < now - EVIDENCE_MS).limit(limit)
+    return tx.execute(evidence.delete().where(evidence.c.digest.in_(old))).rowcount
