@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
+import re
 import shutil
 import time
 from collections import Counter
@@ -413,6 +414,13 @@ def test_a_fast_instant_is_the_wire_s_instant() -> None:
     dice = random.Random(3)
     for at in (0, DAY_MS - 1, DAY_MS, NOW, *(dice.randrange(2 * NOW) for _ in range(2_000))):
         assert history._instant(at) == wire.iso(at)
+
+
+async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) -> None:
+    terms = await shop.running.http.get(PATH)
+    described = terms.json()["resource"]["description"]
+    assert described.startswith("Observation history of a pay-per-call (x402) endpoint")
+    assert not re.search(r"\b[A-Z][a-z]+[A-Z]", described)  # no class of the program
 
 
 def test_the_documented_answer_is_one() -> None:
