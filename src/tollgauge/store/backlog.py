@@ -64,7 +64,7 @@ def probes(tx: Connection, *, now: int, late_since: int) -> Queue:
 
 
 def scores(tx: Connection, *, now: int, late_since: int) -> Queue:
-    """Endpoints whose score is owed."""
+    """Endpoints whose score is due."""
     return _read(tx, _queue(endpoint.c.score_due, now=now, late_since=late_since))
 
 
