@@ -79,7 +79,7 @@ _Text = tuple[str, str]
 _MINUTES: Final = tuple(f"{minute // 60:02d}:{minute % 60:02d}:" for minute in range(1_440))
 _SECONDS: Final = tuple(f"{second:02d}" for second in range(60))
 _ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
-"""The parts of an instant behind its date: formatting each would be most of an answer's work."""
+"""The parts of an instant after its date: formatting each one would be most of the work."""
 _EVENTS: Final = (
     "listed",
     "delisted",
@@ -252,7 +252,7 @@ def _rows(day: Iterable[HistoryRow], texts: dict[Judgement, _Text]) -> bytes:
 
 
 def _text(judgement: Judgement) -> _Text:
-    """What stands in a row between the instant and the latency, and what after that."""
+    """The text of a row between the instant and the latency, and the text after the latency."""
     before: dict[str, Any] = {
         "outcome": judgement.outcome.value,
         "up": judgement.up,
