@@ -1,1 +1,1 @@
-"""Decisions that need rows: the floor between loops or HTTP and the tables."""
+"""Decisions that need rows: the layer between loops or HTTP and the tables."""

@@ -1,18 +1,17 @@
 """Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory.
 
 Rules (docs/similarity.md):
-- the index covers every known endpoint. A refresh reads all rows in pages, reads again only the
-  texts that changed, and builds the next index beside the one that is being searched; both happen
-  in a thread, and searching never waits for them once there is an index;
-- a server begins with the first index at its start; who asks before it is there waits for it, a
-  bounded time;
-- refreshing takes at most a twentieth of the time: what is older than REST times the last refresh
-  is refreshed when someone asks;
+- the index covers every known endpoint. A refresh reads all rows in pages, analyses again only
+  texts that changed, and builds the next index in a thread while the old one is being searched;
+- a server builds the first index when it starts; a search before that waits for it, at most
+  FIRST_S;
+- refreshing takes at most one part in REST of the time: a search begins a refresh when the index is
+  older than REST times as long as the last one took;
 - an endpoint may be an alternative while a directory lists it, it has a score, and that score's
   advice lets pay (core/advice.PAYABLE);
 - what is expected to be payable in 24 hours comes first (core/similarity/index);
-- the index only proposes: what is answered is judged and ranked by the rows as they are now, so
-  an answer never names an endpoint that has since been delisted, moved or marked `avoid`;
+- the index only proposes: candidates are checked and ranked by their present rows, so that an
+  answer never names an endpoint that has since been delisted, moved or marked `avoid`;
 - an endpoint that was never measured counts as one with score 0.
 """
 
@@ -41,10 +40,10 @@ REST: Final = 20
 REST_S: Final = 1.0
 """The least time between two refreshes, in seconds."""
 STALE_S: Final = 900.0
-"""An index older than this is not searched while a newer one can be had."""
+"""Where the index is older, a search waits as long for a new one as for the first."""
 FIRST_S: Final = 20.0
-"""How long a search waits for an index to search at all."""
-AGAIN_S: Final = 0.25
+"""How long a search waits for the first index."""
+RENEWAL_S: Final = 0.25
 """How long a search waits for a fresher index."""
 PROPOSALS: Final = 15
 """How many more endpoints the index proposes than are wanted: some may have changed since."""
@@ -66,7 +65,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class RankedAlternatives:
     """The endpoint that was asked for, and its alternatives, best first."""
 
     scored: ScoredEndpoint
@@ -74,7 +73,7 @@ class Ranking:
 
 
 class Alternatives:
-    """The index in memory and its refreshing; one for all that a process does."""
+    """The index in memory and its refreshing; one for each process."""
 
     def __init__(self) -> None:
         self._index: Index | None = None
@@ -84,7 +83,7 @@ class Alternatives:
         self._refreshing: asyncio.Task[Index] | None = None
 
     def begin(self, store: ReadOnlyStore) -> None:
-        """Begin with the first index, so that the first who asks need not wait for all of it."""
+        """Start to build the first index, so that the first search waits less for it."""
         self._refresh(store).add_done_callback(_ignore_failure)
 
     async def close(self) -> None:
@@ -95,7 +94,7 @@ class Alternatives:
 
     async def find(
         self, store: ReadOnlyStore, endpoint_id: str, *, limit: int, delta_tenths: int
-    ) -> Ranking | None:
+    ) -> RankedAlternatives | None:
         """At most `limit` endpoints that score at least `delta_tenths` better, best first; None
         for an endpoint that nobody knows.
 
@@ -107,14 +106,14 @@ class Alternatives:
         )
 
     async def fresh(self, store: ReadOnlyStore) -> Index:
-        """An index that is as new as refreshing allows. Raises IndexBuilding."""
+        """An index that is as new as the rules allow. Raises IndexBuilding."""
         index = self._index
         age = asyncio.get_running_loop().time() - self._built_at
         if index is not None and age < max(REST_S, REST * self._took):
             return index
         task = self._refresh(store)
         usable = index is not None and age < STALE_S
-        await asyncio.wait((task,), timeout=AGAIN_S if usable else FIRST_S)
+        await asyncio.wait((task,), timeout=RENEWAL_S if usable else FIRST_S)
         if task.done():
             return task.result()
         if index is None:
@@ -154,27 +153,22 @@ class Alternatives:
 
 def _ranked(
     tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
-) -> Ranking | None:
-    """What an index proposes, judged and ranked by the rows as they are now."""
+) -> RankedAlternatives | None:
+    """What an index proposes, checked and ranked by the present rows."""
     target = alternative_counts.get(tx, endpoint_id)
     if target is None:
         return None
-    least = (target.score_tenths or 0) + delta_tenths
+    least, pay_to = (target.score_tenths or 0) + delta_tenths, _pay_to(target)
     proposed = index.search(
         terms_of(wording_of(target.endpoint)),
         host=target.endpoint.host,
-        pay_to=_pay_to(target),
+        pay_to=pay_to,
         least_tenths=least,
         limit=limit + PROPOSALS,
     )
     known = alternative_counts.get_many(tx, [match.id for match in proposed])
-    pay_to = _pay_to(target)
     alternatives = [
-        Alternative(
-            scored=row,
-            percent=match.percent,
-            cheaper=_is_cheaper(row, target),
-        )
+        Alternative(scored=row, percent=match.percent, cheaper=_is_cheaper(row, target))
         for match in proposed
         if (row := known.get(match.id)) is not None
         and is_offered(row)
@@ -183,7 +177,7 @@ def _ranked(
         and (pay_to is None or _pay_to(row) != pay_to)
     ]
     alternatives.sort(key=_rank)
-    return Ranking(scored=target, alternatives=tuple(alternatives[:limit]))
+    return RankedAlternatives(scored=target, alternatives=tuple(alternatives[:limit]))
 
 
 def is_offered(row: ScoredEndpoint) -> bool:
@@ -203,7 +197,9 @@ def _entries(
     before: dict[str, tuple[int, WeightedTerms]],
     after: dict[str, tuple[int, WeightedTerms]],
 ) -> list[Entry]:
-    """What the index is built from; texts that did not change are not read again."""
+    """The index entries of rows. Terms of texts that did not change come from `before`; those of
+    all are added to `after`.
+    """
     from tollgauge.core.similarity.index import Entry
 
     entries = []

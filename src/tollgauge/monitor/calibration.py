@@ -1,10 +1,9 @@
-"""Calibration of the service's own forecasts: kept as they are made, scored when they could have
-come true, and added up by policy version.
+"""Calibration of the service's own forecasts: they are stored when they are made, compared with the
+probes once they could have come true, and counted by policy version.
 
-The forecasts of a sample of endpoints are kept each hour, other endpoints each hour
-(core/calibration.sample). A forecast counts from the as-of of its score, which is at most an hour
-old. It is held against the probes after that which say something of the target, a 429 among them;
-where none came in time it counts nothing.
+Each hour the forecasts of another sample of endpoints are stored (core/calibration.sample). A
+forecast counts from the as-of of its score, which is at most an hour old. It is compared with later
+probes that say something of the target, 429 included; without one in time it is not counted.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from tollgauge.store.endpoints.forecasts import ForecastRow
 from tollgauge.store.probes import probes
 
 SHOWN_DAYS: Final = 30
-"""How many days the published figures are of."""
+"""How many days the published figures cover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What came of the forecasts of the last SHOWN_DAYS days: counts by policy version, and the
-    first and the last day that is counted (UTC days), None while none is.
+    """How many forecasts of the last SHOWN_DAYS days came true: counts by policy version, and the
+    first and the last UTC day that is counted, None while there is none.
     """
 
     first_day: int | None
@@ -52,8 +51,8 @@ class Calibration:
 
 
 def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[ForecastRow]:
-    """The forecasts that the scores of some endpoints say; none for a score that is older than an
-    hour, has no forecast, or whose endpoint has no probe that says something of it.
+    """The forecasts in the scores of some endpoints; none of a score that is older than an hour or
+    has no forecast, nor of an endpoint without a probe that says something of it.
     """
     known = endpoints.get_many(tx, endpoint_ids)
     rows = []
@@ -81,29 +80,29 @@ def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[Forec
 
 
 def last_complete_day(now: int) -> int:
-    """The last day whose forecasts all could come true: the probes of the day after are over, and
-    of as long as a probe may be late.
+    """The last UTC day whose forecasts could all have come true: the day after it has ended, and
+    the time that a probe may be late (DAY_NEAR_MS).
     """
     return day_of(now - DAY_NEAR_MS) - 2
 
 
 def outcomes(tx: Connection, rows: Sequence[ForecastRow]) -> dict[int, Sums]:
-    """What came of forecasts, those of one endpoint together: counts by policy version."""
+    """How many forecasts came true, by policy version; the rows of one endpoint are adjacent."""
     sums: dict[int, Sums] = {}
     for id_, of_endpoint in groupby(rows, key=lambda row: row.endpoint_id):
-        made = list(of_endpoint)
-        since = min(row.as_of for row in made)
-        until = max(row.as_of for row in made) + DAY_MS + DAY_NEAR_MS
+        endpoint_rows = list(of_endpoint)
+        since = min(row.as_of for row in endpoint_rows)
+        until = max(row.as_of for row in endpoint_rows) + DAY_MS + DAY_NEAR_MS
         history = probes.history(tx, id_, since=since, until=until)
         seen = Outcomes((result.at, result.payable) for result in history if _counts(result))
-        for row in made:
+        for row in endpoint_rows:
             sums.setdefault(row.policy_version, Sums()).add(KEPT, payable=False)
             _count(sums[row.policy_version], row, seen)
     return sums
 
 
 def report(tx: Connection, *, now: int) -> Calibration:
-    """What came of the forecasts of the last days."""
+    """How many forecasts of the last SHOWN_DAYS days came true."""
     first = day_of(now) - SHOWN_DAYS
     days = forecasts.days_since(tx, first)
     return Calibration(
@@ -125,7 +124,7 @@ def _count(sums: Sums, row: ForecastRow, seen: Outcomes) -> None:
 
 
 def _counts(result: ProbeResult) -> bool:
-    """Whether a probe is an outcome: it says something of the target, which a refusal does, and is
-    no second look at a failure.
+    """Whether a probe is an outcome: it says something of the target, as a 429 does too, and does
+    not only confirm a failure.
     """
     return statement(result) is not None and not result.confirms

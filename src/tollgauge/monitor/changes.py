@@ -6,10 +6,10 @@ Rules:
   cursor over them misses nothing;
 - a probe that failed because of us is left out, and so is one that only confirms a failure: the
   misses and answers in a row that a watch asks for are those of regular probes, five minutes apart;
-- a change is a watch's if it was seen while the watch was paid for, and is of a type and a
-  sensitivity that the watch asked for then: an edit changes nothing of what was there before;
-- the state of an endpoint names the lint rules that it was judged by; the sets of rules are kept by
-  their ids, so that versions of the program that meet in one database know each other's.
+- a watch reports a change that was seen while the watch was paid for, and that is of a type and a
+  sensitivity that the watch asked for then: an edit does not affect earlier changes;
+- the state of an endpoint names the set of lint rules that it was judged by; these sets are stored
+  by their ids, so that versions of the program that share a database know each other's.
 
 How a state advances is decided in core/change_state and core/changes, without rows; the rows are
 in store/probes/changes; jobs/alert makes deliveries of them.
@@ -114,7 +114,7 @@ def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> Non
 
 
 def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[StoredChange, ...]:
-    """The changes that a watch is about, after a change's id, oldest first."""
+    """The changes that a watch reports, after a change's id, oldest first."""
     requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     changes: list[StoredChange] = []
     while len(changes) < limit:
@@ -127,7 +127,7 @@ def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[S
 
 
 def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
-    """How many changes after an instant a watch is about."""
+    """How many changes after an instant (ms UTC) a watch reports."""
     requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     seen = change_rows.while_watched(tx, watch, since=since)
     return sum(is_about(watch, stored, requests) for stored in seen)
@@ -136,8 +136,8 @@ def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
 def is_about(
     watch: Watch, stored: StoredChange, requests: Sequence[tuple[int, WatchRequest]] = ()
 ) -> bool:
-    """Whether a watch is about a change; `requests` is what it asked for, each with the instant
-    from which on, where that may have changed since.
+    """Whether a watch reports a change. `requests` are its requests, each with the instant from
+    which on it applied; without them its present request is used.
     """
     change = stored.change
     number = bisect_left(requests, change.at, key=lambda request: request[0])

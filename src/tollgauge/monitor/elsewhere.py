@@ -1,7 +1,8 @@
-"""Probing from the vantages beside the primary one: what is due there, and what is kept of it.
+"""Probing from the vantages beside the primary one: which endpoints are due there, and what is
+stored of their results.
 
-These probes confirm or contradict the primary vantage (core/vantage) and are part of no score:
-`monitor/probing` has the steps of a probe, this module what replaces claiming and recording.
+These probes confirm or contradict the primary vantage (core/vantage) and are part of no score. The
+steps of a probe are monitor/probing's; this module replaces its claiming and recording.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tollgauge.store.probes.vantages import VantageResult
 
 ASKED_MS: Final = 2 * HOUR_MS
 """For so long after a failure at the primary vantage an endpoint is probed as if it were watched,
-so that what is known of it here is never older than core/vantage.RECENT_MS."""
+so that this vantage's result is never older than core/vantage.RECENT_MS.
+"""
 _NEW: Final = 1_000
 """How many endpoints get a row at once."""
 
@@ -37,8 +39,8 @@ def claim(
     lease_ms: int,
     cadence: Cadence,
 ) -> tuple[Endpoint, ...]:
-    """Claim endpoints that are due at a vantage. Those that it never heard of become due within
-    its cadence, each at an instant of its own.
+    """Claim endpoints that are due at a vantage. Endpoints without a row for it get one first, and
+    become due within its cadence, at instants that follow from their ids.
     """
     new = vantages.unknown(tx, vantage, limit=_NEW)
     vantages.add(tx, vantage, {id_: now + int(id_[:8], 16) % cadence.every_ms for id_ in new})
@@ -54,26 +56,25 @@ def record(
     owner: str,
     now: int,
 ) -> None:
-    """Keep what a vantage saw of endpoints of different hosts, and give the hosts back."""
-    ids = [seen.endpoint.id for seen in observations]
+    """Store what a vantage saw of endpoints of different hosts, and end the hosts' leases."""
+    ids = [observation.endpoint.id for observation in observations]
     before = vantages.last_up_of(tx, vantage, ids)
     asked = vantages.asked_at(tx, vantage, ids)
     results = []
-    for seen in observations:
-        asked_at = asked.get(seen.endpoint.id)
+    free_at: dict[str, int] = {}
+    for observation in observations:
+        asked_at = asked.get(observation.endpoint.id)
         wanted = asked_at is not None and now - asked_at <= ASKED_MS
-        due = next_due(seen.endpoint, cadence, now=now, pause_ms=seen.pause_ms)
+        due = next_due(observation.endpoint, cadence, now=now, pause_ms=observation.pause_ms)
         results.append(
             VantageResult(
-                endpoint_id=seen.endpoint.id,
-                result=seen.result,
-                last_up=before.get(seen.endpoint.id, LastUp()).after(seen.result),
+                endpoint_id=observation.endpoint.id,
+                result=observation.result,
+                last_up=before.get(observation.endpoint.id, LastUp()).after(observation.result),
                 next_due=min(due, now + cadence.watched_every_ms) if wanted else due,
             )
         )
+        pause_ms = max(cadence.host_gap_ms, min(observation.pause_ms, HOST_PAUSE_MAX_MS))
+        free_at[observation.endpoint.host] = now + pause_ms
     vantages.save(tx, vantage, results)
-    free_at = {
-        seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
-        for seen in observations
-    }
     hosts.release(tx, free_at, owner=owner, now=now)

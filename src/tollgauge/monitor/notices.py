@@ -1,10 +1,11 @@
-"""Notices: which deliveries a recorded change, or a watch itself, gives rise to.
+"""Notices: which deliveries a recorded change, or a watch itself, causes.
 
 Rules (docs/watching.md):
 - a change becomes deliveries in the transaction that also marks it dispatched;
-- a watch tells of itself when it is about to end, when it ends, and once a day where its owner
-  wants a digest;
-- the id of a delivery follows from its event and its destination: deciding twice makes one.
+- a watch itself causes an event before it ends, when it ends, and once a day where its owner wants
+  a digest;
+- the id of a delivery follows from its event and its destination, so that deciding twice queues it
+  once.
 
 Which changes there are is decided in monitor/changes; sending is jobs/alert.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 from typing import Final
 
 import orjson
@@ -38,17 +38,16 @@ from tollgauge.store.watches.watches import Watch
 
 CHANGES_BATCH: Final = 200
 NOTICES_BATCH: Final = 5_000
-"""After so many deliveries a transaction of decisions ends; the rest is the next one's."""
+"""A transaction ends after so many deliveries; the rest is left to the next one."""
 
 
 async def decide(store: Store, *, base_url: str, now: int) -> Counter[str]:
-    """Apply payments of watches, and make deliveries of new changes and of what watches have to
-    say of themselves; how many changes of each type were dispatched. `base_url` is where the pages
-    are.
+    """Apply payments of watches, and queue deliveries of new changes and of events of watches;
+    returns how many changes of each type were dispatched. `base_url` is where the pages are.
     """
     changed, watches_due = await store.reading(_waiting, now=now)
     if watches_due:
-        await store.writing(_tell_of_watches, base_url=base_url, now=now)
+        await store.writing(_dispatch_watch_events, base_url=base_url, now=now)
     if not changed:
         return Counter()
     return await store.writing(_dispatch_changes, base_url=base_url, now=now)
@@ -94,9 +93,9 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     return Counter(stored.change.type for stored in dispatched)
 
 
-def _tell_of_watches(tx: Connection, *, base_url: str, now: int) -> None:
-    """Payments of watches, then what is due about watches themselves: they end soon, they end, a
-    day has passed.
+def _dispatch_watch_events(tx: Connection, *, base_url: str, now: int) -> None:
+    """Apply payments of watches, then queue the events of watches that are due: they end soon, they
+    end, a day has passed.
     """
     watch_payments.apply(tx, now=now)
     due = watches.due(tx, now=now)
@@ -111,8 +110,7 @@ def _tell_of_watches(tx: Connection, *, base_url: str, now: int) -> None:
 def _events_of_watch(
     tx: Connection, watch: Watch, resource: str, *, base_url: str, now: int
 ) -> list[dict[str, object]]:
-    """What a watch has to say of itself now; writes that it was said."""
-    message = partial(Change, at=now, severity=Severity.INFO)
+    """The events of a watch that are due now; records that they were sent."""
 
     def event(change: Change, mark: str) -> dict[str, object]:
         return notice.event(
@@ -125,28 +123,48 @@ def _events_of_watch(
 
     if watch.expires_at <= now:
         ended = watches.end(tx, watch, WatchState.EXPIRED, now=now)
-        words = "This watch has ended: nothing more is told. Renewing starts it again."
-        expired = message(type=rules.EXPIRED, reason=words)
-        return [] if ended is None else [event(expired, rules.own_event(ended))]
+        return [] if ended is None else [event(_expired(now), rules.own_event(ended))]
     events: list[dict[str, object]] = []
     expiring_told, digest_at = watch.expiring_told, watch.digest_at
     if not expiring_told and watch.expires_at - rules.EXPIRING_MS <= now:
         expiring_told = True
-        until = {"expiresAt": watch.expires_at}
-        noted = watches.note(tx, watch.id, rules.EXPIRING, until, now=now)
-        words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
-        expiring = message(type=rules.EXPIRING, reason=words, after=until)
+        expiring = _expiring(watch, now)
+        noted = watches.note(tx, watch.id, rules.EXPIRING, expiring.after, now=now)
         events.append(event(expiring, rules.own_event(noted)))
     if watch.watch_request.digest and digest_at <= now:
-        probes, scored = changes.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
-        count = watched_changes.count_of_watch(tx, watch, since=now - DAY_MS)
-        words = f"{scored} checks in the last day, {count} event{'s' if count != 1 else ''}."
-        evidence = {"checkedTimes": scored, "excludedTimes": probes - scored, "events": count}
-        digest = message(type=rules.DIGEST, reason=words, evidence=evidence)
-        events.append(event(digest, f"{rules.DIGEST}:{digest_at}"))
+        events.append(event(_digest(tx, watch, now), f"{rules.DIGEST}:{digest_at}"))
         digest_at += (now - digest_at) // DAY_MS * DAY_MS + DAY_MS
     watches.reschedule(tx, watch, expiring_told=expiring_told, digest_at=digest_at)
     return events
+
+
+def _expired(now: int) -> Change:
+    reason = "This watch has ended: nothing more is told. Renewing starts it again."
+    return Change(type=rules.EXPIRED, at=now, severity=Severity.INFO, reason=reason)
+
+
+def _expiring(watch: Watch, now: int) -> Change:
+    return Change(
+        type=rules.EXPIRING,
+        at=now,
+        severity=Severity.INFO,
+        reason=f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed.",
+        after={"expiresAt": watch.expires_at},
+    )
+
+
+def _digest(tx: Connection, watch: Watch, now: int) -> Change:
+    """The checks and events of the last day."""
+    since = now - DAY_MS
+    probes, scored = changes.checks(tx, watch.endpoint_id, since=since, until=now)
+    count = watched_changes.count_of_watch(tx, watch, since=since)
+    return Change(
+        type=rules.DIGEST,
+        at=now,
+        severity=Severity.INFO,
+        reason=f"{scored} checks in the last day, {count} event{'s' if count != 1 else ''}.",
+        evidence={"checkedTimes": scored, "excludedTimes": probes - scored, "events": count},
+    )
 
 
 def _deliveries(

@@ -1,13 +1,13 @@
-"""Ranking: who stands where, and how many of each grade there are, counted once for many readers.
+"""Ranking: the leaderboard, and counts over all endpoints, computed once for many readers.
 
 Rules:
-- who stands on the leaderboard: only what is advised to be paid, with or without caution
-  (core/advice.PAYABLE), at most SIZE, at most SITE_ROWS of one site; how many more a site has is
-  counted up to MORE_MAX. The candidates are read in pages from the index of ranks, without the
-  sites that are full, at most PAGES pages: many paths of one site hide nobody;
-- a ranking of more than COUNTED_MAX endpoints is kept (jobs/rank): counted again once it is
-  REFRESH_MS old, and used until it is USE_MS old. Fewer are counted at each request, which is as
-  quick, and so is a ranking that nobody keeps;
+- the leaderboard has at most SIZE endpoints, at most SITE_ROWS of one site, and only those whose
+  advice lets pay (core/advice.PAYABLE); how many more a site has is counted up to MORE_MAX. The
+  candidates are read in at most PAGES pages from the index of ranks, without the sites that are
+  full, so that many paths of one site hide no other;
+- a ranking of more than COUNTED_MAX endpoints is stored (jobs/rank): it is computed again once it
+  is REFRESH_MS old, and used until it is USE_MS old. Where none is stored, each request computes
+  it, which is as quick for fewer endpoints;
 - it names endpoints; their figures are read with each answer.
 """
 
@@ -43,8 +43,8 @@ Role = Literal["best", "median", "worst"]
 
 @dataclass(frozen=True, slots=True)
 class MoreOfSite:
-    """How many endpoints of a site could stand on the leaderboard and do not; MORE_MAX stands for
-    that many or more.
+    """How many more endpoints of a site could be on the leaderboard; MORE_MAX means that many or
+    more.
     """
 
     site: str
@@ -62,10 +62,10 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Everything that is counted over all endpoints, as of an instant (ms UTC). `best` are the rows
-    of the leaderboard, best first, `more` what is not shown of their sites; `examples` the best,
-    the median and the worst endpoint, fewer while the population is smaller. `simulated` endpoints
-    were made up by the demo.
+    """Everything that is computed from all endpoints, as of an instant (ms UTC). `best` are the
+    rows of the leaderboard, best first, `more` how many of their sites are not shown; `examples`
+    the best, the median and the worst endpoint, fewer while the population is smaller. `simulated`
+    counts the endpoints that the demo invented.
     """
 
     as_of: int
@@ -82,19 +82,19 @@ _FORM: Final = TypeAdapter(Ranking)
 
 
 def current(tx: Connection, *, now: int) -> Ranking:
-    """The ranking that is kept, or one of this moment."""
-    kept = _kept(tx)
-    return kept if kept is not None and kept.as_of > now - USE_MS else count(tx, now=now)
+    """The stored ranking if it may still be used, else one as of now."""
+    stored = _stored(tx)
+    return stored if stored is not None and stored.as_of > now - USE_MS else count(tx, now=now)
 
 
 def is_due(tx: Connection, *, now: int) -> bool:
     """Whether a worker should count again."""
-    kept = _kept(tx)
-    return kept is None or kept.as_of <= now - REFRESH_MS
+    stored = _stored(tx)
+    return stored is None or stored.as_of <= now - REFRESH_MS
 
 
 def count(tx: Connection, *, now: int) -> Ranking:
-    """The ranking of this moment."""
+    """The ranking as of now."""
     population = ranking.population(tx)
     known = endpoints.counts(tx)
     best = _best(tx)
@@ -111,7 +111,9 @@ def count(tx: Connection, *, now: int) -> Ranking:
 
 
 def keep(tx: Connection, counted: Ranking) -> bool:
-    """Keep a ranking if it is of so many endpoints that it pays; returns whether it does."""
+    """Store a ranking of more than COUNTED_MAX endpoints, else remove the stored one; returns
+    whether it was stored.
+    """
     pays = counted.population.scored > COUNTED_MAX
     if pays:
         meta.put(tx, _KEY, orjson.dumps(counted).decode())
@@ -120,8 +122,8 @@ def keep(tx: Connection, counted: Ranking) -> bool:
     return pays
 
 
-def _kept(tx: Connection) -> Ranking | None:
-    """The ranking that is kept; None without one, and for one that another version wrote."""
+def _stored(tx: Connection) -> Ranking | None:
+    """The stored ranking; None without one, and for one that another version wrote."""
     text = meta.get(tx, _KEY)
     try:
         return None if text is None else _FORM.validate_json(text)

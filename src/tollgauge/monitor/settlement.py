@@ -1,14 +1,15 @@
-"""Settlement: what the transfers of an indexed chain are attributed to, what is kept of them, and
-what the chain says of payments.
+"""Settlement: which transfers of an indexed chain are stored, what they add up to, and what the
+chain says of payments.
 
-- which addresses of ours are to be read, and from when on;
+This module decides:
+- which addresses of ours are read, and from when on;
 - which transfers a second look at final blocks adds: those of wallets that were indexed there;
-- what a chain's volume and the sums of its wallets are, and how long single transfers are kept;
-- what the chain's answer does to a payment (docs/payments.md). Paid means `AuthorizationUsed` and
-  its `Transfer`; what is unused is expired only once the chain's own time is past its end. A row
-  that nobody can decide is left alone for a while, longer each time, so that it keeps no others
-  from their turn. A settled one is looked at once more when its block is final: if the chain has
-  lost the transfer, it falls back to `unknown`.
+- what a chain's volume and the sums of its wallets are, and which transfers are too old;
+- the new state of a payment from the chain's answer (docs/payments.md). Paid means that
+  `AuthorizationUsed` and its `Transfer` are there; an unused authorization is expired only once the
+  chain's own time is past its end. An undecided row is asked about again after a pause that grows
+  with its age, so that it does not delay others. A settled one is asked about once more when its
+  block is final: if the chain has lost the transfer, it becomes `unknown` again.
 
 When a chain is asked for what is jobs/index and jobs/settle; what a transfer means for a wallet is
 core/settlement; the rows are in store/chain and store/ledger.
@@ -42,7 +43,7 @@ FORGET_WALLETS: Final = 500
 SUMS_AT_ONCE: Final = 5_000
 """The sums of how many wallets one transaction writes."""
 ACCOUNT_PAST_MS: Final = 366 * DAY_MS
-"""How far back an address of ours is filled in at most; else from the ledger's first day on."""
+"""An address of ours is filled in back to the ledger's first day, but no further than this."""
 
 
 def new_accounts(
@@ -68,9 +69,9 @@ def add_missing(
     received: Sequence[Deposit],
     at: int,
 ) -> int:
-    """Add what a second look at a final span, whose last block is of time `at` (ms UTC), showed
-    and the first look lacked; how many were added. Transfers of wallets that are not indexed that
-    far back are left to the filling in of their past.
+    """Add the transfers of a final span, whose last block is of time `at` (ms UTC), that the first
+    look at it lacked; returns how many. Those of wallets that are not indexed that far back are
+    left to back-filling.
     """
     wallet_lows = wallets.lows(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
@@ -129,7 +130,7 @@ def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now
 
 
 def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
-    """Nobody can tell yet: ask again later, the later the older the row is."""
+    """Ask again about an undecided row after a pause, which is longer the older the row is."""
     pause = min(max(REST_MS, (now - row.created_at) // 8), HOUR_MS)
     if row.state is State.SETTLING:
         payments.conclude(

@@ -1,12 +1,12 @@
-"""Status: how the service does, for its operator, from what its database says.
+"""Status: how well the service works, for its operator, from the database alone.
 
 Rules:
 - everything is read as of one moment, and nothing is written; no loop has to run;
-- what needs `attention` is work that waits too long, fails, or is stuck; what is `unwise` is a
-  state that works now (config/advice has that of the settings);
-- nothing here names a payer, a secret, or what somebody bought but its route.
+- `attention` is work that waits too long, fails, or is stuck; `unwise` is what works now and may
+  not later (config/advice has the same of the settings);
+- nothing here names a payer, a secret, or what somebody bought, except for its route.
 
-The rows behind it are store/backlog's and store/job_rounds'.
+The rows are read by store/backlog and store/job_rounds.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ INDEX_LATE_MS: Final = 10 * MINUTE_MS
 BACKUP_LATE_MS: Final = DAY_MS
 SKEW_MS: Final = 2 * SECOND_MS
 AHEAD_MS: Final = MINUTE_MS
-"""How far in the future a probe may lie before some machine's clock is wrong."""
+"""A probe that is dated further in the future means that some machine's clock is wrong."""
 LATE_PERCENT: Final = 5
-"""So many of a hundred endpoints may be late before the probe loop is too slow."""
+"""If a larger share of the endpoints is late, the probe loop is too slow."""
 DISK_PERCENT: Final = 80
 
 
@@ -94,8 +94,8 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
 
 
 def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str]) -> Iterator[str]:
-    """What needs attention, a sentence each. `sources` and `loops` are those of the configuration:
-    what was once there does not matter.
+    """What needs attention, one sentence for each. `sources` and `loops` are those of the
+    configuration; rows of others are ignored.
     """
     yield from _late(figures)
     yield from _jobs(figures, loops)
@@ -113,7 +113,7 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
 
 
 def unwise(figures: Figures) -> Iterator[str]:
-    """What works now and is unwise, a sentence each."""
+    """What is unwise, one sentence for each."""
     if figures.backup_at is None:
         yield "No backup was ever made with tollgauge backup."
     elif figures.now - figures.backup_at > BACKUP_LATE_MS:

@@ -1,6 +1,6 @@
 """The backlog: how much work waits in each queue, and since when.
 
-Every figure is a count over an index. What is too much is monitor/status' decision.
+Every figure is a count over an index. How much is too much is decided in monitor/status.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ STUCK_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """How many rows of a queue are due, how many of them since before an instant that was asked
-    for, and when the oldest was due (ms UTC, None without one).
+    """How many rows of a queue are due, how many of them were due before a given instant, and when
+    the oldest was due (ms UTC, None without one).
     """
 
     due: int
@@ -64,7 +64,7 @@ def probes(tx: Connection, *, now: int, late_since: int) -> Queue:
 
 
 def scores(tx: Connection, *, now: int, late_since: int) -> Queue:
-    """Endpoints whose score is owed."""
+    """Endpoints whose score is due."""
     return _read(tx, _queue(endpoint.c.score_due, now=now, late_since=late_since))
 
 

@@ -1,6 +1,7 @@
 """Job rounds: when each loop last ended a round, how long that took, and its last error.
 
-One row a loop, whoever turns it. The runner writes it (jobs/runner), `tollgauge status` reads it.
+There is one row for each loop, whichever process runs it. jobs/runner writes it, `tollgauge status`
+reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ job_round = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("ended_at", sa.BigInteger, nullable=False),
     sa.Column("took_ms", sa.BigInteger, nullable=False),
-    # When the next note of the loop should have come: later, nobody turns it.
+    # When the loop should have noted its next round; later, no process runs it.
     sa.Column("expected_by", sa.BigInteger, nullable=False),
     # The last round that did its work, and the last that failed, with why.
     sa.Column("done_at", sa.BigInteger),
@@ -34,9 +35,9 @@ job_round = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRound:
-    """How a loop does: its last noted round and how long that took, until when another note is
-    `expected_by`, when a round last did its work and when one failed, and the error of that (a type
-    and a place in the code). Instants are ms UTC.
+    """The state of a loop: when its last noted round ended and how long that took, by when the next
+    note is expected, when a round last succeeded and when one last failed, and the error of that (a
+    type and a place in the code). Instants are ms UTC.
     """
 
     name: str
@@ -67,6 +68,6 @@ def note(
 
 
 def every(tx: Connection) -> tuple[JobRound, ...]:
-    """How each loop does that was ever turned, by name."""
+    """The state of each loop that ever ran, by name."""
     query = sa.select(job_round).order_by(job_round.c.name)
     return tuple(rows.from_columns(JobRound, row) for row in tx.execute(query))

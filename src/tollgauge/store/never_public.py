@@ -46,7 +46,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Remove endpoints that have not been public for a week, with all that belongs to them, and
     their hosts if these have no other endpoint; returns how many endpoints.
 
-    It takes the turn of whoever adds endpoints, so that none gets a watch while it is removed.
+    It takes LISTINGS_TURN, as adding an endpoint does, so that none gets a watch meanwhile.
     """
     meta.take_turn(tx, LISTINGS_TURN)
     not_seen_to_sell = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)

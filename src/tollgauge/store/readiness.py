@@ -16,8 +16,8 @@ _ANSWER: Final = bytes(65_536)
 
 
 def rehearse_sale(tx: Connection) -> None:
-    """Read a row of every table, and write a payment with its answer. For a transaction that is
-    rolled back only (`Store.try_write`): nobody made that payment.
+    """Read a row of every table, and write an invented payment with its answer. Only for a
+    transaction that is rolled back (`Store.try_write`).
     """
     one_row = [sa.select(sa.literal(1)).select_from(table).limit(1) for table in TABLES]
     tx.execute(sa.select(*(query.scalar_subquery() for query in one_row)))

@@ -1,11 +1,12 @@
-"""The admin port: metrics for Prometheus, and how the service does. It listens on loopback alone.
+"""The admin port: metrics for Prometheus, and the status of the service. On loopback only.
 
 Rules:
-- `/metrics` always answers: what the database cannot say now is left out, and
+- `/metrics` always answers: figures of a database that cannot be read are left out, and
   `tollgauge_database_up` is 0;
-- `/readyz` is what `tollgauge status --json` prints: 200 while the database can say it, whatever
-  needs attention, else 503. The public one (web/edge/health) tells whether the service can sell;
-- the database is asked at most every EVERY_S seconds, however many ask.
+- `/readyz` is what `tollgauge status --json` prints: 200 while the database can be read, whatever
+  needs attention, else 503. The public `/readyz` (web/edge/health) says whether the service can
+  sell;
+- the database is read at most every EVERY_S seconds, however many requests come.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ TRY_S: Final = 5.0
 
 
 class Admin:
-    """The application. `look` reads the status of the service (monitor/status.report)."""
+    """The ASGI application. `read_status` gives the status (monitor/status.report)."""
 
-    def __init__(self, look: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        self._look = look
-        self._turn = asyncio.Lock()
-        self._at = -EVERY_S
+    def __init__(self, read_status: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        self._read_status = read_status
+        self._lock = asyncio.Lock()
+        self._read_at = -EVERY_S
         self._status: Mapping[str, Any] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,20 +65,20 @@ class Admin:
         return Response(metrics_text(), media_type="text/plain; version=0.0.4")
 
     async def _recent(self) -> Mapping[str, Any] | None:
-        """The status, None where the database cannot say it."""
-        async with self._turn:
-            if time.monotonic() >= self._at + EVERY_S:
+        """The status, at most EVERY_S seconds old; None where the database cannot be read."""
+        async with self._lock:
+            if time.monotonic() >= self._read_at + EVERY_S:
                 try:
                     async with asyncio.timeout(TRY_S):
-                        self._status = await self._look()
+                        self._status = await self._read_status()
                 except (StoreUnavailable, TimeoutError):
                     self._status = None
-                self._at = time.monotonic()
+                self._read_at = time.monotonic()
             return self._status
 
 
 def _measure(status: Mapping[str, Any] | None) -> None:
-    """Set the gauges of what the database says, or remove them."""
+    """Set the gauges of the status; without one, remove those that have labels."""
     for gauge in (QUEUE_DUE, QUEUE_AGE, INDEX_LAG, PAYMENTS):
         gauge.clear()
     DATABASE_UP.set(status is not None)

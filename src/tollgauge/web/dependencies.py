@@ -1,4 +1,4 @@
-"""The opened resources that the routes work with, made once by the composition root (app.py)."""
+"""The open resources that the routes use, created once by the composition root (app.py)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Dependencies(PaidDependencies):
     late_ms: int = 5 * MINUTE_MS
 
     async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
-        """What a function of monitor/reports gives as of now."""
+        """The result of a function of monitor/reports as of now."""
         return await self.store.reading(read, *arguments, now=self.clock())
 
     async def read_endpoint(
         self, read: Callable[..., R | None], endpoint_id: str, **arguments: int
     ) -> R:
-        """What a function of the read side gives for an endpoint's id. Raises Problem 404 for None,
-        and for a text that is no id.
+        """The result of a function of the read side for an endpoint's id. Raises Problem 404 where
+        that is None, and for a text that is no id.
         """
         result = None
         if _ID.fullmatch(endpoint_id):

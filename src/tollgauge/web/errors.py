@@ -1,4 +1,4 @@
-"""The one table of errors: what a handler raised, and what the caller sees of it.
+"""The table of errors: which answer the caller gets for an exception of a handler.
 
 A caller sees an `application/problem+json` document (RFC 9457), or a page where a browser asked
 for one. No answer ever holds a traceback or the text of a foreign exception.
@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import log, place_of
-from tollgauge.web.edge.problem import Invalid, Problem, fault, store_unavailable
+from tollgauge.web.edge.problem import Invalid, Problem, internal_error, store_unavailable
 from tollgauge.web.pages import views
 
 _NO_ROUTE: Final = {
@@ -43,7 +43,7 @@ def add_error_handlers(app: FastAPI, *, base_url: str) -> None:
 
 
 def _problem(request: Request, error: Exception) -> Problem:
-    """What a caller may know of an exception; one that nobody expected is logged."""
+    """The answer to an exception; an unexpected one is logged."""
     match error:
         case Problem():
             return error
@@ -63,4 +63,4 @@ def _problem(request: Request, error: Exception) -> Problem:
                 error=type(error).__name__,
                 where=place_of(error),
             )
-            return fault()
+            return internal_error()

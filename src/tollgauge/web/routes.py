@@ -1,11 +1,11 @@
 """The table of routes, and the application that serves it.
 
-Each row of `table` says everything that is known of a route: its method and path, its handler,
-what it answers, its price, and whether its ready bytes are kept for some seconds. The cache
-rule, the documentation page, /llms.txt and the interface description follow from the rows.
+A row of `table` has everything about a route: its method and path, its handler, its answers, its
+price, and whether its answers are cached. The cache, the documentation page, /llms.txt and the
+interface description are derived from the rows.
 
-web/edge stands before the routes (sizes, rate limit, cached bytes, headers of every answer);
-web/errors says what a caller sees of an exception.
+Every request passes web/edge first (sizes, rate limit, cache, headers of every answer); web/errors
+turns exceptions into answers.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Route(DocumentedRoute):
     """One row of the table.
 
     The documentation shows the routes that have an `example`. `answers` are the response models
-    and statuses, and `request` whatever else OpenAPI says of the operation. `cached` keeps the
-    answer ready for some seconds, with an `ETag`; `unlimited` exempts from the rate limit. An
-    `internal` route is no part of the interface description. Where `strict_query`, a query
-    parameter that the route does not take is refused.
+    and statuses, and `request` whatever else OpenAPI says of the operation. `cached`: answers are
+    cached for some seconds, with an `ETag`; `unlimited`: the rate limit does not apply. An
+    `internal` route is no part of the interface description. With `strict_query`, a query parameter
+    that the route does not take is refused.
     """
 
     handler: Callable[..., Awaitable[Response]]
@@ -87,14 +87,14 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
     """Every route of the service. Where two rows have one path, the first names the method that a
     405 allows.
     """
-    sold = (
+    described = (
         *_free_routes(dependencies),
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
     )
-    documented = tuple(route for route in sold if route.example is not None)
+    documented = tuple(route for route in described if route.example is not None)
     return (
-        *sold,
+        *described,
         *_page_routes(dependencies, documented),
         *_discovery_routes(dependencies, documented),
         *_watch_routes(dependencies),
@@ -153,8 +153,39 @@ def mcp_server(dependencies: Dependencies) -> Server[Any]:
 
 def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     """JSON and feeds that cost nothing."""
-    base_url = dependencies.base_url
-    api, feeds = FreeApi(dependencies), Feeds(dependencies)
+    yield from _json_routes(dependencies)
+    yield Route(
+        "POST",
+        PREVIEW_PATH,
+        PREVIEW,
+        FreeApi(dependencies).preview_by_post,
+        "post_preview",
+        openapi.free(wire.PreviewShape, examples.preview(), _NO_OBJECT),
+        tag="free",
+        request={"requestBody": EMPTY_OBJECT},
+        strict_query=True,
+    )
+    feeds, answers = Feeds(dependencies), openapi.page(ATOM, own=_UNKNOWN_PAGE)
+    get = partial(Route, "GET", tag="free", cached=True)
+    for path, summary, handler in (
+        ("/endpoint/{id}/feed.xml", "An endpoint's incidents, as Atom", feeds.of_endpoint),
+        ("/provider/{host}/feed.xml", "A provider's incidents, as Atom", feeds.of_provider),
+    ):
+        yield get(path, summary, handler, f"feed_{handler.__name__}", answers)
+    yield get(
+        "/openapi.json",
+        "The interface description",
+        _interface_description,
+        "get_openapi",
+        {},
+        example="",
+        internal=True,
+    )
+
+
+def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What is read by GET as JSON, without a payment."""
+    base_url, api = dependencies.base_url, FreeApi(dependencies)
     board = openapi.free(wire.LeaderboardShape, examples.leaderboard(base_url))
     counts = openapi.free(wire.EcosystemShape, examples.stats())
     snapshot = partial(openapi.free, wire.SnapshotShape, examples.snapshot(base_url))
@@ -163,12 +194,9 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(wire.CalibrationShape, examples.calibration())
     document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
-    feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
     query = f"?resource={examples.RESOURCE}"
-    best, known = (
-        "The best 25 listed endpoints that may be paid",
-        "Counts over everything that is known",
-    )
+    best = "The best 25 listed endpoints that may be paid"
+    known = "Counts over everything that is known"
     decoding = "The decoders that a payment trace can name"
     calibrated = "Forecasts held against what happened, by policy"
     get = partial(Route, "GET", tag="free", cached=True)
@@ -184,31 +212,6 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     ):
         id_ = f"get_{handler.__name__}"
         yield get(path, summary, handler, id_, answers, example=example, strict_query=True)
-    yield Route(
-        "POST",
-        PREVIEW_PATH,
-        PREVIEW,
-        api.preview_by_post,
-        "post_preview",
-        samples | openapi.problems(_NO_OBJECT),
-        tag="free",
-        request={"requestBody": EMPTY_OBJECT},
-        strict_query=True,
-    )
-    for path, summary, read in (
-        ("/endpoint/{id}/feed.xml", "An endpoint's incidents, as Atom", feeds.of_endpoint),
-        ("/provider/{host}/feed.xml", "A provider's incidents, as Atom", feeds.of_provider),
-    ):
-        yield get(path, summary, read, f"feed_{read.__name__}", feed)
-    yield get(
-        "/openapi.json",
-        "The interface description",
-        _interface_description,
-        "get_openapi",
-        {},
-        example="",
-        internal=True,
-    )
 
 
 def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -275,12 +278,7 @@ def _page_routes(
         ("/calibration", "Forecasts held against what happened", site.calibration, page),
         ("/docs", "How to ask", site.docs, page),
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
-        (
-            "/endpoint/{id}/badge.svg",
-            "The badge of an endpoint",
-            api.badge,
-            badge,
-        ),
+        ("/endpoint/{id}/badge.svg", "The badge of an endpoint", api.badge, badge),
         ("/endpoint/{id}/upgrade", paying, site.upgrade, known),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)

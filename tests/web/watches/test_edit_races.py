@@ -384,7 +384,7 @@ async def test_a_destination_that_took_long_to_fail_is_not_tried_again(
     """Published clients give up after 20 seconds, and would not see the secret."""
     target = Target(url=A, kind=Kind.JSON, field="delivery.webhook_url")
     signing = Signing(key=bytes(32), secret_hash="0" * 64)
-    impatient = replace(DeliveryTester(watch_service.running.service.server()), again_s=0)
+    impatient = replace(DeliveryTester(watch_service.running.service.server()), retry_within_s=0)
     watch_service.receivers.answers[ALERTS] = [500] * 3
     with pytest.raises(Problem) as refused:
         await impatient.test([target], watch_id="wat_0", resource=RESOURCE, signing=signing)

@@ -1,10 +1,10 @@
-"""The read side: the one place where API, MCP, pages and the command line get their numbers.
+"""The read side: the one place from which API, MCP, pages and the command line get their figures.
 
-Every figure here is an integer in the unit its name says (tenths of a point, hundredths,
-thousandths of a percent of 1, milliseconds UTC); turning it into JSON is web/wire's work and into
-HTML web/pages/views'. A file for each noun: `snapshots` (of one endpoint, of a host),
-`leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `trust` (reports,
-and the preview's samples) and `counts` (the ecosystem).
+Every figure here is an integer in the unit that its name says: tenths (of a point or of a percent),
+hundredths, permille, milliseconds, or milliseconds UTC. web/wire turns them into JSON, and
+web/pages/views into HTML. There is a file for each noun: `snapshots` (of one endpoint, of a host),
+`leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `pace` (how often it
+is probed), `trust` (reports, and the preview's samples) and `counts` (the ecosystem).
 """
 
 from tollgauge.monitor.ranking import MoreOfSite

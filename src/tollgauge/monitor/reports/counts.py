@@ -14,7 +14,7 @@ from tollgauge.store.chain import volumes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ecosystem:
     """Counts over all known endpoints as of an instant, at most two minutes ago
-    (monitor/ranking); shares are in thousandths of those probed.
+    (monitor/ranking); shares are in thousandths of the `monitored` ones, which have a score.
 
     Settlements of the last 30 days on every indexed chain, None while none is: `volume_micro_usd`
     is all that authorizations brought to known payTo addresses, `organic_micro_usd` that without

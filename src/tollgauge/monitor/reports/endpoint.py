@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import RECENT_MS
 from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
@@ -16,10 +15,10 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
-from tollgauge.core.vantage import VantageState, partly_reachable
+from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports.pace import Pace, pace
-from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store.endpoints import alternative_counts, listings, public, scores
+from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
+from tollgauge.store.endpoints import listings, public, scores
 from tollgauge.store.probes import probes, vantages, window
 
 PAGE_DAYS: Final = 30
@@ -81,21 +80,16 @@ class EndpointView:
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
-    """Everything the endpoint's page shows; None when nobody knows it or it is not public."""
+    """Everything the endpoint's page shows; None when it is unknown or not public."""
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
     score = scores.result(tx, endpoint_id)
-    today = day_of(now)
-    seen = window.read(tx, endpoint_id, as_of=now, recent_ms=RECENT_MS)
+    days = window.read(tx, endpoint_id, as_of=now).days
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
-    better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
-    seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return EndpointView(
-        snapshot=replace(
-            snapshot_of(endpoint, score, now=now, better_alternatives=better),
-            partly_reachable=partly_reachable(seen_from, now=now) if seen_from else None,
-        ),
+        snapshot=read_snapshot(tx, endpoint, score, states, now=now),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
@@ -103,9 +97,9 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
         pace=pace(tx, endpoint),
-        days=_bars(seen.days, today=today),
+        days=_bars(days, today=day_of(now)),
         events=tuple(_timeline(event) for event in events),
-        vantages=seen_from,
+        vantages=states,
     )
 
 

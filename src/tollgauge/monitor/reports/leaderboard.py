@@ -1,7 +1,7 @@
 """Leaderboard: the best listed endpoints that may be paid, a few of each site.
 
-Who stands on it is monitor/ranking's. What was chosen a moment ago and may not be paid any more, or
-is no longer listed, is left out; the others stand in the order of their latest scores.
+monitor/ranking chooses the endpoints. Those that may not be paid any more, or are no longer listed,
+are left out here; the others are in the order of their latest scores.
 """
 
 from __future__ import annotations

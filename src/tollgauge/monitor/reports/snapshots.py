@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,7 +11,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import CURRENT
 from tollgauge.core.score import OtherScore, Score
-from tollgauge.core.vantage import partly_reachable
+from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store.endpoints import alternative_counts, endpoint_list, public, scores
 from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
@@ -89,16 +90,29 @@ class Provider:
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
-    """The cached view of one endpoint, None when nobody knows it or it is not public."""
+    """The cached view of one endpoint, None when it is unknown or not public."""
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    score = scores.result(tx, endpoint_id)
-    better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
-    seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    return read_snapshot(tx, endpoint, scores.result(tx, endpoint_id), states, now=now)
+
+
+def read_snapshot(
+    tx: Connection,
+    endpoint: Endpoint,
+    score: Score | None,
+    states: Sequence[VantageState],
+    *,
+    now: int,
+) -> Snapshot:
+    """The snapshot of an endpoint with its latest score, its count of better alternatives, and
+    what each of several vantages saw last (`states`).
+    """
+    better = alternative_counts.counts(tx, (endpoint.id,)).get(endpoint.id)
     return replace(
         snapshot_of(endpoint, score, now=now, better_alternatives=better),
-        partly_reachable=partly_reachable(seen_from, now=now) if seen_from else None,
+        partly_reachable=partly_reachable(states, now=now) if states else None,
     )
 
 
@@ -139,30 +153,12 @@ def snapshot_of(
     """The snapshot of an endpoint and its latest score, None while it has none. The count of
     better alternatives is None until it was counted.
     """
-    quote = endpoint.quote
-    blank = Snapshot(
-        id=endpoint.id,
-        resource=endpoint.resource,
-        host=endpoint.host,
-        price_micro_usd=quote.micro_usd if quote else None,
-        network=quote.network if quote else None,
-        pay_to=quote.pay_to if quote else None,
-        first_seen=endpoint.first_seen,
-        last_probed=endpoint.last_probed,
-        status=endpoint.status.value,
-        computed_at=now,
-        sources=() if endpoint.status is Listing.UNLISTED else endpoint.sources,
-        advertised_name=endpoint.service_name,
-        advertised_description=endpoint.description,
-        better_alternatives=better_alternatives,
-        policy_version=CURRENT.version,
-        simulated=endpoint.simulated,
-    )
+    snapshot = _without_score(endpoint, now=now, better_alternatives=better_alternatives)
     if score is None:
-        return blank
+        return snapshot
     stats = score.stats
     return replace(
-        blank,
+        snapshot,
         recommendation=score.recommendation,
         grade=score.grade,
         score_tenths=score.score_tenths,
@@ -185,4 +181,26 @@ def snapshot_of(
         verdict=stats.verdict or "",
         summary=summary(score),
         policy_version=score.policy_version,
+    )
+
+
+def _without_score(endpoint: Endpoint, *, now: int, better_alternatives: int | None) -> Snapshot:
+    quote = endpoint.quote
+    return Snapshot(
+        id=endpoint.id,
+        resource=endpoint.resource,
+        host=endpoint.host,
+        price_micro_usd=quote.micro_usd if quote else None,
+        network=quote.network if quote else None,
+        pay_to=quote.pay_to if quote else None,
+        first_seen=endpoint.first_seen,
+        last_probed=endpoint.last_probed,
+        status=endpoint.status.value,
+        computed_at=now,
+        sources=() if endpoint.status is Listing.UNLISTED else endpoint.sources,
+        advertised_name=endpoint.service_name,
+        advertised_description=endpoint.description,
+        better_alternatives=better_alternatives,
+        policy_version=CURRENT.version,
+        simulated=endpoint.simulated,
     )

@@ -69,14 +69,7 @@ def live(
 ) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
-    return TrustReport(
-        endpoint=endpoint,
-        score=score,
-        row=row,
-        probe=probe,
-        pace=pace(tx, endpoint, row),
-        vantages=_vantages(tx, endpoint),
-    )
+    return _report(tx, endpoint, score, row, probe)
 
 
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
@@ -97,8 +90,8 @@ def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: i
 
 
 def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
-    """The report of a probe that was scored already, None while the latest score of its endpoint
-    does not know it.
+    """The report of a probe that was scored already; None while the latest score of its endpoint
+    was not computed from it.
     """
     row = scores.get(tx, endpoint.id)
     newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
@@ -107,14 +100,7 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
         return None
-    return TrustReport(
-        endpoint=endpoint,
-        score=score,
-        row=row,
-        probe=probe,
-        pace=pace(tx, endpoint, row),
-        vantages=_vantages(tx, endpoint),
-    )
+    return _report(tx, endpoint, score, row, probe)
 
 
 def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
@@ -145,15 +131,17 @@ def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
     """The report of an endpoint as it was scored last."""
     at = endpoint.last_probed or 0
     last = probes.history(tx, endpoint.id, since=at - 1, until=at)
+    return _report(tx, endpoint, score_from_json(row.result), row, last[-1] if last else None)
+
+
+def _report(
+    tx: Connection, endpoint: Endpoint, score: Score, row: ScoreRow, probe: ProbeResult | None
+) -> TrustReport:
     return TrustReport(
         endpoint=endpoint,
-        score=score_from_json(row.result),
+        score=score,
         row=row,
-        probe=last[-1] if last else None,
+        probe=probe,
         pace=pace(tx, endpoint, row),
-        vantages=_vantages(tx, endpoint),
+        vantages=vantages.states(tx, (endpoint.id,)).get(endpoint.id, ()),
     )
-
-
-def _vantages(tx: Connection, endpoint: Endpoint) -> tuple[VantageState, ...]:
-    return vantages.states(tx, (endpoint.id,)).get(endpoint.id, ())

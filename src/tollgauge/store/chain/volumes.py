@@ -1,7 +1,7 @@
 """Volumes: the sums of the indexed transfers of a window, for one wallet and for a whole chain.
 
-`wallet_sums` keeps what core/organic makes of all wallets of a chain, because it depends on all of
-them: it is computed now and then (jobs/index), and read with each score.
+`wallet_sums` holds what core/organic computes of all wallets of a chain at once, because each one's
+sums depend on all others: jobs/index computes it from time to time, each score reads it.
 
 Rules:
 - a window is exact: whole UTC days come from their sums, the partly covered days at its ends from
@@ -204,7 +204,7 @@ def drop_sums(tx: Connection, chain: int, *, before: int) -> None:
 def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
     """A chain's volume as of an instant, from every wallet's sums."""
     total = {"raw": 0, "organic": 0, "receivers": 0}
-    everyone: set[bytes] = set()
+    paying: set[bytes] = set()
     for wallet, flows in _wallets(tx, chain, as_of=as_of):
         paid = {other: flow for other, flow in flows.items() if flow.transfers}
         if not paid:
@@ -214,12 +214,12 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
         total["organic"] += sum(
             max(0, flow.paid - flow.returned) for other, flow in paid.items() if other != wallet
         )
-        everyone.update(paid)
+        paying.update(paid)
     count, covered = _covered(tx, chain, as_of=as_of)
     return ChainVolume(
         chain=chain,
         as_of=as_of,
-        payers=len(everyone),
+        payers=len(paying),
         wallets=count,
         indexed_permille=covered * 1_000 // (count * WINDOW_MS) if count else 0,
         **total,

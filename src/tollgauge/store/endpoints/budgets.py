@@ -1,9 +1,9 @@
 """Budgets of probes: all together, and those of sites with many hosts.
 
-A budget gives its time away, `gap_us` microseconds a probe. All probes together (ALL) may come
-faster than they usually do, so that what is overdue is caught up, but only so much faster. The
-hosts of a site with many of them take turns: one that has none yet is put off to the site's next
-free turn. A budget that has no row limits nothing. How large they are says core/budgets.
+A probe takes `gap_us` microseconds of a budget. The budget of all probes together (ALL) lets them
+come faster than usual, so that overdue ones are caught up, but only by a factor. The hosts of a
+large site take turns: one without a turn is put off to the site's next free one. A budget without a
+row limits nothing. How large the budgets are is decided in core/budgets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 
 TURN_KEPT_MS: Final = 10 * SECOND_MS
-"""A turn that was not used for so long is lost: after a stop, old turns are no excuse for haste."""
+"""A turn that was not used for so long is lost, so that old turns cause no burst after a stop."""
 _US: Final = 1_000
 """Microseconds of a millisecond."""
 
@@ -73,8 +73,8 @@ def admitted(
 
 
 def put(tx: Connection, gaps_us: Mapping[str, int]) -> None:
-    """Replace all budgets: the time of one probe in microseconds, by name. What is given away
-    already stays so.
+    """Replace all budgets: the time of one probe in microseconds, by name. What was spent already
+    stays spent.
     """
     tx.execute(budget_table.delete().where(budget_table.c.name.not_in(list(gaps_us))))
     columns = [{"name": name, "gap_us": gaps_us[name]} for name in sorted(gaps_us)]

@@ -1,4 +1,4 @@
-"""Crawls: when each source was read, how far, and how many endpoints it listed.
+"""Rows of crawls: when each source was read, how far, and how many endpoints it listed.
 
 Rules:
 - at most one crawl of a source is open; an interrupted one is resumed within a day, but a file is
@@ -138,8 +138,8 @@ def census(tx: Connection, crawl: Crawl) -> Census:
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` crawls that are too old, and return how many. One stays until a later
-    one of its source is complete and no older: what comes next is compared with that one then.
+    """Remove up to `limit` crawls that are too old, and return how many. A crawl is only removed
+    once a later one of its source is complete and no older, with which the next can be compared.
     """
     later = crawl_table.alias()
     replaced = sa.exists().where(

@@ -1,5 +1,5 @@
-"""Lists of endpoints, with what their rows show. The figures of the scores stand on the endpoints'
-rows since the scores were saved (store/endpoints/scores), so that a list reads no score.
+"""Lists of endpoints, with the figures that a list shows. Those of the scores are columns of the
+endpoints' own rows (store/endpoints/scores), so that a list reads no score.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import quote_from_row
 from tollgauge.store.endpoints.endpoints import best_of_host
+from tollgauge.store.endpoints.ranking import BEST_FIRST, behind
 
 _ROWS: Final = sa.select(
     *endpoint_table.c["id", "resource", "host", "simulated"],
     *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
     *endpoint_table.c["ranked_score", "ranked_confidence", "ranked_grade"],
     *endpoint_table.c["ranked_recommendation", "ranked_uptime", "ranked_latency"],
-)
-_BEST_FIRST: Final = (
-    endpoint_table.c.ranked_score.desc(),
-    endpoint_table.c.ranked_confidence.desc(),
-    endpoint_table.c.id.desc(),
 )
 
 
@@ -58,9 +54,9 @@ def page(
     tx: Connection, *, after: tuple[int, int, str] | None, limit: int
 ) -> tuple[ListedEndpoint, ...]:
     """A page of the ranked population, best first: those behind a (score, confidence, id)."""
-    query = _ROWS.where(RANKED).order_by(*_BEST_FIRST).limit(limit)
+    query = _ROWS.where(RANKED).order_by(*BEST_FIRST).limit(limit)
     if after is not None:
-        query = query.where(sa.tuple_(*(column.element for column in _BEST_FIRST)) < after)
+        query = query.where(behind(after))
     return tuple(map(_from_row, tx.execute(query)))
 
 

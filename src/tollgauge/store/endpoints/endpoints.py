@@ -52,8 +52,8 @@ _TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount",
 
 
 def _hosts_sharing(ids: list[sa.BindParameter[Any]]) -> sa.Select[Any]:
-    """Of each pair of address and network that endpoints ask for, the number of its hosts, which
-    are found one after the other: one host may have tens of thousands of endpoints.
+    """Of each pair of address and network that endpoints ask for, the number of its hosts. The
+    hosts are read one after the other, because one may have tens of thousands of endpoints.
     """
     of_endpoints = sa.select(
         endpoint_table.c.quote_pay_to.label("pay_to"),
@@ -137,7 +137,7 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
 
 
 def bring_forward(tx: Connection, endpoints: Iterable[Endpoint]) -> None:
-    """Add the hosts of endpoints, and bring those that are known forward to when these are due."""
+    """Add the hosts of endpoints; known ones become due when these endpoints are, if not before."""
     due: dict[str, int] = {}
     watched: dict[str, int] = {}
     for endpoint in endpoints:

@@ -1,9 +1,9 @@
-"""Forecasts as they were made, and what came of those of each day.
+"""Forecasts as they were made, and how many of each day came true.
 
 Rules:
 - a forecast is written once, in the hour in which it is made, and never changed;
-- the counts of a day (core/calibration) are written once all its forecasts could come true, and
-  kept when the forecasts are forgotten;
+- the counts of a day (core/calibration) are written once, when all its forecasts could have come
+  true, and stay when the forecasts are removed;
 - every row names its policy version: counts of two policies are never added.
 """
 
@@ -22,6 +22,7 @@ from tollgauge.core.units import HOUR_MS, day_of
 from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 
 forecast = sa.Table(
     "forecast",
@@ -83,11 +84,11 @@ def latest_hour(tx: Connection) -> int | None:
     return latest
 
 
-def add(tx: Connection, rows: Sequence[ForecastRow]) -> None:
-    """Store forecasts; one that is there already stays as it is."""
-    if rows:
+def add(tx: Connection, forecasts: Sequence[ForecastRow]) -> None:
+    """Store forecasts; one that exists already is not changed."""
+    if forecasts:
         insert = upsert.insert(tx, forecast).on_conflict_do_nothing()
-        tx.execute(insert, [_columns(row) for row in rows])
+        tx.execute(insert, [_columns(row) for row in forecasts])
 
 
 def of_day(tx: Connection, day: int) -> tuple[ForecastRow, ...]:
@@ -109,8 +110,8 @@ def unscored_days(tx: Connection, *, before: int) -> tuple[int, ...]:
 
 
 def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
-    """Store the counts of a day by policy version, once: counts that are there stay."""
-    rows = [
+    """Store the counts of a day by policy version, once: counts that exist are not changed."""
+    columns = [
         {
             "day": day,
             "policy_version": version,
@@ -123,8 +124,8 @@ def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
         for version, counted in sums.items()
         for cell, count, hits in counted.rows()
     ]
-    if rows:
-        tx.execute(upsert.insert(tx, calibration_day).on_conflict_do_nothing(), rows)
+    if columns:
+        tx.execute(upsert.insert(tx, calibration_day).on_conflict_do_nothing(), columns)
 
 
 def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
@@ -136,11 +137,11 @@ def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
         .where(table.day >= day)
         .group_by(*keys)
     )
-    cells: dict[int, list[tuple[Cell, int, int]]] = {}
+    counts: dict[int, list[tuple[Cell, int, int]]] = {}
     for row in tx.execute(query):
         cell = Cell(row.horizon, row.measure, row.value)
-        cells.setdefault(row.policy_version, []).append((cell, int(row.n), int(row.hits)))
-    return {version: Sums(rows) for version, rows in sorted(cells.items())}
+        counts.setdefault(row.policy_version, []).append((cell, int(row.n), int(row.hits)))
+    return {version: Sums(counted) for version, counted in sorted(counts.items())}
 
 
 def days_since(tx: Connection, day: int) -> tuple[int, ...]:
@@ -169,33 +170,16 @@ def hour_of(at: int) -> int:
 
 
 def _columns(row: ForecastRow) -> dict[str, Any]:
-    made = row.forecast
+    baselines = zip(_BASELINES, row.forecast.baselines, strict=True)
     return {
-        "hour": row.hour,
-        "endpoint_id": row.endpoint_id,
-        "policy_version": row.policy_version,
-        "as_of": row.as_of,
-        "payable_now": made.payable_now,
-        "payable_24h": made.payable_24h,
-        "grade": made.grade,
-        "recommendation": made.recommendation,
-        "age_days": made.age_days,
-        **{column.name: value for column, value in zip(_BASELINES, made.baselines, strict=True)},
+        **rows.to_columns(row, "forecast"),
+        **rows.to_columns(row.forecast, "baselines"),
+        **{column.name: permille for column, permille in baselines},
     }
 
 
 def _row(row: Any) -> ForecastRow:
-    return ForecastRow(
-        hour=row.hour,
-        endpoint_id=row.endpoint_id,
-        policy_version=row.policy_version,
-        as_of=row.as_of,
-        forecast=Forecast(
-            payable_now=row.payable_now,
-            payable_24h=row.payable_24h,
-            grade=row.grade,
-            recommendation=row.recommendation,
-            age_days=row.age_days,
-            baselines=tuple(getattr(row, column.name) for column in _BASELINES),
-        ),
+    baselines = tuple(getattr(row, column.name) for column in _BASELINES)
+    return rows.from_columns(
+        ForecastRow, row, forecast=rows.from_columns(Forecast, row, baselines=baselines)
     )

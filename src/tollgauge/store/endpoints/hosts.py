@@ -116,8 +116,8 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
 
 
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
-    """Store whether a 402 of a host means nothing. If that changed, the scores of all
-    endpoints of the host are due.
+    """Store whether a 402 of a host means nothing. If that changed, the scores of all its endpoints
+    are due.
     """
     before = get(tx, host)
     if bool(before.wildcard) != wildcard:  # first: endpoints are locked before hosts

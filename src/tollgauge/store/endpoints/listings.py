@@ -36,22 +36,13 @@ _ADD_EVENTS: Final = Prepared(_event.insert().inline())
 
 def _replace_listing(insert: Upsert) -> Upsert:
     keys = [column.name for column in schema.listing.primary_key]
-    kept = {*keys, "first_seen"}
-    new = {column.name: column for column in insert.excluded if column.name not in kept}
+    unchanged = {*keys, "first_seen"}
+    new = {column.name: column for column in insert.excluded if column.name not in unchanged}
     return insert.on_conflict_do_update(index_elements=keys, set_=new)
 
 
 _SAVE: Final = Prepared(either(schema.listing, _replace_listing))
-_EVENTS: Final = (
-    sa.select(_event.c.at, _event.c.event, _event.c.source, _event.c.before, _event.c.after)
-    .where(
-        _event.c.endpoint_id == sa.bindparam("id"),
-        _event.c.at > sa.bindparam("since"),
-        _event.c.at <= sa.bindparam("until"),
-    )
-    .order_by(_event.c.at, _event.c.id)
-)
-_EVENTS_OF: Final = PreparedAny(
+_EVENTS: Final = PreparedAny(
     lambda ids: (
         sa.select(*_event.c["endpoint_id", "at", "event", "source", "before", "after"])
         .where(
@@ -78,7 +69,7 @@ class DiscoveryEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedEndpoint:
     """An endpoint whose row is locked until the transaction ends. `quote_source` is who named its
-    price; a score is owed from `score_due` on (`score_next`: see the columns in db/schema.py).
+    price; its score is due at `score_due` (`score_next`: see the columns in db/schema.py).
     """
 
     endpoint: Endpoint
@@ -124,7 +115,7 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
 
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
-    """Keep listings; one that is there keeps its `first_seen`."""
+    """Insert or replace listings; one that exists keeps its `first_seen`."""
     _SAVE.run_each(
         tx,
         [
@@ -146,8 +137,8 @@ def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> N
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
-    """Write every column of endpoints that a directory lists, but what probes and scores alone
-    know.
+    """Write every column of endpoints that a directory lists, except those that only probes and
+    scores write.
     """
     others = {"id", "up_at", "down_since", "payable", "unconfirmed_at", "paused_until"}
     names = [column.name for column in schema.endpoint.c if column.name not in others]
@@ -177,7 +168,9 @@ def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
 
 
 def remove_unseen(tx: Connection, crawl: Crawl, *, at: int) -> tuple[str, ...]:
-    """Take away the listings of a source that its crawl did not see; the endpoints' ids, sorted."""
+    """Mark the listings of a source that its crawl did not see as gone; returns the ids of their
+    endpoints, sorted.
+    """
     listing = schema.listing
     gone = tx.execute(
         listing.update()
@@ -202,9 +195,18 @@ def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> 
 def events(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[DiscoveryEvent, ...]:
-    """What happened to an endpoint with `since < at <= until`, oldest first."""
-    bounds = {"id": endpoint_id, "since": since, "until": until}
-    return tuple(rows.from_columns(DiscoveryEvent, row) for row in tx.execute(_EVENTS, bounds))
+    """What happened to an endpoint with `since < at <= until` (ms UTC), oldest first."""
+    return tuple(events_of(tx, (endpoint_id,), since=since, until=until).get(endpoint_id, ()))
+
+
+def events_of(
+    tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
+) -> dict[str, list[DiscoveryEvent]]:
+    """What happened to endpoints with `since < at <= until` (ms UTC), oldest first, by id."""
+    events: dict[str, list[DiscoveryEvent]] = {}
+    for row in _EVENTS.rows(tx, endpoint_ids, {"since": since, "until": until}):
+        events.setdefault(row.endpoint_id, []).append(rows.from_columns(DiscoveryEvent, row))
+    return events
 
 
 def forget_events(tx: Connection, *, now: int, limit: int) -> int:
@@ -216,16 +218,6 @@ def forget_events(tx: Connection, *, now: int, limit: int) -> int:
         .limit(limit)
     )
     return tx.execute(_event.delete().where(_event.c.id.in_(old))).rowcount
-
-
-def events_of(
-    tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
-) -> dict[str, list[DiscoveryEvent]]:
-    """What happened to endpoints with `since < at <= until`, oldest first, by id."""
-    events: dict[str, list[DiscoveryEvent]] = {}
-    for row in _EVENTS_OF.rows(tx, endpoint_ids, {"since": since, "until": until}):
-        events.setdefault(row.endpoint_id, []).append(rows.from_columns(DiscoveryEvent, row))
-    return events
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:

@@ -2,11 +2,12 @@
 
 Rules:
 - it is every listed endpoint that a directory names and that has a score;
-- its order is score, confidence and id, all descending, as the index has them;
-- everything here reads that one index (ix_endpoint_rank in db/schema) and the hosts alone. What
-  ranks an endpoint is on its row since its score was saved (store/endpoints/scores).
+- its order is score, confidence and id, all descending;
+- everything here reads only the index of that order (ix_endpoint_rank in db/schema) and the hosts.
+  The columns `ranked_*` of an endpoint are written with its score (store/endpoints/scores).
 
-A count of all takes as long as there are endpoints: readers use monitor/ranking, which keeps it.
+The time of a count grows with the number of endpoints: readers use monitor/ranking, which stores
+it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 
-_ORDER: Final = (
+BEST_FIRST: Final = (
     endpoint_table.c.ranked_score.desc(),
     endpoint_table.c.ranked_confidence.desc(),
     endpoint_table.c.id.desc(),
 )
+"""The order of the ranked population, as the index has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,14 @@ class Population:
     grades: tuple[tuple[str, int], ...]
 
 
+def behind(place: tuple[int, int, str]) -> sa.ColumnElement[bool]:
+    """The condition for endpoints that come after a (score, confidence, id) in BEST_FIRST."""
+    return sa.tuple_(*(column.element for column in BEST_FIRST)) < place
+
+
 def at(tx: Connection, rank: int) -> str | None:
     """The id of the endpoint with a rank (1 is the best); None if the population is smaller."""
-    query = sa.select(endpoint_table.c.id).where(RANKED).order_by(*_ORDER)
+    query = sa.select(endpoint_table.c.id).where(RANKED).order_by(*BEST_FIRST)
     return tx.execute(query.limit(1).offset(rank - 1)).scalar_one_or_none()
 
 
@@ -83,12 +90,12 @@ def candidates(
             endpoint_table.c.ranked_recommendation.in_(recommended),
             host_table.c.site.not_in(without_sites),
         )
-        .order_by(*_ORDER)
+        .order_by(*BEST_FIRST)
         .limit(limit)
     )
     if after is not None:
         place = (after.score_tenths, after.confidence_hundredths, after.endpoint_id)
-        query = query.where(sa.tuple_(*(column.element for column in _ORDER)) < place)
+        query = query.where(behind(place))
     return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
 
 
@@ -105,7 +112,7 @@ def still_candidates(
             RANKED,
             endpoint_table.c.ranked_recommendation.in_(recommended),
         )
-        .order_by(*_ORDER)
+        .order_by(*BEST_FIRST)
     )
     return tuple(tx.execute(query).scalars())
 

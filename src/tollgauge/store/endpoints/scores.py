@@ -1,6 +1,6 @@
 """The latest score of every endpoint: one row for each, with the evidence of which it was computed.
-An older score never replaces a newer one. What ranks an endpoint stands on the endpoint's row too
-(store/endpoints/ranking).
+An older score never replaces a newer one. The figures that rank an endpoint are also written to its
+own row (store/endpoints/ranking).
 """
 
 from __future__ import annotations

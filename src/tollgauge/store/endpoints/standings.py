@@ -1,5 +1,5 @@
-"""How many endpoints of each standing every host has, which share of its budget each host got, and
-how late the probes are.
+"""How many endpoints of each standing (core/schedule) every host has, the share of the probe budget
+that each host got, and how late the probes are.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ _HOSTS: Final = sa.select(
 )
 
 
+_STANDINGS: Final = tuple(Standing)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """The hosts with endpoints: what each has to do, which share it got before, and those that may
-    be claimed later than the first of their endpoints is due (ms UTC), which no one should be.
+    """The hosts with endpoints, each with its load and the share that it got before. `forgotten`
+    are those whose `next_claim` is later than the first of their endpoints is due, each with that
+    instant (ms UTC): there should be none.
     """
 
     loads: tuple[HostLoad, ...]
@@ -71,7 +75,7 @@ def census(tx: Connection, *, now: int) -> Census:
 
 
 def save(tx: Connection, plan: Plan, changed: Mapping[str, HostShare]) -> None:
-    """Keep the budgets of a plan, and the shares of those hosts that changed."""
+    """Store the budgets of a plan, and the shares of those hosts that changed."""
     budgets.put(tx, plan.gaps_us)
     if not changed:
         return
@@ -86,13 +90,13 @@ def save(tx: Connection, plan: Plan, changed: Mapping[str, HostShare]) -> None:
 
 
 def remember(tx: Connection, forgotten: Mapping[str, int]) -> None:
-    """Bring hosts forward to when the first of their endpoints is due (ms UTC)."""
+    """Make forgotten hosts due when the first of their endpoints is (ms UTC)."""
     due_hosts.add(tx, forgotten, watched={})
 
 
 def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
-    """For how long the host has waited that waits longest for its turn to be probed: of all of
-    them, and of those where a `watched` endpoint is due.
+    """How many milliseconds the most overdue host has waited for a probe: of `all` hosts, and of
+    those where a `watched` endpoint is due.
     """
     columns = host_table.c
     first = sa.select(sa.func.min(columns.next_claim)).scalar_subquery()
@@ -104,11 +108,8 @@ def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
     }
 
 
-_STANDINGS: Final = tuple(Standing)
-
-
 def _standing(now: int) -> sa.ColumnElement[int]:
-    """The place in Standing of an endpoint's: core/schedule.standing in SQL."""
+    """The number of an endpoint's standing in _STANDINGS: core/schedule.standing in SQL."""
     columns = endpoint_table.c
     latest: sa.ColumnElement[int] = columns.down_since
     for column in (columns.asked_at, columns.listing_changed_at):

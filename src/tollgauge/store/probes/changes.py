@@ -1,8 +1,8 @@
-"""Rows of changes, and of the state that each endpoint's next change is told from.
+"""Rows of changes, and of the state that an endpoint's next result is compared with.
 
-Which changes a result causes is decided in monitor/changes; a new row waits to be dispatched:
-jobs/alert makes deliveries of it, once. The ids of one endpoint's changes become visible in their
-order, because whoever adds one holds the lock of the endpoint's row.
+Which changes a result causes is decided in monitor/changes. jobs/alert dispatches each new row
+once: it queues its deliveries. The ids of one endpoint's changes become visible in their order,
+because whoever adds one holds the lock of the endpoint's row.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def public(
 
 
 def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
-    """The oldest changes that no delivery was made of, locked until the transaction ends."""
+    """The oldest changes that were not dispatched, locked until the transaction ends."""
     query = (
         sa.select(change)
         .where(change.c.dispatched_at.is_(None))
@@ -210,7 +210,7 @@ def waiting(tx: Connection) -> bool:
 
 
 def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
-    """Note that deliveries were made of these changes."""
+    """Note that these changes were dispatched."""
     tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 
 

@@ -1,8 +1,8 @@
-"""Closed days: what those of an endpoint add up to, made again whenever one of them is closed.
+"""Closed days: what those of an endpoint add up to, computed again whenever one of them is closed.
 
-The sums come from the rows of the days. The latest probes are kept and not looked for: those of the
-day that is closed now, or those that were kept before. Only where nothing was kept yet (an older
-version closed the days) they are looked for.
+The sums come from the rows of the days. The latest probes are those of the day that is being
+closed, or those that were stored before. Only where nothing is stored yet (an older version closed
+the days) the packed days are searched for them.
 """
 
 from __future__ import annotations
@@ -110,15 +110,15 @@ def _built(
         newest = max(days)
         if newest < before_day - 1:
             ((_, days),) = _days(tx, [id_], newest)
-        found, tail = Latest(), None
+        latest, tail = Latest(), None
         for day in sorted(days, reverse=True):
-            if found.last and found.envelope and found.state:
+            if latest.last and latest.envelope and latest.state:
                 break
             packed = _PACKED.first(tx, {"day": day, "id": id_}).packed
             results = () if packed is None else unpack(packed)
-            found = found.after(latest_of(results))
+            latest = latest.after(latest_of(results))
             tail = _tail(day, results) if tail is None else tail
-        yield id_, ClosedDays.of(days, day=newest, latest=found, tail=tail or ())
+        yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail or ())
 
 
 def _days(tx: Connection, ids: Sequence[str], newest: int) -> Iterator[tuple[str, Days]]:

@@ -81,7 +81,7 @@ _STANDING: Final = rows.prepared_with_any(
     .with_for_update(),
     endpoint_table.c.id,
 )
-"""How endpoints stand before a probe, locked in the order of their ids."""
+"""The state of endpoints before a probe, locked in the order of their ids."""
 PROBE: Final = "probe"
 """The source of a price that our own probes saw (`endpoint.quote_source`)."""
 
@@ -285,7 +285,7 @@ def history_rows(
     for day in sorted(packed.keys() | fresh.keys()):
         seen = fresh.get(day, [])
         if day in packed:
-            seen += [one for one in unpack_history(packed[day]) if since < one[0] <= until]
+            seen += [row for row in unpack_history(packed[day]) if since < row[0] <= until]
         if seen:
             yield sorted(seen, key=itemgetter(0))
 

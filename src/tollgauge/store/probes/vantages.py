@@ -64,8 +64,9 @@ _UNKNOWN: Final = LastUp()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VantageResult:
-    """A result of an endpoint from a vantage, how the endpoint stands there with it, and when it is
-    probed from there next (ms UTC): None for the primary vantage, whose endpoints' own rows say it.
+    """A result of an endpoint from a vantage, when it was last up as seen from there, and when it
+    is probed from there next (ms UTC): None for the primary vantage, where the endpoint's own row
+    says it.
     """
 
     endpoint_id: str
@@ -201,7 +202,7 @@ def asked_since(tx: Connection, vantage: str, since: int) -> tuple[Asked, ...]:
 
 
 def last_up_of(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, LastUp]:
-    """How endpoints stand at a vantage, by id."""
+    """When endpoints were last up as seen from a vantage, and down since when, by id."""
     query = sa.select(vantage_probe).where(vantage_probe.c.vantage == vantage)
     known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids))
     return {row.endpoint_id: _last_up(row) for row in known}

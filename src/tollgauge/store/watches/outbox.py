@@ -3,8 +3,9 @@
 Rules:
 - a delivery's id is derived from its destination and its event, so queueing it again changes
   nothing;
-- what its owner cancelled or removed meanwhile is not sent;
-- after the last attempt it is a dead letter: kept, listed, and sent again if the operator says so.
+- deliveries of a cancelled watch or to a removed destination are not sent;
+- after the last attempt a delivery is a dead letter: it is kept and listed, and the operator can
+  send it again.
 
 Which worker sends which delivery when is store/watches/delivery_queue's.
 """
@@ -39,7 +40,7 @@ delivery = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("watch_id", sa.Text, nullable=False),
     sa.Column("destination_id", sa.Text, nullable=False),
-    # The id that receivers tell repeats by; the same for every destination of the watch.
+    # Receivers recognise repeats by this id; it is the same for every destination of the watch.
     sa.Column("event_id", sa.Text, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     # The event as JSON, from which each format is made.

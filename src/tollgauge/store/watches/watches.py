@@ -251,7 +251,7 @@ def any_due(tx: Connection, *, now: int) -> bool:
 
 
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
-    """Remember which notices have been sent, and when the watch is due next."""
+    """Record which notices have been sent, and when the watch is due next."""
     due_next = _due(replace(subject, expiring_told=expiring_told, digest_at=digest_at))
     values = {"expiring_told": expiring_told, "digest_at": digest_at, "due": due_next}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(values))

@@ -1,12 +1,12 @@
-"""Ready answers: those of hot free routes, as the server takes them, for some seconds.
+"""Cache of whole answers to the free routes that are read most, each for FRESH_SECONDS.
 
 Rules:
-- an answer is made once: its headers, its `ETag`, its gzipped form and its 304; sending it costs no
-  more than its bytes;
-- the key is what was asked: path and query as they came, and whether gzip is accepted;
-- while a new answer is made, and where none can be made, the others get the old one for an hour
-  (free reads go on);
-- all answers together are bounded in bytes: who was not asked for longest goes first.
+- an answer is built once, with its headers, its `ETag`, its gzipped form and its 304; sending it
+  again only copies bytes;
+- the key is path and query as they were sent, and whether gzip is accepted;
+- while one request builds a new answer, and where that fails, other requests get the old one, for
+  STALE_SECONDS at most;
+- all answers together hold at most CACHE_BYTES; the least recently used is dropped first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An answer as ASGI takes it: its start, and its body as one message. `head` is its start as
-    HTTP/1.1 has it, status line and header lines, without the empty line at the end.
+    """A whole answer as two ASGI messages, `start` and `body`. `head` is `start` in HTTP/1.1:
+    status line and header lines, without the empty line at the end.
     """
 
     start: Message
@@ -67,9 +67,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedAnswer:
-    """An answer of a route. Only a 200 has an `etag`, and `unmodified`, which answers who has it.
-    It is sent until `fresh_until`, and until `stale_until` where no new one can be made; both are
-    monotonic seconds.
+    """An answer of a route. Only a 200 has an `etag`, and `unmodified`, the 304 to a request that
+    names this `etag`. It is sent until `fresh_until`, and until `stale_until` where no new one can
+    be built; both are monotonic seconds.
     """
 
     status: int
@@ -97,36 +97,36 @@ class CachedAnswer:
 async def cached_answer(
     status: int, headers: Sequence[Header], body: bytes, *, gzip: bool
 ) -> CachedAnswer:
-    """An answer from what a route gave, with the headers of every answer; gzipped where it is large
-    and that is wanted.
+    """An answer from a route's status, headers and body, with the headers of every answer; with
+    `gzip`, a large body is compressed.
     """
     if status != 200:
         whole = Ready.of(status, [*headers, *EVERY_ANSWER], body)
         return CachedAnswer(status=status, whole=whole)
-    own = list(headers)
+    fields = list(headers)
     if len(body) >= MIN_BYTES:
-        own.append((b"vary", b"Accept-Encoding"))
+        fields.append((b"vary", b"Accept-Encoding"))
         if gzip:
             body = await gzipped(body)
-            own = [pair for pair in own if pair[0] != b"content-length"]
-            own.append((b"content-encoding", b"gzip"))
-            own.append((b"content-length", str(len(body)).encode()))
+            fields = [pair for pair in fields if pair[0] != b"content-length"]
+            fields.append((b"content-encoding", b"gzip"))
+            fields.append((b"content-length", str(len(body)).encode()))
     etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
-    own.append((b"etag", etag))
-    if all(name != b"cache-control" for name, _ in own):
-        own.append((b"cache-control", b"public, max-age=60"))
-    own += EVERY_ANSWER
+    fields.append((b"etag", etag))
+    if all(name != b"cache-control" for name, _ in fields):
+        fields.append((b"cache-control", b"public, max-age=60"))
+    fields += EVERY_ANSWER
     return CachedAnswer(
         status=status,
-        whole=Ready.of(status, own, body),
-        unmodified=Ready.of(304, [pair for pair in own if pair[0] not in _OF_BODY]),
+        whole=Ready.of(status, fields, body),
+        unmodified=Ready.of(304, [pair for pair in fields if pair[0] not in _OF_BODY]),
         etag=etag,
     )
 
 
 @dataclass(slots=True)
 class AnswerCache:
-    """Answers by what was asked. Instants are monotonic seconds."""
+    """Answers by key. Instants are monotonic seconds."""
 
     answers: OrderedDict[Key, CachedAnswer] = field(default_factory=OrderedDict)
     size: int = 0
@@ -141,7 +141,9 @@ class AnswerCache:
         return answer
 
     def stale(self, key: Key, now: float) -> CachedAnswer | None:
-        """The answer that stands in for a new one; it counts as fresh for others meanwhile."""
+        """The old answer, while the caller builds a new one; for other requests it is fresh again
+        meanwhile.
+        """
         answer = self.answers.get(key)
         if answer is None or now >= answer.stale_until:
             return None

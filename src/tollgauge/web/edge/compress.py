@@ -1,8 +1,7 @@
-"""Compression: a large answer leaves gzipped when the caller can read that.
+"""Compression: a large answer is gzipped where the caller accepts it (RFC 9110 section 12.5.3).
 
-RFC 9110 section 12.5.3 says which coding a caller accepts. The ledger keeps the plain bytes of paid
-answers, so that a stored one serves every caller; the edge keeps free ones in both forms. Small
-answers stay plain: they would gain nothing.
+The ledger stores the plain bytes of paid answers, so that a stored one serves every caller; the
+cache of free answers (web/edge/cache) holds both forms. Answers under MIN_BYTES stay plain.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from starlette.responses import Response
 
 MIN_BYTES: Final = 8_192
 _REMEMBERED_MAX: Final = 128
-"""Bytes of an `Accept-Encoding` that is read once: few differ."""
+"""Bytes: a longer `Accept-Encoding` is parsed each time, a shorter one is cached."""
 LEVEL: Final = 5
-"""Within a tenth of the smallest size in a quarter of the time, on histories."""
+"""On histories at most a tenth larger than the best level, in a quarter of its time."""
 
 
 async def compressed(request: Request, response: Response) -> Response:
@@ -38,7 +37,7 @@ async def compressed(request: Request, response: Response) -> Response:
 
 
 async def gzipped(body: bytes) -> bytes:
-    """A body in gzip; the same bytes give the same bytes."""
+    """A body in gzip; equal bodies give equal bytes."""
     return await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
 
 

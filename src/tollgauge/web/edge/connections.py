@@ -6,12 +6,12 @@ Rules:
 - one address (IPv6: one /64) holds a limited number of connections, a trusted proxy any number;
 - all together hold at most half of the file descriptors of the process: the others are kept for
   the database, the log and probes;
-- at a cap the connection that has waited longest for its client is closed for the new one: a
-  client that means it sends its request at once, a half-open connection never does;
-- where nobody waits, because all are being answered, a few more are taken for the health routes
-  alone, so that a busy process is not taken for a dead one.
-The protocol of the server (web/edge/protocol) tells when a connection waits and when it is
-answered.
+- at a cap the connection that has waited longest for its client is closed for the new one: an
+  honest client sends its request at once, a half-open connection never does;
+- where no connection waits, because all are being answered, a few more are taken for the health
+  routes alone, so that a busy process does not look dead.
+
+web/edge/protocol reports when a connection begins to wait and when it is being answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOTAL_MAX: Final = 16_384
 HEALTH_ONLY_MAX: Final = 32
 """Connections above a cap that are taken for the health routes alone."""
 LOG_EVERY_S: Final = 60.0
-"""At most so often a line says that a cap is reached, and how many times since the last line."""
+"""Seconds between two log lines that a cap is reached; each has the count since the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class ConnectionSettings:
     `head_ms` runs from the connection, or from the first byte on a kept one, to the end of the
     request's head; `body_ms` from there to the end of its body; `idle_ms` bounds a kept connection
     between two requests, and a client that does not read its answer. It is longer than clients
-    keep a quiet connection, so that none is closed under a request. `per_address` does not hold
-    for `server.front.trusted_proxies`.
+    keep an idle connection, so that none is closed just as a request is sent. `per_address` does
+    not apply to `server.front.trusted_proxies`.
     """
 
     head_ms: PositiveInt = 10_000
@@ -55,34 +55,35 @@ class ConnectionSettings:
 
 
 class Phase(Enum):
-    """What a connection is at. All but `ANSWERED` wait for the client."""
+    """The phase of a connection. In all but `ANSWERED` it waits for the client."""
 
     HEAD = auto()
     BODY = auto()
     ANSWERED = auto()
-    """A request is whole, and its answer is being made."""
+    """A request was read whole, and is being answered."""
     IDLE = auto()
     """Between two requests; of the last answer some bytes may still be unread."""
     UNREAD = auto()
     """An answer cannot go on, because the client does not read it."""
     CLOSING = auto()
+    """Closed by us, until the client has read what was written."""
 
 
 class Held(Protocol):
-    """A connection as it is counted: whose it is, whether it is being answered, and how to end it
-    at once.
+    """A connection that is counted: the `key` of its address, whether it is being answered, and how
+    to end it.
     """
 
     key: str
     answered: bool
 
     def end(self) -> None:
-        """Close the connection now, with nothing more to say."""
+        """Close the connection at once."""
 
 
 _ByWait = OrderedDict[Held, None]
-"""Connections in the order in which each began to wait for its client the last time. Those that are
-being answered keep their place, and are not closed for another.
+"""Connections, the one that has waited longest for its client first. Those that are being answered
+keep their place, and are not closed for another.
 """
 
 
@@ -95,7 +96,7 @@ class Admission(Enum):
 
 
 class Connections:
-    """The connections of one server. `proxies` have no cap of their own; `most` holds for all."""
+    """The connections of one server, `most` in all. `proxies` have no cap of their own."""
 
     def __init__(
         self,
@@ -111,8 +112,8 @@ class Connections:
         self._monotonic = monotonic
         self._held: _ByWait = OrderedDict()
         self._held_by_key: defaultdict[str, _ByWait] = defaultdict(OrderedDict)
-        self._times = 0
-        self._logged: float | None = None
+        self._cap_hits = 0
+        self._logged_at: float | None = None
 
     def admit(self, new: Held) -> Admission:
         """Count a new connection; at a cap, close the one that waits longest for its client."""
@@ -139,9 +140,9 @@ class Connections:
         if connection not in self._held:
             return
         del self._held[connection]
-        of_key = self._held_by_key[connection.key]
-        del of_key[connection]
-        if not of_key:
+        same_key = self._held_by_key[connection.key]
+        del same_key[connection]
+        if not same_key:
             del self._held_by_key[connection.key]
 
     def _crowded(self, key: str) -> bool:
@@ -158,14 +159,14 @@ class Connections:
             oldest.end()
 
     def _log_cap(self, key: str, *, per_address: bool) -> None:
-        self._times += 1
+        self._cap_hits += 1
         now = self._monotonic()
-        if self._logged is not None and now - self._logged < LOG_EVERY_S:
+        if self._logged_at is not None and now - self._logged_at < LOG_EVERY_S:
             return
         cap = "server.connections.per_address" if per_address else "half of the file descriptors"
         most = self.settings.per_address if per_address else self._most
-        log().warning("connections.full", cap=cap, most=most, times=self._times, newest=key)
-        self._logged, self._times = now, 0
+        log().warning("connections.full", cap=cap, most=most, times=self._cap_hits, newest=key)
+        self._logged_at, self._cap_hits = now, 0
 
 
 def total_cap() -> int:

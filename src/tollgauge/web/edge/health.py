@@ -1,11 +1,11 @@
 """Health: whether the database takes what a sale needs, and if not, why.
 
 Rules:
-- what a sale writes is tried and taken back (store/readiness), at most every five seconds
-  however many ask; those who ask meanwhile share the result;
-- the cause is said in words of ours: no path, no address, no text of a driver;
-- the log has a line when the cause changes, and one when it is over;
-- probes that are late are named beside `ready`: what is stored can still be sold.
+- what a sale writes is tried and rolled back (store/readiness), at most every EVERY_MS however
+  many requests come; those that come meanwhile share the result;
+- the cause is described in our own words: no path, no address, no text of a driver;
+- the log has a line when the cause changes, and one when the database works again;
+- late probes are reported beside `ready`, because what is stored can still be sold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5_000
 TRY_SECONDS: Final = 4.0
-"""How long a try may take: whoever checks health seldom waits longer."""
+"""How long a try may take: health checks seldom wait longer."""
 
 CAUSES: Final[dict[Cause, str]] = {
     Cause.CORRUPT: "The database is damaged: stop the service and restore a backup.",

@@ -1,9 +1,9 @@
-"""Listening: the addresses that a process serves at, taken before it starts anything else.
+"""Listening sockets: the addresses that a process serves at, bound before it starts anything else.
 
 Rules:
-- an address is ours from `listening` on: two processes that start at once do not both get it;
-- one that cannot be had is a ListenError of one line. A worker whose metrics have no free port
-  does its work without them, and says so in the log.
+- `listening` binds and listens at once, so that of two processes only one gets an address;
+- an address that cannot be bound is a ListenError of one line. A worker whose metrics port is in
+  use runs without metrics, and logs that.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ class Listeners:
 def listening(
     host: str, port: int, *, admin_port: int = 0, serve: bool = True, setting: str = "server.port"
 ) -> Iterator[Listeners]:
-    """The sockets of a process: of its routes where it does `serve` (port 0 takes any free one),
-    and of its metrics on loopback (0: none). They are closed at the end. Raises ListenError.
+    """The sockets of a process: with `serve` one for its routes (port 0 takes any free one), and
+    one for its metrics on loopback (`admin_port` 0: none). They are closed at the end. Raises
+    ListenError.
     """
-    with contextlib.ExitStack() as taken:
-        public = taken.enter_context(_bound(host, port, setting)) if serve else None
+    with contextlib.ExitStack() as stack:
+        public = stack.enter_context(_bound(host, port, setting)) if serve else None
         admin = None
         try:
             if admin_port:
                 bound = _bound(LOOPBACK, admin_port, "server.admin_port")
-                admin = taken.enter_context(bound)
+                admin = stack.enter_context(bound)
         except ListenError as error:
             if serve:
                 raise
@@ -66,8 +67,8 @@ def listening(
 def _bound(host: str, port: int, setting: str) -> socket.socket:
     """A listening socket at an address of this machine. Raises ListenError.
 
-    Named as TCP, else asyncio leaves Nagle's delay on the connections that it accepts. It listens
-    at once: Linux lets several sockets be bound to an address that nobody listens on.
+    The protocol is named, because asyncio turns Nagle's delay off only for sockets that say TCP. It
+    listens at once, because Linux lets several sockets bind an address that nobody listens on.
     """
     try:
         addresses = socket.getaddrinfo(
@@ -75,12 +76,12 @@ def _bound(host: str, port: int, setting: str) -> socket.socket:
         )
         family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
-        with contextlib.ExitStack() as undo:
-            undo.callback(listener.close)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(listener.close)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen()
-            undo.pop_all()
+            on_error.pop_all()
     except OSError as error:
         raise ListenError(host, port, setting, error) from error
     return listener

@@ -1,10 +1,9 @@
 """The edge of the server: what happens to a request before any route sees it.
 
 In order: the Host header, preflights, size caps (refused before parsing), the rate limit
-(web/edge/rate), and the ready answers of hot free routes (web/edge/cache). It also puts the CORS
-and security headers on every answer, and answers HEAD as GET without the body. Pure ASGI, because
-a ready answer should cost no more than its bytes: it takes one look at what was asked, and every
-request that is not plain takes the longer way through all of the rules.
+(web/edge/rate), and cached answers (web/edge/cache). It also puts the CORS and security headers on
+every answer, and answers HEAD as GET without the body. It is plain ASGI with a fast path: a GET
+without a body or special headers whose answer is cached (`Edge.ready`) skips the steps in `_serve`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cach
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
-from tollgauge.web.edge.problem import Problem, fault
+from tollgauge.web.edge.problem import Problem, internal_error
 from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
 
 HEALTH_ONLY: Final = "health_only"
@@ -32,7 +31,7 @@ HEALTH_ONLY: Final = "health_only"
 _NOT_PLAIN: Final = frozenset(
     {b"content-length", b"expect", b"payment-signature", b"transfer-encoding", b"x-payment"}
 )
-"""Headers of a body, and those with rules of their own (`check_sizes`)."""
+"""Headers that keep a request off the fast path: those of a body or a payment (`check_sizes`)."""
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 
 
@@ -44,8 +43,8 @@ def _ip_address(text: str) -> str:
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSettings:
-    """The rate limit of one address, which may use a whole minute's at once, and the proxies whose
-    `X-Forwarded-For` counts.
+    """The rate limit of one address, which may send a whole minute's requests at once, and the
+    proxies whose `X-Forwarded-For` is believed.
     """
 
     free_per_minute: PositiveInt = 600
@@ -83,9 +82,9 @@ class Edge:
             await self.app(scope, receive, send)
 
     def ready(self, scope: Scope) -> Ready | None:
-        """The ready answer to a plain request that passes every rule; None for any other, which
-        takes the long way, with nothing counted. Also asked by the server's protocol, before any
-        task is made for a request (web/edge/protocol).
+        """The cached answer to a plain request that passes every rule; None for any other request,
+        which is not counted here and goes through `_serve`. web/edge/protocol calls it too, before
+        it starts a task for a request.
         """
         if scope.get("method") != "GET" or scope.get("state"):
             return None
@@ -108,13 +107,14 @@ class Edge:
         return cached.reply(fields.get(b"if-none-match"))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an HTTP request by all of the rules."""
+        """Serve an HTTP request, step by step."""
         head = scope["method"] == "HEAD"
         complete = _completed(send, head=head)
         try:
             check_host(scope)
             if scope["method"] == "OPTIONS":
-                await _send(complete, 204, PREFLIGHT)
+                await complete({"type": "http.response.start", "status": 204, "headers": PREFLIGHT})
+                await complete(_NO_BODY)
                 return
             if scope.get("state", {}).get(HEALTH_ONLY) and scope["path"] not in self.unlimited:
                 raise Problem(503, "busy", "Too many requests are being answered.", retry_after=1)
@@ -146,8 +146,8 @@ class Edge:
             )
 
     async def _cached_or_new(self, scope: Scope, receive: Receive) -> CachedAnswer:
-        """The cached answer, or a new one. While one request makes it anew, and when that fails,
-        the others get the cached one.
+        """The cached answer, or a new one. While one request builds a new one, and where that
+        fails, the others get the cached one.
         """
         gzip = accepts_gzip(_header(scope, b"accept-encoding") or b"")
         key, now = _key(scope, gzip=gzip), time.monotonic()
@@ -163,8 +163,8 @@ class Edge:
 
 
 async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Run a route. What nobody expected has been answered and logged by the table of errors when
-    Starlette raises it once more for a server's own log, which would hold foreign texts.
+    """Run a route. web/errors has answered and logged an unexpected exception when Starlette raises
+    it again for the server's log, where its text would appear; so it is dropped here.
     """
     answered = False
 
@@ -176,7 +176,7 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     with contextlib.suppress(Exception):
         await app(scope, _capped(receive), note_start)
     if not answered:
-        await fault().response()(scope, receive, send)
+        await internal_error().response()(scope, receive, send)
 
 
 async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool) -> CachedAnswer:
@@ -198,8 +198,8 @@ async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool
 
 
 def check_host(scope: Scope) -> None:
-    """Refuse a request that does not name exactly one host: Problem 400 (RFC 9112 section 3.2).
-    Two readers of one request could each take another of several names. HTTP/1.0 may name none.
+    """Refuse a request that does not name exactly one host: Problem 400 (RFC 9112 section 3.2). Of
+    several names a proxy and we could each use another. HTTP/1.0 may name none.
     """
     hosts = sum(name == b"host" for name, _ in scope["headers"])
     if hosts > 1 or (not hosts and scope.get("http_version") == "1.1"):
@@ -239,7 +239,7 @@ def _header(scope: Scope, wanted: bytes) -> bytes | None:
 
 
 def _capped(receive: Receive) -> Receive:
-    """A body that passes the cap without having announced its length ends the request."""
+    """Raise Problem 413 when a body without a Content-Length passes the cap."""
     received = 0
 
     async def counted() -> Message:
@@ -254,7 +254,7 @@ def _capped(receive: Receive) -> Receive:
 
 
 def _completed(send: Send, *, head: bool) -> Send:
-    """Add what every answer carries; of an answer to HEAD, leave the body out."""
+    """Add the headers of every answer; drop the body of an answer to HEAD."""
 
     async def complete(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -264,10 +264,3 @@ def _completed(send: Send, *, head: bool) -> Send:
         await send(message)
 
     return complete
-
-
-async def _send(
-    send: Send, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes = b""
-) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -26,9 +26,9 @@ class Invalid:
 
 
 class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
-    """An answer other than success. `retry_after` is in seconds. Where `vain`, work was done
-    for a request that came to nothing, and not by our doing; `host` is the one that it needed
-    (store/ledger/payer_limit), where that was the reason.
+    """An answer other than success. `retry_after` is in seconds. `vain`: the request failed after
+    work was done for it, and not because of us; `host` is the one because of which it failed
+    (store/ledger/payer_limit), None where it was not a host.
     """
 
     def __init__(
@@ -84,6 +84,6 @@ def store_unavailable() -> Problem:
     return Problem(503, "store-unavailable", detail, retry_after=5)
 
 
-def fault() -> Problem:
-    """500 for what nobody expected."""
+def internal_error() -> Problem:
+    """500 for an unexpected exception."""
     return Problem(500, "internal", f"This is a fault of ours. {_AGAIN}")

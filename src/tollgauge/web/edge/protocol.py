@@ -1,12 +1,12 @@
-"""Protocol: uvicorn's HTTP/1.1 connection with deadlines for the client, counted, and with a short
-way for ready answers.
+"""Protocol: uvicorn's HTTP/1.1 connection, with deadlines for the client, caps, and a fast path for
+cached answers.
 
 uvicorn limits how long a connection idles between two requests, and nothing else. Here each wait
 for the client has its deadline (web/edge/connections): a request that is late gets 408 (RFC 9110
-section 15.5.9), a connection without one is closed.
+section 15.5.9), a connection without a request is closed.
 
-What has a ready answer (web/edge/middleware, `Edge.ready`) is answered while it is read: it needs
-no task, and its head was written out when it was made. Everything else goes on through ASGI.
+A request with a cached answer (web/edge/middleware, `Edge.ready`) is answered as soon as it is
+parsed, without a task. Every other one goes through ASGI.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ _LATE: Final = (
     b"content-length: 30\r\nconnection: close\r\n\r\nThe request came too slowly.\r\n"
 )
 
-
 FindReady = Callable[[Any], Ready | None]
-"""The ready answer to an HTTP scope, None where there is none."""
+"""Finds the cached answer to an HTTP scope; None where there is none."""
 
 
 def no_ready(_scope: object) -> Ready | None:
-    """Of an application without ready answers."""
+    """The FindReady of an application without a cache."""
     return None
 
 
 class CountedProtocol(HttpToolsProtocol):
-    """One connection of a client. Made by uvicorn, with the connections of its server, and with
-    what finds a ready answer.
+    """One connection of a client, created by uvicorn with the server's `connections`; `ready` finds
+    cached answers.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class CountedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the client, which begin a request where none was begun."""
+        """Bytes of the client; the first ones after an answer begin a request."""
         self._got_data = True
         if self._reading is None:
             self._reading = Phase.HEAD
@@ -94,7 +93,7 @@ class CountedProtocol(HttpToolsProtocol):
         self._update_phase()
 
     def on_message_begin(self) -> None:
-        """The parser meets a request."""
+        """The parser has the first byte of a request."""
         self._reading = Phase.HEAD
         super().on_message_begin()
 
@@ -111,8 +110,8 @@ class CountedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer is handed over. As in uvicorn, but for its timer of a kept connection: the
-        deadline here stands for that.
+        """An answer is written. As in uvicorn, without its keep-alive timer: the deadline of this
+        class replaces it.
         """
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
@@ -125,9 +124,9 @@ class CountedProtocol(HttpToolsProtocol):
             self._update_phase()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Answer a request whose turn it is: at once where a ready answer can leave. While others
-        of its connection wait behind it a task takes it, so that they are not answered within each
-        other.
+        """Answer the next request, at once where its answer is cached. With more requests in the
+        pipeline a task answers it, because each answer starts the next one: answered here, they
+        would nest.
         """
         may_send = not (self.pipeline or self.flow.write_paused or self.transport.is_closing())
         ready = self._find_ready(cycle.scope) if may_send else None
@@ -156,7 +155,7 @@ class CountedProtocol(HttpToolsProtocol):
         self._update_phase()
 
     def _update_phase(self) -> None:
-        """Where the connection is at something new, set the deadline of that."""
+        """Set the deadline of the phase if it has changed."""
         phase = self._current_phase()
         if phase is self._phase:
             return
@@ -177,7 +176,9 @@ class CountedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_at(self._deadline, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """The timer of a deadline, which may have moved since: most do, and a timer costs more."""
+        """The timer has fired. The deadline has usually moved since: setting a new timer for each
+        change would cost more than looking again here.
+        """
         self._timer = None
         if self._deadline is None:
             return

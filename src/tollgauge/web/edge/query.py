@@ -13,9 +13,8 @@ _NAME_MAX: Final = 64
 
 
 def check_query(request: Request) -> None:
-    """Refuse a query parameter that the route does not take: it was meant for something, and the
-    answer would be another than the one that was asked for. A dependency of routes (FastAPI).
-    Raises Problem 422.
+    """Refuse a query parameter that the route does not take, because the answer would ignore what
+    the caller meant by it. A dependency of routes (FastAPI). Raises Problem 422.
     """
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     unknown = next((name for name in request.query_params if name not in known), None)

@@ -1,7 +1,7 @@
 """Rate limit: how many requests a client may send, and who a client is.
 
-The generic cell rate algorithm (GCRA): one number a client, the instant at which all that it has
-sent would be paid off at the allowed pace. Nothing runs behind it.
+The generic cell rate algorithm (GCRA): one number for each client, the instant at which all that it
+has sent would be paid off at the allowed pace. No timer runs.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from functools import lru_cache
 from typing import Final
 
 CLIENTS_MAX: Final = 50_000
-"""How many clients the rate limit remembers: those that came last."""
+"""How many clients the rate limit remembers; the least recent is forgotten first."""
 MINUTE_NS: Final = 60_000_000_000
 _SECOND_NS: Final = 1_000_000_000
 _REMEMBERED_MAX: Final = 128
-"""Bytes of an `X-Forwarded-For` whose client is remembered: reading an address takes a while."""
+"""Bytes: the client of a longer `X-Forwarded-For` is parsed each time, of a shorter one cached."""
 
 
 class RateLimit:
-    """`per_minute` requests a client, which may send a whole minute's at once."""
+    """`per_minute` requests for each client, which may send a whole minute's at once."""
 
     def __init__(
         self, per_minute: int, *, monotonic_ns: Callable[[], int] = time.monotonic_ns
@@ -49,7 +49,7 @@ class RateLimit:
 
 
 class Clients:
-    """Whom the rate limit counts. `proxies` are the addresses whose `X-Forwarded-For` counts."""
+    """Whom the rate limit counts. The `X-Forwarded-For` of `proxies` is believed."""
 
     def __init__(self, proxies: tuple[str, ...]) -> None:
         self._proxies: Final = frozenset(parse_address(proxy) for proxy in proxies)
@@ -71,7 +71,7 @@ class Clients:
 
 
 def address_key(text: str) -> str:
-    """Whose an address is: IPv4 as it is, IPv6 by /64, `unknown` for anything else."""
+    """An address as it is counted: IPv4 whole, IPv6 by /64, `unknown` for anything else."""
     address = parse_address(text)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, 64), strict=False))

@@ -1,11 +1,11 @@
 """Badge: the advice on an endpoint as a small picture that others embed in their own pages.
 
 Rules:
-- grade and score stand only beside advice that lets pay (`A 91 · proceed`, whole points rounded
-  down, so that they never reach into a better grade); any other advice stands alone (`avoid`);
-- the colour is the advice's;
-- it is a file of its own: colours are presentation attributes and not classes, and it names no font
-  that would have to be loaded.
+- grade and score are shown only with advice that lets pay (`A 91 · proceed`; whole points, rounded
+  down so that they never show a better grade); any other advice is shown alone (`avoid`);
+- the colour is that of the advice;
+- the file needs no other one: colours are presentation attributes and not classes, and its fonts
+  are installed ones.
 """
 
 from __future__ import annotations

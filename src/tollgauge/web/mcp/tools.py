@@ -6,12 +6,12 @@ Rules:
   text, no configuration and no price is in them;
 - a paid tool goes through the gate of the paid routes: same ledger, same price, same answer; its
   payment is bound to the tool's name and its canonical arguments;
-- the tool of a watch's owner takes the secret as an argument, because a client can send no header
-  of its own a call; arguments are never logged;
-- what is not an answer is a result with `isError`: the terms of payment, or the problem document.
+- the tool of a watch's owner takes the secret as an argument, because clients cannot send a header
+  with one call; arguments are never logged;
+- terms of payment and problem documents are results with `isError`.
 
 An answer is the same JSON twice: as text and as structured content. No tool declares an output
-schema, because clients hold every structured content against it, the terms of payment too.
+schema, because clients would validate the terms of payment by it too.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from tollgauge.core.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web import wire
-from tollgauge.web.edge import problem
-from tollgauge.web.edge.problem import Problem
+from tollgauge.web.edge.problem import Problem, internal_error, store_unavailable
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product, Sale
@@ -46,7 +45,7 @@ from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.products import bulk
 from tollgauge.web.paid.request import payment_required, read_payment
 from tollgauge.web.watches.poll import CURSOR, Polling
-from tollgauge.web.watches.shapes import ID
+from tollgauge.web.watches.shapes import ID_PATTERN
 from tollgauge.web.watches.watch_auth import UnauthorizedProblem
 from tollgauge.web.wire.request_model import RequestModel
 
@@ -68,15 +67,15 @@ _PAID: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """What a tool is called and what an agent reads of it."""
+class ToolTexts:
+    """A tool's name, and the texts that an agent reads."""
 
     name: str
     title: str
     description: str
 
 
-BULK: Final = Words(
+BULK: Final = ToolTexts(
     name="x402_trust_bulk",
     title="Trust scores of many pay-per-call endpoints",
     description=(
@@ -89,8 +88,8 @@ BULK: Final = Words(
         "number of resources: the smallest tier that fits is taken, or `tier`." + _PAID
     ),
 )
-PAID: Final[Mapping[str, Words]] = {
-    catalogue.TRUST: Words(
+PAID: Final[Mapping[str, ToolTexts]] = {
+    catalogue.TRUST: ToolTexts(
         name="x402_trust_score",
         title="Trust report of a pay-per-call endpoint",
         description=(
@@ -103,7 +102,7 @@ PAID: Final[Mapping[str, Words]] = {
         ),
     ),
     **dict.fromkeys(catalogue.BULK.values(), BULK),
-    catalogue.SIMILAR: Words(
+    catalogue.SIMILAR: ToolTexts(
         name="x402_find_alternatives",
         title="Better alternatives to a pay-per-call endpoint",
         description=(
@@ -113,10 +112,10 @@ PAID: Final[Mapping[str, Words]] = {
         ),
     ),
 }
-"""Tools by the paid route that they sell; what nobody sells is not listed. The tiers of bulk scores
-are one tool.
+"""Tools by the paid route that they sell; the other routes have none. The tiers of bulk scores are
+one tool.
 """
-LEADERBOARD: Final = Words(
+LEADERBOARD: Final = ToolTexts(
     name="x402_trust_leaderboard",
     title="The best pay-per-call endpoints",
     description=(
@@ -124,7 +123,7 @@ LEADERBOARD: Final = Words(
         "paid, at most three of one site: 10, or as many as `limit` says, up to 25. Free."
     ),
 )
-PREVIEW: Final = Words(
+PREVIEW: Final = ToolTexts(
     name="x402_trust_preview",
     title="Three sample trust reports",
     description=(
@@ -133,7 +132,7 @@ PREVIEW: Final = Words(
         "/v1/x402-trust-preview. Free."
     ),
 )
-STATS: Final = Words(
+STATS: Final = ToolTexts(
     name="x402_ecosystem_stats",
     title="Counts over all known pay-per-call endpoints",
     description=(
@@ -141,9 +140,7 @@ STATS: Final = Words(
         "what they were paid in 30 days. Free."
     ),
 )
-
-
-WATCHED: Final = Words(
+WATCHED: Final = ToolTexts(
     name="x402_watch_events",
     title="What a watch has seen",
     description=(
@@ -155,7 +152,6 @@ WATCHED: Final = Words(
     ),
 )
 
-
 _Cursor = Annotated[str, Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}$"})]
 
 
@@ -166,11 +162,9 @@ class LeaderboardArguments(RequestModel):
 
 
 class PollArguments(RequestModel):
-    """What a watch's owner names. The rules of ids and cursors are the route's (web/watches)."""
+    """The arguments of the poll. The rules of ids and cursors are the route's (web/watches)."""
 
-    watch_id: str = Field(
-        description="The watch's id", json_schema_extra={"pattern": f"^{ID.pattern}$"}
-    )
+    watch_id: str = Field(description="The watch's id", json_schema_extra={"pattern": ID_PATTERN})
     secret: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="The watch's secret, shown once, in the answer that sold the watch",
     )
@@ -194,11 +188,11 @@ class Tools:
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
         sold = [
-            _tool(words, _chosen(products, {}).request.json_schema(), paid=True)
-            for words, products in self._sold().items()
+            _tool(texts, _chosen(products, {}).request.json_schema(), paid=True)
+            for texts, products in self._sold().items()
         ]
         board = _tool(LEADERBOARD, LeaderboardArguments.json_schema())
-        free = [_tool(words, _NOTHING) for words in (PREVIEW, STATS)]
+        free = [_tool(texts, _NOTHING) for texts in (PREVIEW, STATS)]
         return [*sold, board, *free, _tool(WATCHED, PollArguments.json_schema())]
 
     async def call(
@@ -207,19 +201,19 @@ class Tools:
         """One call. Raises UnknownToolError; every other failure is a result."""
         try:
             return await self._call(name, arguments, meta)
-        except Problem as raised:
-            return _refused(raised)
+        except Problem as problem:
+            return _refused(problem)
         except StoreUnavailable:
-            return _refused(problem.store_unavailable())
+            return _refused(store_unavailable())
         except UnknownToolError:
             raise
         except Exception as error:  # noqa: BLE001 - no exception's text may reach a caller
             log().error("tool.fail", tool=name, error=type(error).__name__, where=place_of(error))
-            return _refused(problem.fault())
+            return _refused(internal_error())
 
-    def _sold(self) -> dict[Words, list[Product]]:
+    def _sold(self) -> dict[ToolTexts, list[Product]]:
         """The products of each paid tool."""
-        products_by_tool: dict[Words, list[Product]] = {}
+        products_by_tool: dict[ToolTexts, list[Product]] = {}
         for product in self.products:
             if product.route in PAID:
                 products_by_tool.setdefault(PAID[product.route], []).append(product)
@@ -255,7 +249,7 @@ class Tools:
         return bytes((await self.free.stats()).body)
 
     async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
-        """What a watch's owner reads. Raises Problem 401, 404 or 422, as the route does."""
+        """The poll of a watch. Raises Problem 401, 404 or 422, as the route does."""
         try:
             poll = PollArguments.read(strict(arguments))
             events = await self.polling.read(
@@ -271,19 +265,19 @@ class Tools:
 
     async def _buy(
         self,
-        words: Words,
+        texts: ToolTexts,
         products: Sequence[Product],
         arguments: Mapping[str, Any],
         payment: object,
     ) -> CallToolResult:
         """One call of a paid tool, counted as a paid request of its own name."""
-        name, status = words.name, 500
+        name, status = texts.name, 500
         try:
-            sale = _sale(_chosen(products, arguments), words)
+            sale = _sale(_chosen(products, arguments), texts)
             response = await self._sell(sale, arguments, payment)
             status = response.status_code
-        except Problem as raised:
-            status = raised.status
+        except Problem as problem:
+            status = problem.status
             raise
         finally:
             PAID_REQUESTS.labels(name, str(status)).inc()
@@ -317,7 +311,9 @@ def as_header(payment: object) -> str:
 
 
 def strict(arguments: Mapping[str, Any]) -> object:
-    """Arguments that a transport has parsed by its own rules, held to ours. Raises Problem 400."""
+    """Arguments, which a transport has parsed by its own rules, parsed again by ours. Raises
+    Problem 400.
+    """
     try:
         return strictjson.loads(_text(arguments).encode("utf-8", "surrogatepass"))
     except strictjson.StrictJsonError as error:
@@ -333,26 +329,26 @@ def _chosen(products: Sequence[Product], arguments: Mapping[str, Any]) -> Produc
     return products[0] if len(products) == 1 else bulk.chosen(products, arguments)
 
 
-def _sale(product: Product, words: Words) -> Sale:
+def _sale(product: Product, texts: ToolTexts) -> Sale:
     """A product's sale, as the tool that directories may list."""
     sale = product.sale()
     extension = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
-            tool_name=words.name,
+            tool_name=texts.name,
             input_schema=product.request.json_schema(),
-            description=words.description,
+            description=texts.description,
             transport="streamable-http",
             example=product.example,
             output=OutputConfig(example=catalogue.beginning(product.answer)),
         )
     )
-    offer = replace(sale.offer, resource=f"mcp://tool/{words.name}")
+    offer = replace(sale.offer, resource=f"mcp://tool/{texts.name}")
     return replace(sale, offer=offer, bazaar=extension["bazaar"])
 
 
-def _tool(words: Words, arguments: Mapping[str, Any], *, paid: bool = False) -> Tool:
-    """A tool as it is listed. A paid one moves money, so it does not count as reading only; the
-    same payment never pays twice.
+def _tool(texts: ToolTexts, arguments: Mapping[str, Any], *, paid: bool = False) -> Tool:
+    """A tool as it is listed. A paid one moves money, so it is not read-only; it is idempotent,
+    because the same payment never pays twice.
     """
     annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     if paid:
@@ -360,16 +356,16 @@ def _tool(words: Words, arguments: Mapping[str, Any], *, paid: bool = False) -> 
             read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
         )
     return Tool(
-        name=words.name,
-        title=words.title,
-        description=words.description,
+        name=texts.name,
+        title=texts.title,
+        description=texts.description,
         input_schema=dict(arguments),
         annotations=annotations,
     )
 
 
 def _no_secret() -> Problem:
-    """401 in the words of a tool: there is no header to send."""
+    """401 as a tool says it, which has no header to send."""
     return Problem(401, "unauthorized", "Pass the watch's secret as `secret`.")
 
 
@@ -384,9 +380,9 @@ def _answered(
     )
 
 
-def _refused(raised: Problem) -> CallToolResult:
-    """A problem as a result; what HTTP says in `Retry-After` is `retryAfter`, in seconds."""
-    document = orjson.loads(bytes(raised.response().body))
-    if raised.retry_after is not None:
-        document["retryAfter"] = raised.retry_after
+def _refused(problem: Problem) -> CallToolResult:
+    """A problem as a result; `retryAfter` is the header `Retry-After` of HTTP, in seconds."""
+    document = orjson.loads(bytes(problem.response().body))
+    if problem.retry_after is not None:
+        document["retryAfter"] = problem.retry_after
     return _answered(orjson.dumps(document), is_error=True)

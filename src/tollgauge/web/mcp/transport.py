@@ -1,14 +1,16 @@
 """MCP, the protocol in which agents call tools: over Streamable HTTP at `/mcp`, and over stdio.
 
-The official SDK speaks the protocol, the 2025 revisions with their handshake and the stateless
-one of 2026; what the tools do is web/mcp/tools' work. Rules:
-- no session: a POST is a whole exchange and gets one JSON answer, so nothing is kept between two
-  calls and any worker can serve any of them;
-- the SDK's session manager lives as long as its one exchange; nothing has to run beside the app;
-- a body that is not strict JSON of one JSON-RPC message does not reach the SDK, which would repeat
-  a parser's words;
-- `Host` and `Origin` are ours or this machine's, else a page could talk to a service on its
-  visitor's machine through a name of its own (DNS rebinding).
+The official SDK implements the protocol: the 2025 revisions with their handshake and the stateless
+one of 2026. What the tools do is web/mcp/tools'.
+
+Rules:
+- there are no sessions: a POST is a whole exchange and gets one JSON answer, so that any worker can
+  serve any call;
+- the SDK's session manager lives for one exchange, so that nothing has to run beside the app;
+- a body that is not strict JSON of one JSON-RPC message does not reach the SDK, which would show a
+  parser's message;
+- `Host` and `Origin` must be ours or this machine's, else a page could reach a service on its
+  visitor's machine under a name of its own (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ _ANSWER: Final = {
 
 
 def server(tools: Tools, *, version: str) -> Server[Any]:
-    """The tools as a server of the SDK's, for one transport."""
+    """The tools as a server of the SDK, for one transport."""
 
     async def listing(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
@@ -178,7 +180,7 @@ async def over_stdio(server: Server[Any]) -> None:
 
 
 def security(base_url: str) -> TransportSecuritySettings:
-    """Who may be named: the service's public address, and this machine at any port."""
+    """Which Host and Origin are allowed: the public address, and this machine at any port."""
     public = urlsplit(base_url)
     local = [text for name in _LOOPBACK for text in (name, f"{name}:*")]
     return TransportSecuritySettings(

@@ -1,9 +1,13 @@
 """Labels: how figures of the read side are written for people.
 
-Rules: dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars without
-trailing zeros or `not advertised`. Whatever is unknown is a dash, never a zero. Texts of others
-lose control, bidi, zero-width and tag characters here, and their length is capped; escaping is the
-template engine's work. The templates know these functions as filters (web/pages/render).
+Rules:
+- dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars without
+  trailing zeros or `not advertised`;
+- whatever is unknown is a dash, never a zero;
+- texts of others lose control, bidi, zero-width and tag characters here, and their length is
+  capped; the template engine escapes them.
+
+The functions are filters of the templates (web/pages/render).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
 DASH: Final = "\N{EM DASH}"
-"""Stands for a figure that nobody measured."""
+"""The text of a figure that was not measured."""
 
 _LONGEST: Final = 4_000
 _DOLLARS: Final = re.compile(r"\$\d+\.\d{1,6}")
@@ -92,17 +96,17 @@ def chance(permille: int | None) -> str:
 
 
 def hours(ms: int) -> str:
-    """A part of a day in hours: `23.5 h`."""
+    """Milliseconds as hours: `23.5 h`."""
     return f"{tenths(ms * 10 // HOUR_MS)} h"
 
 
 def below(limit: Fraction) -> str:
-    """A chance that a rule asks for."""
+    """The condition of a rule on a chance: `below 95%`, or `any`."""
     return "any" if limit == 1 else f"below {100 * limit}%"
 
 
 def state(snapshot: Snapshot) -> str:
-    """What the last checks that there are say."""
+    """The state of the endpoint at its last check."""
     if snapshot.is_down is None:
         return DASH
     return "not payable" if snapshot.is_down else "payable"
@@ -170,7 +174,7 @@ def authority(row: EndpointRow) -> str:
 
 
 def reason(slug: str) -> str:
-    """Why probes were left out, in words."""
+    """Why probes were excluded, in words."""
     return _REASONS.get(slug, slug.replace("-", " "))
 
 

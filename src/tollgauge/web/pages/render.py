@@ -1,7 +1,7 @@
 """Render: the template engine of the pages.
 
-Rules: every expression is escaped by the engine, and cleaned of unseen characters before that; a
-name that a template misspells is an error; each function of web/pages/labels is a filter.
+Rules: every expression is cleaned of invisible characters and then escaped; a name that a template
+misspells is an error; each function of web/pages/labels is a filter.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def render(name: str, base_url: str, **values: object) -> bytes:
 
 
 def _visible(value: object) -> object:
-    """What every expression of a template passes: text without unseen characters."""
+    """Applied to every expression of a template: removes invisible characters from a text."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return labels.plain(value)
     return value
 
 
 def _ticked(text: str) -> Markup:
-    """A message of ours with what stands between backticks set as code."""
+    """A message of ours with the parts between backticks as code."""
     parts = labels.plain(text).split("`")
     code = Markup('<span class="code">{}</span>')
     return Markup("").join(

@@ -1,4 +1,4 @@
-"""The handlers of the pages: what each page is made from, and what is answered without it."""
+"""The handlers of the pages: what each page reads, and the answer where that does not exist."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Site:
         return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
 
     async def docs(self) -> Response:
-        """How to ask, with examples about the best endpoint."""
+        """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports.leaderboard)
         html = views.docs_html(
             self.documented,

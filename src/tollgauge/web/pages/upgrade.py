@@ -1,9 +1,9 @@
 """`GET /endpoint/{id}/upgrade`: the page where a wallet in the browser pays for a live report.
 
 The page itself is free and the same for everyone. Its script (static/upgrade.js) buys
-`POST /v1/x402-trust` by the same 402 flow as any other client; it is told here what the page
-promises (price, network, token, payee) and refuses terms that differ. There is no second way to
-pay, and the server learns nothing here that the paid route would not.
+`POST /v1/x402-trust` by the same 402 flow as any other client; the page passes it what it promises
+(price, network, token, payee), and it refuses terms that differ. There is no second way to pay, and
+the server learns nothing here that the paid route would not.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CHAINS: Final[dict[str, dict[str, Any]]] = {
         (137, "Polygon", _POL, "polygon-rpc.com", "polygonscan.com"),
     )
 }
-"""What a wallet that lacks a network is told of it (EIP-3085, `wallet_addEthereumChain`), as the
-networks publish it. Every wallet knows Ethereum itself.
+"""How a wallet adds a network that it lacks (EIP-3085, `wallet_addEthereumChain`), as the networks
+publish it. Every wallet has Ethereum itself.
 """
 
 

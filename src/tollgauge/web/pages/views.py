@@ -2,7 +2,7 @@
 
 Rules:
 - a page is a pure function of its arguments: the same arguments give the same bytes; routes,
-  caching and headers are web/routes's;
+  caching and headers are web/routes';
 - no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src
   'self'; img-src 'self'` is enough for every page;
 - everything is escaped by the engine, and cleaned of unseen characters on its way out; provider
@@ -37,6 +37,7 @@ from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Prov
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days
+from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.reliability import reliability_diagram
 from tollgauge.web.pages.charts.timeline import timeline
@@ -94,7 +95,7 @@ def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
         stats=stats,
         rows=rows,
         simulated=stats.simulated or any(row.simulated for row in rows),
-        strip=days.grade_strip(stats.grades),
+        strip=grade_strip(stats.grades),
     )
 
 
@@ -139,7 +140,7 @@ def endpoint_html(
         latency=days.latency_lines(view.days),
         timeline=timeline(view.events, first_day=first_day, last_day=last_day),
         bars=[
-            (part, days.component_bar(part.weight, part.tenths, heaviest=heaviest))
+            (part, component_bar(part.weight, part.tenths, heaviest=heaviest))
             for part in view.components
         ],
         total=sum(part.weight * part.tenths for part in view.components),
@@ -181,7 +182,7 @@ def methodology_html(policy: Policy = CURRENT, *, base_url: str) -> bytes:
             ("Activity P: effective payers", policy.payers),
             ("Activity V: organic dollars settled", policy.volume),
         ),
-        bars=[days.component_bar(row.weight, 1_000, heaviest=heaviest) for row in policy.rows],
+        bars=[component_bar(row.weight, 1_000, heaviest=heaviest) for row in policy.rows],
     )
 
 

@@ -9,8 +9,8 @@ Rules (docs/watching.md):
 - the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid
   answer for 30 days, to give it again to the same payment: it lies there sealed and is opened on
   its way out, so no watch is sold without a key to seal with;
-- a copy of a payment that repeats no ticket can be made by whoever reads the chain: it gets the
-  answer without the secret, and how the payer gets another (web/watches/rotate).
+- whoever reads the chain can copy a payment that repeats no ticket: such a request gets the answer
+  without the secret, and how the payer gets another one (web/watches/rotate).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _NO_TERMS: Final = (
 
 
 class TestShape(SnakeShape):
-    """How a destination took its connection test; the URL is masked."""
+    """The result of a destination's connection test; the URL is masked."""
 
     __test__ = False
     destination: str
@@ -102,8 +102,8 @@ class DeliveryShape(SnakeShape):
 
 class WatchShape(SnakeShape):
     """A watch as it was bought. `secret` is shown here only: it is the bearer of every later
-    request and what signatures are checked with (Standard Webhooks). It is absent from an answer
-    that may be read by others than the buyer, and after it was rotated.
+    request and the key of signatures (Standard Webhooks). It is absent from an answer that others
+    than the buyer may read, and after it was rotated.
     """
 
     watch_id: str
@@ -124,7 +124,7 @@ class WatchShape(SnakeShape):
 
 
 class _Watched(RequestModel):
-    """The endpoint of a watch, which has two names: published clients use either."""
+    """The endpoint of a watch under either name: published clients use both."""
 
     endpoint: RequestedResource | None = None
     resource: RequestedResource | None = None
@@ -210,7 +210,7 @@ async def _create(
     tested = await tester.test(
         request.targets, watch_id=watch_id, resource=request.watched.url, signing=signing
     )
-    warnings = await _contact(dependencies, request.watched, claim)
+    warnings = await _check_watchable(dependencies, request.watched, claim)
     now = dependencies.clock()
     signed = any(target.kind is Kind.JSON for target in request.targets)
     watch = Watch(
@@ -226,7 +226,7 @@ async def _create(
     )
     destinations = tester.sealed(request.targets, watch_id=watch_id, now=now)
     await claim.writing(_add, request.watched, watch, destinations, payment_id=claim.payment_id)
-    document = bought(
+    document = watch_document(
         watch, resource=request.watched.url, secret=secret, base_url=dependencies.base_url
     )
     document["delivery"] = {"connection_test": tested}
@@ -248,11 +248,12 @@ def _add(
     watch_payments.create(tx, watch, destinations, payment_id=payment_id)
 
 
-async def _contact(
+async def _check_watchable(
     dependencies: PaidDependencies, resource: Resource, claim: HeldClaim
 ) -> list[str]:
-    """Make sure that there is something to watch; what its buyer must know of it now. Raises
-    Problem 422 for what is no pay-per-call endpoint, 503 when we could not probe.
+    """Check that a resource can be watched, with a probe where it was never seen to ask for
+    payment; returns what its buyer must know of its state. Raises Problem 422 for what is no
+    pay-per-call endpoint, 503 when we could not probe.
     """
     store = dependencies.store
     endpoint = await store.reading(endpoints.get, resource.id)
@@ -290,8 +291,8 @@ def _check_sells(result: ProbeResult) -> None:
 
 
 async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) -> bytes:
-    """The answer as it leaves: what the ledger keeps of it may be sealed. Without its secret where
-    that may not be shown, or has been rotated since.
+    """The answer as it is sent, from the one that the ledger stores, which may be sealed. It lacks
+    the secret where that may not be shown, or has been rotated since.
     """
     opened = _opened(dependencies, body)
     document = orjson.loads(opened)
@@ -326,7 +327,7 @@ def _opened(dependencies: PaidDependencies, body: bytes) -> bytes:
         ) from error
 
 
-def bought(watch: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
+def watch_document(watch: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
     """The answer to a new watch, without its destinations."""
     names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
     urls = links(base_url, watch.id, *names)
@@ -362,7 +363,9 @@ def _example() -> dict[str, Any]:
     )
     secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
     resource = str(EXAMPLE["endpoint"])
-    answer = bought(watch, resource=resource, secret=secret, base_url="https://trust.example.com")
+    answer = watch_document(
+        watch, resource=resource, secret=secret, base_url="https://trust.example.com"
+    )
     test = {
         "destination": "https://alerts.example.com/…",
         "kind": Kind.JSON.value,

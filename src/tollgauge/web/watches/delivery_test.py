@@ -1,9 +1,9 @@
-"""The delivery test: destinations are tried before anything is charged, and sealed before they are
-stored.
+"""The delivery test: destinations are tested before anything is charged, and their URLs encrypted
+before they are stored.
 
-Every destination gets a signed `connection_test`, up to three times (docs/watching.md). One
-that fails refuses the whole request with `notCharged: true`; what it answered is never shown, or
-this would be a way to read other people's servers.
+Every destination gets a signed `connection_test`, up to TRIES times (docs/watching.md). If one
+fails, the whole request is refused with `notCharged: true`. What a destination answered is never
+shown, because anybody could read other people's servers that way.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.catalogue import PaidDependencies
 
 TRIES: Final = 3
-AGAIN_S: Final = 5.0
-"""How long after the first try another may begin: with the longest answer of a receiver (egress) it
-ends before published clients give up, which is after 20 seconds.
+RETRY_WITHIN_S: Final = 5.0
+"""No try begins later after the first: with the time-out of a delivery (egress) the last one ends
+before published clients give up, which is after 20 seconds.
 """
 PAUSE_S: Final = 0.5
 """Between two tries."""
@@ -40,8 +40,8 @@ _SILENCE: Final = frozenset({FaultKind.TIMEOUT.value, FaultKind.CONNECT_TIMEOUT.
 
 
 def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | None:
-    """The host of the first destination that did not answer in time: each try of it holds a sale
-    for seconds.
+    """The host of the first destination that timed out, as payer_limit counts it: each try occupies
+    a sale for seconds.
     """
     pairs = zip(targets, results, strict=True)
     silent = (target.host for target, sent in pairs if sent.error in _SILENCE)
@@ -51,10 +51,12 @@ def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | No
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTester:
-    """Tries destinations, and seals them. No try begins `again_s` seconds after the first."""
+    """Tests destinations and encrypts their URLs. No try begins more than `retry_within_s` seconds
+    after the first.
+    """
 
     dependencies: PaidDependencies
-    again_s: float = AGAIN_S
+    retry_within_s: float = RETRY_WITHIN_S
 
     def check_ready(self, targets: Sequence[Target]) -> None:
         """Raises Problem 503 where there are destinations and no key to seal them."""
@@ -71,8 +73,8 @@ class DeliveryTester:
     async def test(
         self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
     ) -> list[dict[str, Any]]:
-        """Try every destination, all at once; how each took the test, as the answer shows it.
-        Raises Problem 422 if any did not take it.
+        """Test every destination, all at once; returns the results as the answer shows them. Raises
+        Problem 422 if any failed.
         """
         tries = (self._try(target, watch_id, resource, signing) for target in targets)
         results = await asyncio.gather(*tries)
@@ -108,7 +110,7 @@ class DeliveryTester:
         sent = Sent(error="untried")
         message = self._test_message(target, watch_id, resource)
         loop = asyncio.get_running_loop()
-        until = loop.time() + self.again_s
+        until = loop.time() + self.retry_within_s
         for number in range(1, TRIES + 1):
             sent = await webhooks.send(
                 self.dependencies.live.prober.egress,
@@ -141,7 +143,7 @@ class DeliveryTester:
         )
 
     def sealed(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
-        """The destinations as they are stored, with their URLs sealed."""
+        """The destinations as they are stored, with their URLs encrypted."""
         sealed_destinations = []
         for number, target in enumerate(targets):
             id_ = f"dst_{number}{secrets.token_hex(12)}"

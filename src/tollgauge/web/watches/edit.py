@@ -1,9 +1,9 @@
 """What the owner of a watch changes about it: edit, cancel (docs/watching.md).
 
 Rules:
-- destinations are tested before the watch is locked; what an edit changes is worked out under the
-  lock, so that of two at once neither is lost;
-- a watch that has ended is changed no more, and can still be read for a while (web/watches/poll).
+- destinations are tested before the watch is locked; what an edit changes is decided under the
+  lock, so that of two edits at once neither is lost;
+- an ended watch cannot be changed, and can still be read for a while (web/watches/poll).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DestinationShape(SnakeShape):
 
 
 class StateShape(SnakeShape):
-    """A watch as it stands."""
+    """The present state of a watch."""
 
     watch_id: str
     state: Annotated[str, OneOf(("active", "cancelled", "expired"))]
@@ -82,7 +82,7 @@ class Watching:
     dependencies: Dependencies
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """Change a watch; what is left out stays, in `delivery` too."""
+        """Change a watch; fields that are left out keep their values, in `delivery` too."""
         watch = await own_watch(self.dependencies, id, bearer(request))
         body = await read_body(request, bodyless=True)
         changes = EditRequest.read(body, self.dependencies.perimeter)
@@ -91,12 +91,12 @@ class Watching:
         if not changes.model_fields_set:
             names = ", ".join(EditRequest.model_fields)
             raise Problem(422, "nothing-to-change", f"Name what is to be changed: {names}.")
-        fresh = await self._test_new(watch, changes.targets, bearer(request))
+        new = await self._test_new(watch, changes.targets, bearer(request))
         sealed_key = None
-        if any(target.kind is Kind.JSON for target in fresh):
+        if any(target.kind is Kind.JSON for target in new):
             key = webhooks.secret_key(bearer(request)) or b""
             sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
-        await self.dependencies.store.writing(self._edit, watch.id, changes, fresh, sealed_key)
+        await self.dependencies.store.writing(self._edit, watch.id, changes, new, sealed_key)
         return await self._state(watch.id)
 
     def _edit(
@@ -104,7 +104,7 @@ class Watching:
         tx: Connection,
         watch_id: str,
         changes: EditRequest,
-        fresh: dict[Target, Destination],
+        new: dict[Target, Destination],
         sealed_key: bytes | None,
     ) -> None:
         """Change a watch as it is now."""
@@ -119,8 +119,8 @@ class Watching:
             wanted = {target.url: target.kind for target in changes.targets}
             kinds = changes.replaced_kinds
             removed = [row.id for row in old if self._is_replaced(row, wanted, kinds)]
-            places = self._places(old)
-            added = [fresh[target] for target in fresh if (target.url, target.kind) not in places]
+            known = self._urls_and_kinds(old)
+            added = [new[target] for target in new if (target.url, target.kind) not in known]
             check_count(len(old) - len(removed) + len(added))
             outbox.drop(tx, watch.id, now=now, to=removed)
         watches.edit(
@@ -150,35 +150,36 @@ class Watching:
         store = self.dependencies.store
         old = (await store.reading(destinations.of_watches, [watch.id]))[watch.id]
         endpoint = await store.reading(endpoints.get, watch.endpoint_id)
-        places = self._places(old)
-        fresh = [target for target in targets if (target.url, target.kind) not in places]
+        known = self._urls_and_kinds(old)
+        new = [target for target in targets if (target.url, target.kind) not in known]
         tester = DeliveryTester(self.dependencies)
-        tester.check_ready(fresh)
+        tester.check_ready(new)
         signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
         resource = endpoint.resource if endpoint else ""
-        await tester.test(fresh, watch_id=watch.id, resource=resource, signing=signing)
-        sealed = tester.sealed(fresh, watch_id=watch.id, now=self.dependencies.clock())
-        return dict(zip(fresh, sealed, strict=True))
+        await tester.test(new, watch_id=watch.id, resource=resource, signing=signing)
+        sealed = tester.sealed(new, watch_id=watch.id, now=self.dependencies.clock())
+        return dict(zip(new, sealed, strict=True))
 
     def _is_replaced(
         self, destination: Destination, wanted: dict[str, Kind], kinds: frozenset[Kind]
     ) -> bool:
-        """Whether a destination goes when these URLs are wanted in place of those of some formats:
-        it is of them, or its URL is named again, and it does not go on as it is.
+        """Whether a destination is removed when the `wanted` URLs replace those of some `kinds`.
+        One that is wanted as it is stays. Another is removed if it is of these kinds, or if its URL
+        is wanted in another format or was disabled.
         """
         url = self._url(destination)
-        goes_on = wanted.get(url) is destination.kind and not destination.disabled_at
-        return not goes_on and (url in wanted or destination.kind in kinds)
+        unchanged = wanted.get(url) is destination.kind and not destination.disabled_at
+        return not unchanged and (url in wanted or destination.kind in kinds)
 
-    def _places(self, old: tuple[Destination, ...]) -> set[tuple[str, Kind]]:
-        """The URLs and formats of destinations. A disabled one is none of them, so that naming it
+    def _urls_and_kinds(self, old: tuple[Destination, ...]) -> set[tuple[str, Kind]]:
+        """The URLs and formats of destinations. Disabled ones are left out, so that naming one
         again tests it again.
         """
         active = (destination for destination in old if not destination.disabled_at)
         return {(self._url(destination), destination.kind) for destination in active}
 
     def _url(self, destination: Destination) -> str:
-        """The URL of a destination, empty where it does not open any more."""
+        """The URL of a destination, empty where it cannot be decrypted any more."""
         context = destination_context(destination.id)
         try:
             return self.dependencies.sealer.open(destination.sealed_url, context=context).decode()

@@ -1,8 +1,8 @@
 """Polling: what a watch has seen, read by its owner (docs/watching.md).
 
 A poll gives what happened after its two cursors, oldest first, and how often the endpoint was
-checked, so that silence is evidence; nothing between two polls is lost. A watch that was cancelled
-can be read until its period ends and 30 days on.
+checked, so that a poll without events is evidence too; nothing between two polls is lost. A
+cancelled watch can be read until 30 days after the end of its period.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tollgauge.web.wire.request_model import invalid
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
-"""How much later than due a check may be before `nextCheckBy` was no promise kept."""
+"""`nextCheckBy` is so much later than the next check is due: checks may be a little late."""
 CURSOR: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?", re.ASCII)
 Cursor = Annotated[
     str,
@@ -133,7 +133,7 @@ class Polling:
         now = self.dependencies.clock()
         store = self.dependencies.store
         events, watch_changes, endpoint = await store.reading(
-            _news, watch, after=after, watched_after=watched_after
+            _since_cursors, watch, after=after, watched_after=watched_after
         )
         checks = await store.reading(
             _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
@@ -170,11 +170,11 @@ class Polling:
         )
 
 
-def _news(
+def _since_cursors(
     tx: Connection, watch: Watch, *, after: int, watched_after: int
 ) -> tuple[tuple[StoredChange, ...], tuple[WatchEvent, ...], Endpoint | None]:
-    """What came after the cursors, and the endpoint. Raises Problem 422 for a cursor of ours that
-    we never gave.
+    """What came after the cursors, and the endpoint. Raises Problem 422 for a cursor that no poll
+    gave.
     """
     _check_cursor(after, changes.newest(tx), "since")
     _check_cursor(watched_after, watch_events.newest(tx), "watch_since")
@@ -205,8 +205,8 @@ def _cursor(text: str, name: str) -> tuple[int, int]:
 
 
 def _check_cursor(after: int, newest: int, name: str) -> None:
-    """A cursor ahead of everything is of another server, or of a database that was set back: to
-    read on from it would pass events by. Raises Problem 422.
+    """Refuse a cursor ahead of everything: it is of another server, or of a database that was
+    restored since, and reading on from it would skip events. Raises Problem 422.
     """
     if after > newest:
         raise invalid(

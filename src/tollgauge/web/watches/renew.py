@@ -17,7 +17,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, SnakeShape, links
+from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, ID_PATTERN, SnakeShape, links
 from tollgauge.web.wire.request_model import RequestModel
 
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
@@ -34,7 +34,7 @@ class RenewedShape(SnakeShape):
 
 
 class RenewalRequest(RequestModel):
-    """A request that says nothing: the watch is named by the path."""
+    """An empty request: the path names the watch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def product(dependencies: PaidDependencies) -> Product:
         shape=RenewedShape,
         prepare=_prepare,
         compute=partial(_renew, dependencies),
-        parameters=(("id", "^wat_[0-9a-f]{24}$", EXAMPLE_ID),),
+        parameters=(("id", ID_PATTERN, EXAMPLE_ID),),
         refusals={
             404: "There is no such watch; nothing was charged",
             422: "The watch was cancelled; nothing was charged",
@@ -79,7 +79,7 @@ def _prepare(_request: RenewalRequest, call: Call | None) -> RenewOrder:
 
 async def _renew(dependencies: PaidDependencies, order: RenewOrder, claim: HeldClaim) -> bytes:
     resource, until = await claim.writing(
-        _renewed, order.watch_id, payment_id=claim.payment_id, now=dependencies.clock()
+        _record_renewal, order.watch_id, payment_id=claim.payment_id, now=dependencies.clock()
     )
     shape = RenewedShape(
         watch_id=order.watch_id,
@@ -90,9 +90,9 @@ async def _renew(dependencies: PaidDependencies, order: RenewOrder, claim: HeldC
     return wire.dump(shape)
 
 
-def _renewed(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tuple[str, int]:
-    """Note the renewal: the resource that is watched, and when the watch will then end. Raises
-    Problem 404 or 422.
+def _record_renewal(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tuple[str, int]:
+    """Record the renewal; returns the watched resource, and when the watch will end (ms UTC).
+    Raises Problem 404 or 422.
     """
     watch_payments.apply(tx, now=now, watch_id=watch_id)
     watch = watches.get(tx, watch_id)

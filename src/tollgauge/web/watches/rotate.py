@@ -1,8 +1,8 @@
-"""`POST /v1/watch/{id}/rotate`: another secret for a watch, for whoever paid for it.
+"""`POST /v1/watch/{id}/rotate`: a new secret for a watch, for whoever paid for it.
 
 The payer signs a text with the wallet that paid (EIP-191, `personal_sign`); the text names the
-watch, this service and an instant, so that a signature serves here, now and once
-(docs/watching.md). The old secret ends with the answer that shows the new one.
+watch, this service and an instant, so that a signature is valid here alone, for VALID_S seconds
+and once (docs/watching.md). The old secret is invalid from then on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
 
 VALID_S: Final = 600
-"""How far the instant of a signature may be from our clock."""
+"""How many seconds the instant of a signature may be from our clock."""
 
 
 class RotationRequest(RequestModel):
@@ -61,8 +61,8 @@ class RotatedShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The handler that gives out new secrets. The gate's chain knows the signatures of contract
-    wallets.
+    """The handler that gives out new secrets. The gate's chain checks signatures of contract
+    wallets (ERC-1271).
     """
 
     dependencies: Dependencies
@@ -77,7 +77,7 @@ class Rotation:
                 "signature-too-old",
                 f"signed_at must be within {VALID_S // 60} minutes of the present time.",
             )
-        watch, payer = await self._bought(id)
+        watch, payer = await self._watch_and_payer(id)
         text = rotation_text(id, self.dependencies.base_url, signed_at)
         if not await self._signed_by(payer, text_digest(text), signature):
             raise Problem(
@@ -113,7 +113,7 @@ class Rotation:
         ]
         return answer(RotatedShape(watch_id=id, secret=secret, next_steps=steps, **urls))
 
-    async def _bought(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
+    async def _watch_and_payer(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
         """A watch, and the network and address of who paid for it. Raises Problem 404."""
         watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
         if watch is not None and watch.state is WatchState.PENDING:

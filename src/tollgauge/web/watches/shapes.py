@@ -10,17 +10,19 @@ from pydantic import ConfigDict
 from tollgauge.web import wire
 
 ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
+ID_PATTERN: Final = f"^{ID.pattern}$"
+"""The same for JSON Schema."""
 EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
 
 
 class SnakeShape(wire.Shape):
-    """A JSON object whose names are as published clients know them."""
+    """A JSON object in snake_case, as published clients know it."""
 
     model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)
 
 
 def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
-    """Some of the URLs of a watch, by field."""
+    """Some of the URLs of a watch, by the names of their fields."""
     watch_url = f"{base_url}/v1/watch/{watch_id}"
     urls = {
         "poll_url": f"{watch_url}/events",

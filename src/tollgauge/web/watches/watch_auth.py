@@ -1,9 +1,9 @@
 """The owner of a watch: whoever sends its secret (docs/watching.md).
 
 Rules:
-- no bearer, or one that nobody has, is 401; the bearer of another watch is 404, whether or not
-  the watch that was asked for exists;
-- answers to an owner are marked `no-store, private`: no cache on the way keeps them.
+- no bearer, or one that no watch has, is 401; the bearer of another watch is 404, whether or not
+  the watch in the path exists;
+- answers to an owner are marked `no-store, private`, so that no cache stores them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.shapes import EXAMPLE_ID
+from tollgauge.web.watches.shapes import EXAMPLE_ID, ID_PATTERN
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
 """What OpenAPI says of an owner's route."""
@@ -33,10 +33,13 @@ REFUSED: Final = {
     404: "There is no such watch of this bearer",
 }
 _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
-_ID: Final = "^wat_[0-9a-f]{24}$"
 WatchId = Annotated[
     str,
-    Path(description="The watch's id", examples=[EXAMPLE_ID], json_schema_extra={"pattern": _ID}),
+    Path(
+        description="The watch's id",
+        examples=[EXAMPLE_ID],
+        json_schema_extra={"pattern": ID_PATTERN},
+    ),
 ]
 
 
@@ -49,7 +52,7 @@ class UnauthorizedProblem(Problem):
         )
 
     def headers(self) -> dict[str, str]:
-        """With the challenge that RFC 9110 wants."""
+        """With the challenge that RFC 9110 section 15.5.2 requires."""
         return super().headers() | {"WWW-Authenticate": "Bearer"}
 
 
@@ -62,8 +65,8 @@ def bearer(request: Request) -> str:
 
 
 async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> Watch:
-    """The watch of the bearer, if it is the one that was asked for. A watch whose payment has
-    just settled begins here, if the loop has not begun it yet. Raises Problem 401 or 404.
+    """The watch with this id, if the secret is its own. A watch whose payment has just settled is
+    started here, if the loop (jobs/alert) has not started it yet. Raises Problem 401 or 404.
     """
     hashed = webhooks.secret_hash(secret)
     store = dependencies.store

@@ -1,8 +1,10 @@
-"""What a request to watch asks for, as models of its body.
+"""The body of a request to create or edit a watch, as models.
 
-Rules (docs/watching.md): events are of the published types; `liveness_sensitivity_n` is 1 to
-10; destinations are public https URLs, at most 5 a field and 10 in all; an unknown
-name inside `delivery` is refused, because a watch that notifies nobody is not what was paid for.
+Rules (docs/watching.md):
+- events are of the published types; `liveness_sensitivity_n` is 1 to 10;
+- destinations are public https URLs, at most 5 a field and 10 in all;
+- an unknown name inside `delivery` is refused, because a watch that notifies nobody is not what was
+  paid for.
 """
 
 from __future__ import annotations
@@ -111,9 +113,7 @@ class Delivery(RequestModel):
 
 
 class WatchFields(RequestModel):
-    """What may be asked of a watch, beside which endpoint it is of. Names are as published clients
-    know them.
-    """
+    """The fields of a watch that can be changed. Names are as published clients know them."""
 
     events: Annotated[list[Annotated[str, OneOf(EVENTS)]], Field(min_length=1), FailFast()] = Field(
         default_factory=lambda: [*EVENTS],
@@ -133,7 +133,7 @@ class WatchFields(RequestModel):
     )
 
     def watch_request(self, now: WatchRequest = _NEW) -> WatchRequest:
-        """What the watch listens to; what the request leaves out stays as it is `now`."""
+        """The request of the watch; fields that are left out keep the values of `now`."""
         given = self.model_fields_set
         return WatchRequest(
             events=tuple(event for event in EVENTS if event in self.events)

@@ -102,7 +102,7 @@ class CalibrationShape(Shape):
 
 
 class ReplayShape(Shape):
-    """What a replay was made from, and what came of it. `shortOutagesGradedAOrB` is of all lines
+    """The input of a replay, and its figures. `shortOutagesGradedAOrB` is of all lines
     of sites that were payable less than 3 hours before; `weeksInside` of all score ranges whose
     uptime ends were held against the next week.
     """

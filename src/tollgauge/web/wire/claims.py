@@ -1,4 +1,4 @@
-"""Claims: what a trust report says of an endpoint, against what the evidence in it gives.
+"""Claims: what a trust report says of an endpoint, compared with what its evidence gives.
 
 Rules:
 - whatever follows from the evidence is compared: the score and all its parts, the resource, and
@@ -26,7 +26,7 @@ from tollgauge.web.wire.scores import score_alone
 from tollgauge.web.wire.shape import dump
 
 WORDS: Final = frozenset({"message", "fix", "reason", "latencyVantage"})
-_ALL_OF_IT: Final = ("flags", "stats.excluded30d")
+_WHOLE: Final = ("flags", "stats.excluded30d")
 """Objects whose names are the claim: one that is left out or added is a difference."""
 _ABSENT: Final = object()
 
@@ -121,9 +121,9 @@ def _previous(evidence: Evidence, claimed: Any) -> dict[str, Any] | None:
 
 def _differences(field: str, claimed: Any, given: Any) -> Iterator[Difference]:
     if isinstance(claimed, dict) and isinstance(given, dict):
-        names = claimed.keys() | given.keys() if field in _ALL_OF_IT else claimed.keys()
+        names = claimed.keys() | given.keys() if field in _WHOLE else claimed.keys()
         for name in sorted(names, key=_order(given)):
-            if name in WORDS or (name not in given and field not in _ALL_OF_IT):
+            if name in WORDS or (name not in given and field not in _WHOLE):
                 continue
             path = f"{field}.{name}" if field else name
             yield from _differences(path, claimed.get(name, _ABSENT), given.get(name, _ABSENT))

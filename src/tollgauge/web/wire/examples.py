@@ -1,4 +1,4 @@
-"""Examples for the interface description, made by the code that makes the real answers.
+"""Examples for the interface description, written by the code that writes the real answers.
 
 One invented endpoint is scored from invented evidence and written by web/wire, so an example can
 neither go stale nor disagree with its schema. No value of an example is null: FastAPI would leave

@@ -1,8 +1,8 @@
 """The parts of the interface description: what each status means, with an example of each.
 
-`GET /openapi.json` matches what the routes do: a fuzzer that reads it finds no undeclared status
-and no schema mismatch. The table in web/routes puts these parts together; FastAPI adds the schemas
-of the shapes.
+`GET /openapi.json` describes exactly what the routes do: tests run a fuzzer that reads it, and no
+status may be undeclared and no schema violated. The table in web/routes puts these parts together;
+FastAPI adds the schemas of the shapes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _RETRY_AFTER: Final = {
 }
 _CODES: Final[Mapping[int, tuple[str, str]]] = {
     400: ("json-invalid", "The body is not JSON."),
-    403: ("origin-not-allowed", "Pages of this origin may not call the tools."),
     401: ("unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."),
+    403: ("origin-not-allowed", "Pages of this origin may not call the tools."),
     404: ("unknown-resource", "Nothing is known of this resource."),
     405: ("method-not-allowed", "This is sold by POST."),
     406: ("not-acceptable", "Accept application/json: answers are JSON."),
@@ -56,7 +56,7 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
 }
 """What any route may answer."""
 QUERY: Final[dict[int, str]] = {422: "A query parameter that this route does not take"}
-"""The refusal of incoming.check_query, for routes that refuse nothing else with 422."""
+"""The refusal of `web/edge/query.check_query`, for routes without another 422."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "type": "object",
@@ -109,7 +109,9 @@ PAYMENT_REQUIRED_SCHEMA: Final[dict[str, Any]] = {
     },
 }
 _NAMED: Final = {schema["title"]: schema for schema in (PROBLEM_SCHEMA, PAYMENT_REQUIRED_SCHEMA)}
-"""Schemas that many answers share: generators of clients make one class of each."""
+"""Schemas that many answers share, under names of their own: client generators write one class for
+each.
+"""
 
 
 def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> Answers:
@@ -169,7 +171,7 @@ def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
 
 
 def cached(answers: Answers) -> Answers:
-    """The answers of a route whose bytes are kept ready: an `ETag`, and 304 for who repeats it."""
+    """The answers of a cached route: with an `ETag`, and 304 for a request that names it."""
     tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
     not_modified = {
         "description": "Not modified: If-None-Match names what you have",
@@ -188,7 +190,7 @@ def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) ->
 
 
 def redirect() -> Answers:
-    """The answers of the way from a resource to its page."""
+    """The answers of the redirect from a resource to its page."""
     where = {"description": "The page", "required": True, "schema": _TEXT}
     success: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
     invalid = {422: "The resource is missing, or no public https URL"}
@@ -244,7 +246,7 @@ def _payment_required(example: Any) -> dict[str, Any]:
 
 
 def _add_bearer(document: dict[str, Any]) -> None:
-    """Say what the bearer of a watch is, for the routes that name it."""
+    """Describe the bearer of a watch, for the routes that need it."""
     scheme = {
         "type": "http",
         "scheme": "bearer",
@@ -254,9 +256,9 @@ def _add_bearer(document: dict[str, Any]) -> None:
 
 
 def description(app: FastAPI) -> dict[str, Any]:
-    """The document, which says what the routes say: FastAPI leaves nulls out of examples, and adds
-    a 422 of its own form to every route with a parameter. The first call takes a quarter of a
-    second; the application keeps the document.
+    """The interface description. FastAPI's own leaves nulls out of examples, and adds a 422 of
+    another form to every route with a parameter; both are corrected. The first call takes a quarter
+    of a second; the application stores the document.
     """
     from fastapi.openapi.utils import get_openapi
 
@@ -273,14 +275,19 @@ def description(app: FastAPI) -> dict[str, Any]:
 
 
 def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
+    """Put the examples of the routes in place of FastAPI's, which lack their nulls."""
+    from fastapi.routing import APIRoute
+
     for route in app.routes:
-        for status, answer in getattr(route, "responses", {}).items():
-            for media_type, body in answer.get("content", {}).items():
-                for method in getattr(route, "methods", ()) if "example" in body else ():
-                    operation = document["paths"].get(getattr(route, "path", ""), {})
-                    described = operation.get(method.lower(), {"responses": {}})["responses"]
-                    if str(status) in described:
-                        described[str(status)]["content"][media_type]["example"] = body["example"]
+        if not isinstance(route, APIRoute) or not route.include_in_schema:
+            continue
+        for method in route.methods or ():
+            operation = document["paths"][route.path][method.lower()]
+            for status, answer in route.responses.items():
+                for media_type, body in answer.get("content", {}).items():
+                    if "example" in body:
+                        content = operation["responses"][str(status)]["content"]
+                        content[media_type]["example"] = body["example"]
 
 
 def _drop_foreign_errors(document: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Annotates a field that takes some values alone."""
+    """Annotates a field that takes only these values."""
 
     values: Iterable[str | int]
 
@@ -38,7 +38,7 @@ Chance = Annotated[float, Field(ge=0, le=1)]
 
 def camel(name: str) -> str:
     """A field's name on the wire: camelCase, with the windows' `30d` and `24h` kept small."""
-    return re.sub(r"30D\b|24H\b", lambda found: found[0].lower(), to_camel(name))
+    return re.sub(r"30D\b|24H\b", lambda match: match[0].lower(), to_camel(name))
 
 
 class Shape(BaseModel):
@@ -59,6 +59,7 @@ _ABSENT: Final = frozenset(
     {"advertised", "settlement", "liveProbe", "pace", "since", "simulated"}
     | {"partlyReachable", "vantages", "document", "fix", "message", "moreFlags", "moreFindings"}
 )
+"""Fields that are left out when null."""
 
 
 def _without_absent(value: Any) -> Any:

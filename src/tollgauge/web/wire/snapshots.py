@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
+from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
@@ -20,7 +21,7 @@ _NotAdvertised = Annotated[
 
 
 class MoreOfSiteShape(Shape):
-    """How many more endpoints of a site could stand here; 1000 stands for that many or more."""
+    """How many more endpoints of a site could be listed here; 1000 means that many or more."""
 
     site: str
     count: int
@@ -159,7 +160,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         last_probed=day(view.last_probed) if view.last_probed is not None else None,
         status=view.status,
         snapshot_computed=minute(view.computed_at),
-        age_hours=max(0, now - view.computed_at) // 3_600_000,
+        age_hours=max(0, now - view.computed_at) // HOUR_MS,
         advertised_description=view.advertised_description,
         better_alternatives=view.better_alternatives,
         summary=view.summary,

@@ -177,7 +177,7 @@ class TrustReportShape(Shape):
 
 
 class SampleShape(Shape):
-    """One sample report and where it stands in the population (1 is the best)."""
+    """One sample report and its rank in the population (1 is the best)."""
 
     role: Literal["best", "median", "worst"]
     population_rank: int

@@ -16,10 +16,9 @@ from tollgauge.core.rollup import SLOT_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar, TimelineEvent
 from tollgauge.web.free.badge import badge_svg
+from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.days import (
-    component_bar,
     day_uptime,
-    grade_strip,
     latency_lines,
     ticks,
     uptime_bars,
@@ -120,6 +119,20 @@ def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> No
     assert len(all_of(tree, "cover")) == len(days) - hollow
     for bars in (all_of(tree, "up"), all_of(tree, "down")):
         assert all(float(bar.attrib["height"]) >= 4 for bar in bars)
+
+
+@pytest.mark.parametrize("number", [1, 7, 30, 60])
+def test_the_bars_of_any_number_of_days_fill_the_chart_and_do_not_overlap(number: int) -> None:
+    first = DayBar(
+        day=0, up_ms=DAY_MS, down_ms=0, scored=48, up=48, excluded=0, p50_ms=None, p95_ms=None
+    )
+    bars = all_of(
+        parsed(uptime_bars(tuple(replace(first, day=day) for day in range(number)))), "up"
+    )
+    places = [(float(bar.attrib["x"]), float(bar.attrib["width"])) for bar in bars]
+    for (x, width), (following, _) in pairwise(places):
+        assert x + width < following < x + width + 4
+    assert 516 < sum(places[-1]) < 520
 
 
 @given(day_rows())

@@ -1,1 +1,1 @@
-"""Pictures on the pages, drawn on the server as SVG."""
+"""Charts of the pages, drawn on the server as SVG."""

@@ -1,4 +1,4 @@
-"""Charts of days: pictures of 30 days, drawn on the server.
+"""Charts of uptime and latency by day.
 
 Rules: a day without data is drawn as such, never as up or down; a miss, however short, is
 visible; a line has a gap where nothing was measured. Every figure is also in a tooltip, and the
@@ -19,11 +19,11 @@ from tollgauge.web.pages.labels import count, day_date, hours, milliseconds, per
 
 WIDTH: Final = 520
 LEFT: Final = 52
-_STEP: Final = (WIDTH - LEFT) / 30
 _BAR_TOP: Final = 14
 _BAR_HEIGHT: Final = 96
 _LINE_TOP: Final = 14
 _LINE_HEIGHT: Final = 130
+_BAR_GAP: Final = 2.6
 _LEAST_VISIBLE: Final = 4.0
 
 
@@ -31,7 +31,7 @@ def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
     """One bar a day: up from below, down from above, hatched without data; a line under each bar
     is as long as the share of the day that was measured.
     """
-    bottom = _BAR_TOP + _BAR_HEIGHT
+    bottom, step = _BAR_TOP + _BAR_HEIGHT, _step(days)
     measured = sum(bar.spoken_ms > 0 for bar in days)
     return picture(
         "uptime",
@@ -41,7 +41,7 @@ def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
         element("defs", _hatch()),
         label("100%", LEFT - 8, _BAR_TOP + 10, anchor="end"),
         label("0%", LEFT - 8, bottom, anchor="end"),
-        *(_day(bar, LEFT + index * _step(days)) for index, bar in enumerate(days)),
+        *(_day(bar, LEFT + index * step, step) for index, bar in enumerate(days)),
         *_dates(days, bottom + 32),
     )
 
@@ -96,41 +96,6 @@ def ticks(largest: int) -> tuple[int, ...]:
     return tuple(step * index for index in range(last + 1))
 
 
-def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
-    """A track as long as the weight, filled as far as the subscore reaches. Decoration: the
-    figures stand beside it.
-    """
-    track = 300 * weight / max(1, heaviest)
-    fill = track * min(1_000, max(0, tenths)) / 1_000
-    return element(
-        "svg",
-        element("rect", x=0, y=2, width=track, height=10, rx=2, class_="track"),
-        element("rect", x=0, y=2, width=fill, height=10, rx=2, class_="fill"),
-        class_="bar",
-        viewBox="0 0 300 14",
-        aria_hidden="true",
-        preserveAspectRatio="xMinYMid meet",
-    )
-
-
-def grade_strip(grades: tuple[tuple[str, int], ...]) -> Markup:
-    """How many endpoints have which grade, as one strip."""
-    total = sum(max(0, amount) for _, amount in grades)
-    elements: list[Markup] = []
-    x = 0.0
-    for letter, amount in grades:
-        width = 600 * max(0, amount) / total if total else 0.0
-        tip = title(f"Grade {letter}: {count(amount)}")
-        kind = f"fill-{letter.lower()}" if letter.isalpha() and len(letter) == 1 else "fill-none"
-        elements.append(
-            element("rect", tip, x=x, y=0, width=max(0.0, width - 2), height=16, class_=kind)
-        )
-        x += width
-    words = ", ".join(f"{letter}: {count(amount)}" for letter, amount in grades)
-    kind = "strip"
-    return picture("grades", "Endpoints by grade", words or "none", (600, 16), *elements, kind=kind)
-
-
 def _hatch() -> Markup:
     line = element("path", d="M0 6L6 0", class_="hatch-line")
     ground = element("rect", width=6, height=6, class_="hatch-ground")
@@ -143,9 +108,9 @@ def _step(days: tuple[DayBar, ...]) -> float:
     return (WIDTH - LEFT) / max(1, len(days))
 
 
-def _day(bar: DayBar, x: float) -> Markup:
+def _day(bar: DayBar, x: float, step: float) -> Markup:
     """The bar of one day with its tooltip."""
-    place = {"x": x, "width": _STEP - 2.6}
+    place = {"x": x, "width": step - _BAR_GAP}
     tip = title(uptime_text(bar))
     if bar.spoken_ms == 0:
         hollow = element(

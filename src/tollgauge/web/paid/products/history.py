@@ -1,10 +1,11 @@
 """`POST /v1/x402-history`: everything that was observed of an endpoint, up to 90 days back.
 
-Rules: `days` is any number from 1 to 90; oldest first; every probe that the
-archive has, never a sample; a field that was not measured is left out; who paid the payTo is known
-of 30 days, and cut after the MOST_PAYERS who paid most. A watched endpoint has
-26,000 probes in 90 days, so the answer is written a day at a time, as text that probes of one
-judgement share: the shapes describe it, and tests hold it to them.
+Rules:
+- `days` is any number from 1 to 90; the answer is oldest first;
+- it has every probe of the archive, never a sample; a field that was not measured is left out;
+- payers are those of the last 30 days, at most the MAX_PAYERS who paid most;
+- a watched endpoint has 26,000 probes in 90 days, so the answer is written a day at a time, as text
+  that probes of one judgement share. The shapes describe that text, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -72,13 +73,13 @@ ANSWER: Final = {
     ],
     "truncated": False,
 }
-MOST_PAYERS: Final = 100
+MAX_PAYERS: Final = 100
 _Text = tuple[str, str]
 """The text of a probe's row around its latency."""
 _MINUTES: Final = tuple(f"{minute // 60:02d}:{minute % 60:02d}:" for minute in range(1_440))
 _SECONDS: Final = tuple(f"{second:02d}" for second in range(60))
 _ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
-"""The parts of an instant behind its date: formatting each would be most of an answer's work."""
+"""The parts of an instant after its date: formatting each one would be most of the work."""
 _EVENTS: Final = (
     "listed",
     "delisted",
@@ -160,7 +161,7 @@ def product(dependencies: PaidDependencies) -> Product:
         dependencies=dependencies,
         route=catalogue.HISTORY,
         summary="The raw observation history of an endpoint",
-        description="HistoryRow history of a pay-per-call (x402) endpoint, up to 90 days: every "
+        description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
         "probe with outcome, latency and quoted amount, every change of listing, price, payTo "
         "and network, and who paid most in the last 30 days.",
         request=HistoryRequest,
@@ -223,7 +224,7 @@ def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVol
         return ()
     if volumes.coverage(tx, chain, quote.pay_to, as_of=until) is None:
         return ()
-    return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MOST_PAYERS)
+    return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MAX_PAYERS)
 
 
 def _payer(row: PayerVolume) -> dict[str, Any]:
@@ -251,7 +252,7 @@ def _rows(day: Iterable[HistoryRow], texts: dict[Judgement, _Text]) -> bytes:
 
 
 def _text(judgement: Judgement) -> _Text:
-    """What stands in a row between the instant and the latency, and what after that."""
+    """The text of a row between the instant and the latency, and the text after the latency."""
     before: dict[str, Any] = {
         "outcome": judgement.outcome.value,
         "up": judgement.up,

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from tollgauge.monitor.alternatives import Alternative, IndexBuilding, Ranking
+from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlternatives
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
@@ -129,7 +129,7 @@ async def _answer(
     return wire.dump(_shape(ranking, base_url=dependencies.base_url))
 
 
-def _shape(ranking: Ranking, *, base_url: str) -> SimilarShape:
+def _shape(ranking: RankedAlternatives, *, base_url: str) -> SimilarShape:
     return SimilarShape(
         resource=ranking.scored.endpoint.resource,
         score=wire.tenths(ranking.scored.score_tenths),

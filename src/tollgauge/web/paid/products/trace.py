@@ -1,9 +1,12 @@
 """`POST /v1/x402-payment-trace`: the payments of a transaction, from the chain.
 
-Rules: a network without a node and an invalid request are refused before
-a payment is taken; an unknown hash and a node that cannot tell cost nothing; a transaction without
-a payment, one that reverted and one that is pending are answers. What the ledger tells of a
-payment to this service is its id, route, time and state; the answer's first part is core/trace's.
+Rules:
+- a network without a node and an invalid request are refused before a payment is taken;
+- an unknown hash and a node that cannot tell cost nothing;
+- a transaction without a payment, one that reverted and one that is pending are answers;
+- of a payment to this service the ledger shows its id, route, time and state.
+
+The rest of the answer is core/trace's.
 """
 
 from __future__ import annotations
