@@ -241,7 +241,7 @@ async def record_file(
     check_newer(source, listing.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=listing.taken_at, now=now)
     return await _record(
-        store, crawl, file.parts(listing), now=now, perimeter=perimeter, progress=progress
+        store, crawl, file.steps(listing), now=now, perimeter=perimeter, progress=progress
     )
 
 
