@@ -310,3 +310,9 @@ def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command)
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == 1
     assert f"report claims evidence.digest {report['evidence']['digest']}, evidence" in done.out
+
+
+def test_a_files_name_with_brackets_is_printed_as_it_is(tollgauge: Command) -> None:
+    assert (
+        r"no\[bold]such[/].json cannot be read" in tollgauge("lint", r"no\[bold]such[/].json").err
+    )

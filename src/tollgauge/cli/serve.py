@@ -93,6 +93,6 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
         def ready() -> None:
             root.settle_memory()
             if serve:
-                errors.print(f"tollgauge serves {config.server.base_url}")
+                errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
 
         await root.run(service, listeners, jobs=jobs, on_ready=ready)
