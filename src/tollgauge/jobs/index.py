@@ -62,7 +62,7 @@ async def run(
     """
     tally: Counter[str] = Counter()
     deep: DeepReorgError | None = None
-    for _ in range(chain.nodes.width):
+    for _ in range(chain.nodes.count):
         try:
             view = await chain.nodes.view()
         except RpcError as error:
@@ -260,7 +260,7 @@ async def _look_again(visit: Visit) -> bool:
         return False
     second = await visit.chain.nodes.second(visit.view, final)
     waited = final - cursor.audited >= PATIENCE * visit.settings.audit
-    if second is None and visit.chain.nodes.width > 1 and not waited:
+    if second is None and visit.chain.nodes.count > 1 and not waited:
         return False
     views = [visit.view] if second is None else [visit.view, second]
     last = min(final, cursor.audited + visit.chain.span(visit.view))
@@ -279,7 +279,7 @@ def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes
 
 
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
-    seen = await visit.chain.every(views, span, visit.state.watched)
+    seen = await visit.chain.final_of_all(views, span, visit.state.watched)
     added = await visit.store.writing(
         settlement.add_missing,
         cursor,
