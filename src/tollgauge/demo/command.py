@@ -1,4 +1,4 @@
-"""What `tollgauge demo` does: the world, the service in it, one round, one purchase, one server."""
+"""`tollgauge demo`: starts the world and the service in it, does one round, and buys a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.buyer import Purchase, buy, watch
+from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
 from tollgauge.demo.receiver import RECEIVER_URL
@@ -25,7 +25,6 @@ from tollgauge.demo.world import World
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
 
-PORT: Final = 8402
 SALE_SECONDS: Final = 7.0
 _PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
@@ -44,15 +43,15 @@ class Options:
 
     once: bool = False
     history_days: int = 0
-    port: int = PORT
+    port: int
     folder: Path | None = None
 
 
 async def play(
     options: Options, *, progress: Progress, show: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Play the demo. `show` gets the round's summary once the report
-    has been bought. Raises TollgaugeError when a part does not start or the round finds nothing.
+    """Run the demo. `show` gets the round's summary once the report has been bought. Raises
+    TollgaugeError when a part does not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a demo whose port is taken must not have started anything.
@@ -108,7 +107,7 @@ async def play(
 
 
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
-    """Let customers pay the sellers: since the past began, or a first round of them."""
+    """Let customers pay the sellers: from `began` (ms UTC) on, or a first round of them now."""
     if began is None:
         progress("customers pay the sellers", 0, 1)
         await sales.now(list(first_sales(now)))
@@ -148,7 +147,7 @@ async def _best(service: app.Opened) -> str:
     return candidates[0].resource
 
 
-def _summary(first_round: Round, purchase: Purchase) -> dict[str, Any]:
+def _summary(first_round: Round, purchase: BoughtAnswer) -> dict[str, Any]:
     return {
         "endpoints": first_round.endpoints,
         "probes": first_round.probes,
@@ -178,5 +177,5 @@ def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[
 
 
 def _next(port: int) -> int:
-    """The port after a port; 0, which is any free one, after the last."""
+    """The port after `port`; 0, which means any free one, after the last."""
     return port + 1 if port < _PORT_MAX else 0
