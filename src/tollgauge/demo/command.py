@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database; without one it lives as long as the demo.
+    the database; without one it ends with the demo.
     """
 
     once: bool = False
@@ -72,11 +71,8 @@ async def play(
                 run_control(world.faults, world.market.receiver, port=_next(port))
             )
         )
-        # A file even where nobody keeps it: a cancelled query takes a database in memory with it.
-        folder = options.folder or Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-"))
-        )
-        url = f"sqlite:///{folder / 'demo.sqlite'}"
+        file = options.folder and options.folder / "demo.sqlite"
+        url = f"sqlite:///{file}" if file else "sqlite://"
         service = await stack.enter_async_context(
             app.opened(configuration(world, port=port, store_url=url))
         )
