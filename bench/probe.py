@@ -31,7 +31,7 @@ from bench.blackbox import Blackbox
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from bench.seller import HOSTS, Seller, host, selling, url
-from tollgauge.app import settle_memory
+from tollgauge.app import freeze_garbage_collector
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -98,7 +98,7 @@ async def measure(rounds: int) -> tuple[list[float], list[float], list[float]]:
             world(folder, seller) as ours,
         ):
             await probe_all(ours)
-            settle_memory()  # as a worker does once it is ready
+            freeze_garbage_collector()  # as a worker does once it is ready
             for _ in range(rounds):
                 exchange.append(await _cost(lambda: exchange_all(ours)))
                 whole.append(await _cost(lambda: probe_all(ours)))

@@ -237,7 +237,7 @@ async def serve(settings: Settings) -> None:
 
 
 def _ready() -> None:
-    root.settle_memory()
+    root.freeze_garbage_collector()
     _print_json({"serves": True})
 
 

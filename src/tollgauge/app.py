@@ -1,7 +1,7 @@
 """The composition root: from a configuration to opened resources, a server and jobs.
 
-This is the only wiring, the one reader of the clock, and the place where the recursion limit that
-an EVM library raises is set back.
+Only this module wires parts together and reads the clock. It also sets back the recursion limit,
+which an EVM library raises.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class Opened:
 
     @property
     def base_url(self) -> str:
-        """Where the pages are."""
+        """The URL of the pages, without a slash at its end."""
         return self.config.server.base_url.rstrip("/")
 
     def prober(self) -> Prober:
-        """What the probe loop and live reports probe with."""
+        """The prober of the probe loop and of live reports."""
         return Prober(
             store=self.store,
             egress=self.egress,
@@ -109,7 +109,7 @@ class Opened:
         )
 
     def server(self) -> Dependencies:
-        """What the routes work with."""
+        """The dependencies of the routes."""
         return Dependencies(
             store=self.store,
             gate=Gate(
@@ -128,7 +128,7 @@ class Opened:
         )
 
     def alerts(self) -> alert.Alerts:
-        """What notices are made and delivered with."""
+        """The dependencies of the alert loop."""
         return alert.Alerts(
             store=self.store,
             egress=self.egress,
@@ -140,22 +140,29 @@ class Opened:
         )
 
     def jobs(self) -> tuple[Job, ...]:
-        """The loops: those that every worker turns, then those that the configuration asks for."""
+        """The loops of this process. A vantage beside the primary one only probes: all else follows
+        from what the primary vantage sees.
+        """
+        probing = partial(probe.run, self.prober(), settings=self.config.probe, owner=self.owner)
+        lanes = self.config.probe.lanes
+        probe_job = Job("probe", probing, every_s=1, timeout_s=120, concurrency=lanes)
+        if not self.config.probe.places.is_primary:
+            return (probe_job,)
+        return (probe_job, *self._standard_jobs(), *self._configured_jobs())
+
+    def _standard_jobs(self) -> tuple[Job, ...]:
+        """The loops of every configuration, without that of probes."""
         config, store, clock = self.config, self.store, self.clock
-        probing = partial(probe.run, self.prober(), settings=config.probe, owner=self.owner)
-        alerting = partial(alert.run, self.alerts())
-        cadence = config.probe.cadence
-        planning = partial(
-            schedule.run, store, cadence=cadence, catch_up=config.probe.catch_up, clock=clock
-        )
+        cadence, catch_up = config.probe.cadence, config.probe.catch_up
+        planning = partial(schedule.run, store, cadence=cadence, catch_up=catch_up, clock=clock)
         lateness = schedule.Lateness(store=store, clock=clock, late_ms=config.probe.late_ms)
+        alerting = partial(alert.run, self.alerts())
         scoring = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
         counting = partial(similar.run, store, self.alternatives, pause=self.counting, clock=clock)
         ranking = partial(rank.run, store, clock=clock)
         pruning = partial(prune.run, store, clock=clock)
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
-        jobs = [
-            Job("probe", probing, every_s=1, timeout_s=120, concurrency=config.probe.lanes),
+        return (
             Job("schedule", planning, every_s=120, timeout_s=120, exclusive=True),
             Job("lateness", lateness.run, every_s=10, timeout_s=60),
             Job("alert", alerting, every_s=1, timeout_s=120),
@@ -164,22 +171,25 @@ class Opened:
             Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True),
             Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
             Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
-        ]
-        if not config.probe.places.is_primary:  # all else follows what the primary vantage sees
-            return (jobs[0],)
+        )
+
+    def _configured_jobs(self) -> Iterator[Job]:
+        """The loops that need a source, or a node of the chain."""
+        config, store, clock = self.config, self.store, self.clock
         if config.sources:
+            perimeter = config.egress.perimeter
             crawling = partial(
                 discover.run_all,
                 store,
                 self.egress,
                 config.sources,
                 clock=clock,
-                perimeter=config.egress.perimeter,
+                perimeter=perimeter,
             )
-            jobs.append(Job("discover", crawling, every_s=900, timeout_s=1_800, exclusive=True))
+            yield Job("discover", crawling, every_s=900, timeout_s=1_800, exclusive=True)
         if self.chain is not None:
             settling = partial(settle.run, store, self.chain, clock=clock)
-            jobs.append(Job("settle", settling, every_s=10, timeout_s=60))
+            yield Job("settle", settling, every_s=10, timeout_s=60)
         if self.logs is not None:
             indexing = partial(
                 index.run,
@@ -191,8 +201,7 @@ class Opened:
                 pay_to=config.sale.pay_to,
             )
             every_s = config.index.every_ms / 1_000
-            jobs.append(Job("index", indexing, every_s=every_s, timeout_s=300, exclusive=True))
-        return tuple(jobs)
+            yield Job("index", indexing, every_s=every_s, timeout_s=300, exclusive=True)
 
     async def round(self, name: str) -> Tally:
         """One round of a loop, by its name. Raises ValueError where it is not configured."""
@@ -272,8 +281,8 @@ def _chain_logs(config: Config) -> ChainLogs | None:
     )
 
 
-async def speak(resources: Opened) -> None:
-    """Serve the tools for agents over standard input and output, until the input ends."""
+async def serve_mcp(resources: Opened) -> None:
+    """Serve MCP over standard input and output until the input ends."""
     from tollgauge.web import routes
     from tollgauge.web.mcp import transport
 
@@ -281,9 +290,9 @@ async def speak(resources: Opened) -> None:
     await transport.over_stdio(routes.mcp_server(resources.server()))
 
 
-def settle_memory() -> None:
-    """Let the garbage collector leave alone what is there: in a process that serves, and does
-    nothing else, it stays to the end, and looking at it again costs a report its double.
+def freeze_garbage_collector() -> None:
+    """Exempt the objects that exist from garbage collection: in a process that only serves they
+    stay to its end, and looking through them again and again doubles the time of a report.
     """
     gc.collect()
     gc.freeze()
@@ -305,33 +314,22 @@ async def run(
     stop: asyncio.Event | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve at the `listeners` and turn the loops until SIGINT, SIGTERM or `stop`; then drain."""
+    """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`; then drain."""
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    served: list[tuple[_Server, socket.socket]] = []
-    settings = resources.config.server
-    if listeners.public is not None:
-        # Half of all modules: a process that serves nothing starts without them.
-        from tollgauge.web import routes
-
-        edge = routes.create(resources.server())
-        served.append((_server(edge, settings, ready=edge.ready), listeners.public))
-        resources.alternatives.begin(resources.store)
-    if listeners.admin is not None:
-        looking = partial(read_status, resources.config, resources.store, clock=resources.clock)
-        served.append((_server(Admin(looking), settings), listeners.admin))
+    served = tuple(_servers(resources, listeners))
     servers = [server for server, _ in served]
     async with asyncio.TaskGroup() as group:
         for server, listener in served:
             group.create_task(server.serve(sockets=[listener]))
-        loops = run_jobs(
+        job_loops = run_jobs(
             jobs, store=resources.store, clock=resources.clock, owner=resources.owner, stop=stop
         )
-        running = group.create_task(loops)
-        # uvicorn tells that it started through an attribute only.
-        while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110 - see above
+        running = group.create_task(job_loops)
+        # uvicorn says that it started by an attribute only.
+        while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.02)
         on_ready()
         await stop.wait()
@@ -340,6 +338,21 @@ async def run(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(running), DRAIN_SECONDS)
         running.cancel()
+
+
+def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server, socket.socket]]:
+    """A server for each listener: the public routes, and the operator's."""
+    settings = resources.config.server
+    if listeners.public is not None:
+        # Half of all modules: a process that serves nothing starts without them.
+        from tollgauge.web import routes
+
+        edge = routes.create(resources.server())
+        yield _server(edge, settings, ready=edge.ready), listeners.public
+        resources.alternatives.begin(resources.store)
+    if listeners.admin is not None:
+        status_of = partial(read_status, resources.config, resources.store, clock=resources.clock)
+        yield _server(Admin(status_of), settings), listeners.admin
 
 
 class FolderError(TollgaugeError):
@@ -374,13 +387,13 @@ def _server(app: Any, settings: ServerSettings, *, ready: FindReady = no_ready) 
 
 
 async def _finish_sales() -> None:
-    """Let sales finish whose callers have gone: what they do next needs the store."""
+    """Wait for the sales whose callers have gone, at most DRAIN_SECONDS: they need the store."""
     if sales := [task for task in asyncio.all_tasks() if task.get_name() == SALE]:
         await asyncio.wait(sales, timeout=DRAIN_SECONDS)
 
 
 def _make_folder(url: str) -> None:
-    """The folder of an SQLite file, so that the first start needs no preparation."""
+    """Make the folder of an SQLite file, so that the first start needs no preparation."""
     scheme, _, rest = url.partition(":///")
     path = Path(rest.partition("?")[0])
     if not scheme.startswith("sqlite") or str(path) in (".", ":memory:"):

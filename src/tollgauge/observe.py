@@ -60,7 +60,9 @@ LEDGER_ALARMS: Final = Counter(
 LIVE_PROBES: Final = Gauge(
     "tollgauge_live_probes", "Live probes for paid reports now in flight", registry=REGISTRY
 )
-FLIPS: Final = Counter("tollgauge_flips", "Changes told, by type", ("type",), registry=REGISTRY)
+FLIPS: Final = Counter(
+    "tollgauge_flips", "Changes dispatched to watches, by type", ("type",), registry=REGISTRY
+)
 DELIVERIES: Final = Counter(
     "tollgauge_deliveries",
     "Attempts to deliver a notice, by format and result",
@@ -167,12 +169,12 @@ def log() -> structlog.typing.FilteringBoundLogger:
 
 
 _DRIVER: Final = ("db", "prepared.py")
-"""Every statement passes there: it is not where a wrong one comes from."""
+"""Every statement passes through this module, so it is never named as the place of an error."""
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of ours that an exception passed, below which is only a driver; its text
-    is not for the log.
+    """The file and line of the innermost frame of this package in a traceback, empty without one.
+    The exception's text is not for the log.
     """
     frames = traceback.extract_tb(error.__traceback__)
     paths = [(Path(frame.filename).parts, frame) for frame in frames]

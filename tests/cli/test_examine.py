@@ -365,3 +365,9 @@ def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: C
     server.server_close()
     assert done.code == 1
     assert "report claims evidence.digest" in done.out
+
+
+def test_a_files_name_with_brackets_is_printed_as_it_is(tollgauge: Command) -> None:
+    assert (
+        r"no\[bold]such[/].json cannot be read" in tollgauge("lint", r"no\[bold]such[/].json").err
+    )

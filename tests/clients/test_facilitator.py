@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tollgauge.clients.breaker import SILENT
 from tollgauge.clients.facilitator import (
     Facilitator,
     FacilitatorSettings,
@@ -130,3 +132,27 @@ async def test_a_payers_text_that_utf_8_cannot_carry_reaches_the_facilitator() -
     async with facing(JSONResponse({"isValid": True})) as (client, asked):
         assert await client.verify(odd, {}) == Verified()
     assert asked[0]["paymentPayload"]["extensions"] == {"half": "\ud800"}
+
+
+async def test_a_reply_that_cannot_be_used_ends_the_silence_of_a_facilitator() -> None:
+    requests = 0
+
+    async def silent_then_compressed(_: Request) -> Response:
+        nonlocal requests
+        requests += 1
+        if requests <= SILENT:
+            await asyncio.sleep(1)
+        return Response(gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+
+    app = Starlette(routes=[Route("/verify", silent_then_compressed, methods=["POST"])])
+    async with serve(app) as port:
+        url = f"http://127.0.0.1:{port}"
+        client = Facilitator(FacilitatorSettings(url=url, verify_timeout_s=0.3))
+        for _ in range(SILENT):
+            with pytest.raises(FacilitatorUnavailable, match="did not answer"):
+                await client.verify(payment(), {})
+        assert not client.takes_sales()
+        with pytest.raises(FacilitatorUnavailable, match="compressed"):
+            await client.verify(payment(), {})
+        assert client.takes_sales()
+        await client.close()

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 
@@ -271,6 +272,20 @@ def test_where_pg_dump_is_missing_its_command_is_told_without_the_password(
     )
     assert "hunter2" not in str(caught.value) + caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+def test_a_large_file_that_is_no_dump_is_refused_by_its_first_bytes(tmp_path: Path) -> None:
+    large = tmp_path / "large.dump"
+    with large.open("wb") as file:
+        file.truncate(64 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BackupDamagedError, match="is no dump of pg_dump"):
+            postgres_backup.examine(large)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1024 * 1024
 
 
 async def filled(path: Path) -> None:

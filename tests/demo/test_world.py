@@ -15,7 +15,8 @@ from tollgauge.core.finding import Lint
 from tollgauge.core.lint import lint
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play
-from tollgauge.demo.past import BODY_CAP, DEADLINE_MS, exchanges, first_listed, listed_items
+from tollgauge.demo.directory import items_at
+from tollgauge.demo.past import BODY_CAP, DEADLINE_MS, exchanges, first_listed
 from tollgauge.demo.seller import Request, Seller, Wire
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import BUYER_FUNDS, World
@@ -211,7 +212,7 @@ def test_the_directory_of_the_past_shows_changed_terms_and_absent_sellers() -> N
     terms: dict[str, set[tuple[str, str]]] = {}
     days_listed: Counter[str] = Counter()
     for at in range(_START, _END, DAY_MS):
-        for item in listed_items(at, present=_END):
+        for item in items_at(at, present=_END):
             if isinstance(item, dict) and item.get("accepts") and isinstance(item["accepts"], list):
                 entry = item["accepts"][0]
                 amount = entry.get("amount") or entry["maxAmountRequired"]
@@ -232,5 +233,5 @@ def test_young_sellers_were_listed_late_and_are_listed_now() -> None:
         assert _START < began <= _END - ((seller.age_days or 0) - 1) * DAY_MS
         assert any(
             isinstance(item, dict) and item.get("resource") == seller.url
-            for item in listed_items(_END, present=_END)
+            for item in items_at(_END, present=_END)
         )

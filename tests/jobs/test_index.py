@@ -345,7 +345,7 @@ async def test_only_endpoints_whose_payto_got_something_are_scored_again(databas
         )
         chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 5)))
         tally = await indexer.round()
-        assert tally["told"] == 1
+        assert tally["marked"] == 1
         dirty = await indexer.store.writing(
             endpoints.claim_dirty, now=indexer.now(), limit=9, max_age_ms=10**12
         )

@@ -127,7 +127,7 @@ def replay_all(
     from tollgauge.core.calibration import Sums
     from tollgauge.core.replay import replay as replay_site
 
-    sums, done = Sums(), 0
+    sums = Sums()
     if sum(map(len, series.values())) <= ALONE_MAX:
         for site, lines in series.items():
             sums.update(replay_site(site, lines, options))

@@ -1,4 +1,4 @@
-"""`tollgauge config`: look at the configuration."""
+"""`tollgauge config`: check the configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, plain, print_error, show
+from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, print_error, show
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -45,11 +45,11 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
         as_json=as_json,
     )
     for words in () if as_json else warnings:
-        errors.print(f"warning: {plain(words)}", soft_wrap=True)
+        errors.print(f"warning: {words}", soft_wrap=True, markup=False)
 
 
 def advised(config: Config) -> list[str]:
-    """What an operator should know of a configuration that works."""
+    """What is unwise in a configuration that works, and which variables are not settings."""
     from tollgauge.config import unused
     from tollgauge.config.advice import advice
 
@@ -57,7 +57,7 @@ def advised(config: Config) -> list[str]:
 
 
 def _summary(config: Config) -> dict[str, object]:
-    """What this configuration makes of the service; nothing in it is a secret."""
+    """What the service does with this configuration; nothing in it is a secret."""
     return {
         "serves": config.server.base_url,
         "stores": config.store.url.split("://", 1)[0],

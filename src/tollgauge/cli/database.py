@@ -70,7 +70,8 @@ async def _note_backup(url: str) -> None:
     try:
         await store.writing(meta.put, BACKUP_KEY, str(now_ms()))
     except StoreUnavailable as error:
-        errors.print(f"The copy is good, but tollgauge status does not know of it: {error}")
+        words = f"The copy is good, but tollgauge status does not know of it: {error}"
+        errors.print(words, soft_wrap=True, markup=False)
     finally:
         await store.close()
 
@@ -82,7 +83,7 @@ def restore(
 ) -> None:
     """Put a copy in the place of the database, which must not be in use.
 
-    What stood there is kept beside it. On PostgreSQL the database must be
+    The replaced database is kept beside it. On PostgreSQL the database must be
     empty; a copy from SQLite is moved there row by row. Exit 1 when the
     copy is damaged.
     """
@@ -130,7 +131,7 @@ def _show_copy(
         *(f"{name:10} {count}" for name, count in copy.rows.items()),
     ]
     if replaced is not None:
-        lines.append(f"What stood there is kept in {replaced}")
+        lines.append(f"The replaced database is kept in {replaced}")
     if restored and not copy.newest:
         lines.append("The next start, or tollgauge migrate, brings it to the newest version.")
     show(document | more, lines, as_json=as_json)

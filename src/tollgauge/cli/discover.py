@@ -42,7 +42,7 @@ def discover(
     A directory is a Bazaar listing, an origin's own documents (--kind
     openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL a line, also
     gzipped. Several files are crawls, oldest first; what changed from one
-    crawl of a directory to the next is told if both have one name.
+    crawl of a directory to the next is reported if both have one name.
     """
     _check_sources(sources)
     settings, directory = load_config(config), _directory(sources[0], name, kind)

@@ -43,18 +43,18 @@ def work(
 
 def mcp(config: ConfigFile = None) -> None:
     """Tools for an agent on this machine: MCP over standard input and output."""
-    from tollgauge.app import speak
+    from tollgauge.app import serve_mcp
     from tollgauge.observe import configure_logs
 
     # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     settings = load_existing(config)
     configure_logs(json_lines=settings.server.json_logs, level="warning")
-    with_service(settings, speak)
+    with_service(settings, serve_mcp)
 
 
 def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...] | None) -> None:
-    """Run on uvloop, the faster event loop; `only` None turns every loop."""
+    """Run on uvloop, the faster event loop; `only` None runs every loop."""
     import uvloop
 
     settings = load_config(config)
@@ -91,8 +91,8 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             jobs = tuple(job for job in jobs if job.name in only)
 
         def ready() -> None:
-            root.settle_memory()
+            root.freeze_garbage_collector()
             if serve:
-                errors.print(f"tollgauge serves {config.server.base_url}")
+                errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
 
         await root.run(service, listeners, jobs=jobs, on_ready=ready)

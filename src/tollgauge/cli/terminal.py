@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from tollgauge.core.errors import TollgaugeError
@@ -44,9 +45,13 @@ def show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on a terminal, nothing elsewhere. It reports what is being done, how much of
-    it is, and how much there is: 0 where nobody knows.
+    it is done, and how much there is: 0 where nobody knows.
     """
-    columns = (TextColumn("{task.description:38}"), BarColumn(), TextColumn("{task.completed}"))
+    columns = (
+        TextColumn("{task.description:38}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed}"),
+    )
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("", total=1)
 
@@ -58,11 +63,6 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 def print_error(error: TollgaugeError) -> None:
     """Print what is wrong, and below it what to do about it."""
-    errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+    errors.print(f"[bold]tollgauge:[/] {escape(str(error))}", soft_wrap=True)
     if error.hint:
-        errors.print(f"  {plain(error.hint)}", soft_wrap=True)
-
-
-def plain(text: str) -> str:
-    """A text without the console's markup."""
-    return text.replace("[", "\\[")
+        errors.print(f"  {error.hint}", soft_wrap=True, markup=False)

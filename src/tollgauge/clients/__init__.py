@@ -1,1 +1,1 @@
-"""Asks the outside: one file per counterparty, each maps foreign errors to our own."""
+"""Clients of everybody outside: each module maps foreign errors to our own."""

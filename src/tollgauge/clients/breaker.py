@@ -2,8 +2,8 @@
 
 Rules:
 - SILENT calls in a row that ended without any answer open it; any answer, good or bad, closes it;
-- while it is open one call every TRIAL_S passes, so that the peer is found again soon and what
-  hangs meanwhile is little;
+- while it is open one call every TRIAL_S passes, so that its recovery is noticed soon and few
+  calls hang meanwhile;
 - only silence counts: a peer that refuses, or fails at once, costs nothing to ask, and whoever can
   make it fail must not be able to shut it off for others.
 

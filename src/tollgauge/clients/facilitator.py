@@ -1,6 +1,6 @@
 """The x402 v2 facilitator: verify a payment, settle it.
 
-Every reply is mapped to one of a few small values, because what matters is what is *known*:
+Every reply is mapped to one of a few small values:
 - verify: `Verified`, `Refused(reason)`, or FacilitatorUnavailable;
 - settle: `SettledReply(transaction)`, or `Unclear(reason)`. There is no "failed": a facilitator
   that says no may still have broadcast, so only the chain can say so.
@@ -115,8 +115,8 @@ class Facilitator:
         return self._settings.sales_at_once
 
     def takes_sales(self) -> bool:
-        """Whether a new sale may be begun: not while verify or settle stays silent, except for a
-        trial now and then (clients/breaker).
+        """Whether a new sale may begin: not while verify or settle stays silent, except for a trial
+        now and then (clients/breaker).
         """
         now_s = asyncio.get_running_loop().time()
         return all(breaker.passes(now_s) for breaker in self._breakers.values())
@@ -126,7 +126,7 @@ class Facilitator:
         await self._http.aclose()
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
-        """Whether the facilitator would settle. Raises FacilitatorUnavailable."""
+        """Ask whether it would settle a payment. Raises FacilitatorUnavailable."""
         status, reply = await self._post(
             "verify", payment, requirements, self._settings.verify_timeout_s
         )
@@ -188,20 +188,23 @@ class Facilitator:
                 asyncio.timeout(timeout_s),
                 self._http.stream("POST", url, content=content, timeout=timeout_s) as response,
             ):
-                reply = await _whole(response)
+                reply = await _body(response)
             self._breakers[verb].answered()
             return response.status_code, strictjson.loads(reply)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             if isinstance(error, httpx.TimeoutException | TimeoutError):
                 self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
+        except FacilitatorUnavailable:  # a reply that cannot be used is a reply
+            self._breakers[verb].answered()
+            raise
         except strictjson.StrictJsonError as error:
             raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error
 
 
-async def _whole(response: httpx.Response) -> bytes:
-    """A reply's bytes. Raises FacilitatorUnavailable for one that is too long, or compressed
-    though nobody asked for it: a few bytes of those can unpack to all our memory.
+async def _body(response: httpx.Response) -> bytes:
+    """A reply's bytes. Raises FacilitatorUnavailable for one of more than _REPLY_MAX bytes, and for
+    a compressed one, which nobody asked for: a few bytes can unpack to more than all our memory.
     """
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise FacilitatorUnavailable("The facilitator's reply is compressed.")

@@ -1,4 +1,4 @@
-"""Whom we trust to say who a counterparty is that the operator names: the public authorities."""
+"""TLS to the nodes and the facilitator: the public certificate authorities are trusted."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ import httpx
 
 @functools.cache
 def public_authorities() -> ssl.SSLContext:
-    """The context of every client; to read the certificates takes 20 ms, so they are read once."""
+    """The context of every httpx client; the certificates are read once, which takes 20 ms."""
     return httpx.create_ssl_context(trust_env=False)

@@ -1,4 +1,4 @@
-"""The URL of somebody whom the operator names: a node, a facilitator."""
+"""The URL of a node or a facilitator, as the operator configures it."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def _web_url(url: str) -> str:
 
 
 WebUrl = Annotated[str, AfterValidator(_web_url)]
-"""Over http or https; empty where nobody is named."""
+"""Over http or https; empty where none is configured."""

@@ -7,7 +7,7 @@ Rules (docs/watching.md; standardwebhooks.com, specification 1.0):
 - Slack and Discord get their own format and no signature, as they would not look at one;
 - only 2xx is success; 410 ends a destination, and so does 404 of Slack and Discord, and 401 or 403
   of Discord, which bans addresses that go on;
-- what a receiver answers is never shown: its status and a word of ours are.
+- the body of a receiver's answer is never shown, only its status and an error code of ours.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class WatchSettings:
 
     @property
     def sealer(self) -> Sealer:
-        """What seals with the key."""
+        """Seals with the key."""
         return Sealer.of(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
-    """What signs a watch's deliveries: the key inside its secret, and the secret's hash."""
+    """How a watch's deliveries are signed: the key inside its secret, and the secret's hash."""
 
     key: bytes
     secret_hash: str
@@ -74,7 +74,7 @@ class Signing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """How an attempt ended. `error` is a word of ours, empty when it succeeded; `gone` says that
+    """How an attempt ended. `error` is a code of ours, empty when it succeeded; `gone` says that
     nothing should be sent there again; `retry_after_ms` is what the receiver asked for.
     """
 
@@ -124,7 +124,7 @@ def prepared(
 def signature(
     body: bytes, message_id: str, signing: Signing, *, now: int
 ) -> tuple[tuple[str, str], ...]:
-    """The headers that prove a delivery to be ours."""
+    """The headers that prove that a delivery is ours. `now` is in milliseconds UTC."""
     at = datetime.fromtimestamp(now // 1000, UTC)
     signed = Webhook(signing.key).sign(message_id, at, body.decode())
     digest = hmac.new(signing.secret_hash.encode(), body, hashlib.sha256).hexdigest()

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from tollgauge.clients.egress.client import METHODS, Egress, Request
+from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.core.declared import METHODS
 from tollgauge.core.endpoint import Endpoint, ResourceError
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
 from tollgauge.core.lookalike import lookalike_paths, what_is_sold
@@ -43,11 +44,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a probe brought. `exchange` is the one that answered 402, else the first one made.
+    """The result of a probe. `exchange` is the one that answered 402, else the first one.
 
-    `learned` is what `Endpoint.learned` should be from now on: the method that elicited the 402
-    (`POST {}` when it took an empty object although the listing declares another body), and
-    what it was before when nothing did.
+    `learned` is what `Endpoint.learned` should be from now on: the method that got the 402
+    (`POST {}` when an empty object got it although the listing declares another body); without a
+    402 it stays as it was.
     """
 
     exchange: Exchange
@@ -69,20 +70,20 @@ async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
 
 
 async def wildcard(egress: Egress, resource: str, *, method: str, now: int) -> bool | None:
-    """Whether every path like a resource's own that nobody lists answers 402 too: then the host
-    asks for a payment wherever one calls. None when no HTTP answer came.
+    """Whether every unlisted path that resembles a resource's own answers 402 too: then the host
+    asks for a payment on every path. None when no HTTP answer came.
     """
-    asked = False
+    answered = False
     async for status in _unlisted(egress, resource, method=method, now=now):
         if status not in (None, PAYMENT_REQUIRED):
             return False
-        asked |= status is not None
-    return True if asked else None
+        answered |= status is not None
+    return True if answered else None
 
 
 async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int) -> bool:
-    """Whether any path like a resource's own that nobody lists answers 402 too. Then a 402 of it
-    says nothing.
+    """Whether any unlisted path that resembles a resource's own answers 402 too: then a 402 of the
+    resource says nothing.
     """
     async for status in _unlisted(egress, resource, method=method, now=now):
         if status == PAYMENT_REQUIRED:
@@ -96,8 +97,7 @@ async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: i
     """
     first: str | None = None
     for endpoint in endpoints:
-        asked = await _ask(egress, endpoint.probe_url, ways(endpoint)[0], at=now)
-        sold = what_is_sold(asked)
+        sold = what_is_sold(await _ask(egress, endpoint.probe_url, ways(endpoint)[0], at=now))
         if sold is None or first not in (None, sold):
             return False
         first = sold
@@ -115,8 +115,8 @@ async def _unlisted(
 
 
 async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
-    """One request. A URL that egress does not take (it was stored under other rules, or what is
-    declared made it too long) is a limit of ours and must not stop the probes of others.
+    """One request. A URL that egress refuses (it was stored under other rules, or the declared
+    query made it too long) is a local fault and must not stop the probes of others.
     """
     headers = (_ACCEPT,) if way.body is None else (_ACCEPT, _JSON)
     request = Request(url=url, method=way.method, headers=headers, body=way.body)

@@ -24,7 +24,12 @@ BODY_MAX: Final = 8_192
 QUERY_MAX: Final = 1_024
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_FIELDS_MAX: Final = 64
+FIELDS_MAX: Final = 64
+"""How many fields of an input are read; further ones are left out."""
+_ONE_EXAMPLE: Final = ("example", "default", "const")
+_EXAMPLES: Final = ("examples", "enum")
+SCHEMA_KEYS: Final = ("type", *_ONE_EXAMPLE, *_EXAMPLES)
+"""What is read of the schema of a field."""
 _VALUE_MAX: Final = 256
 _QUERY_KEYS: Final = ("queryParams", "query_params", "query")
 _BODY_KEYS: Final = ("body", "bodyFields", "body_fields", "bodyParams")
@@ -86,7 +91,7 @@ def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object],
         bazaar = as_mapping(as_mapping(holder.get("extensions")).get("bazaar"))
         yield as_mapping(as_mapping(bazaar.get("info")).get("input")), True
     accepts = item.get("accepts")
-    for entry in accepts[:_FIELDS_MAX] if isinstance(accepts, list) else ():
+    for entry in accepts[:FIELDS_MAX] if isinstance(accepts, list) else ():
         yield as_mapping(as_mapping(as_mapping(entry).get("outputSchema")).get("input")), False
     for holder in (item, as_mapping(item.get("metadata"))):
         yield as_mapping(as_mapping(holder.get("outputSchema")).get("input")), False
@@ -145,11 +150,10 @@ def _examples(fields: object, *, plain: bool) -> dict[str, object]:
     if _is_schema(fields):
         whole = _example(fields, plain=False)
         if isinstance(whole, dict):
-            return dict(list(whole.items())[:_FIELDS_MAX])
+            return dict(list(whole.items())[:FIELDS_MAX])
         return _examples(fields.get("properties"), plain=False)
     examples = {
-        str(name): _example(value, plain=plain)
-        for name, value in list(fields.items())[:_FIELDS_MAX]
+        str(name): _example(value, plain=plain) for name, value in list(fields.items())[:FIELDS_MAX]
     }
     return {name: value for name, value in examples.items() if value is not _MISSING}
 
@@ -157,10 +161,10 @@ def _examples(fields: object, *, plain: bool) -> dict[str, object]:
 def _example(value: object, *, plain: bool) -> object:
     if not isinstance(value, dict):
         return value if plain or isinstance(value, int | float) else _MISSING
-    for key in ("example", "default", "const"):
+    for key in _ONE_EXAMPLE:
         if value.get(key) is not None:
             return value[key]
-    for key in ("examples", "enum"):
+    for key in _EXAMPLES:
         options = value.get(key)
         if isinstance(options, list) and options:
             return options[0]

@@ -7,8 +7,8 @@ Rules:
   alone, because a ledger is in it;
 - only a file of ours goes back in place: whole, and of a version that this program knows. Older
   ones are brought up to date by the next start, and can give space back from then on;
-- nothing is put in the place of a database that another process has open, and what stood there is
-  kept beside it.
+- nothing is put in the place of a database that another process has open, and the replaced
+  database is kept beside it.
 
 PostgreSQL brings its own tools for this; see db/postgres_backup.
 """
@@ -21,7 +21,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -76,7 +76,7 @@ def database_file(url: str) -> Path:
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Whether a copy may be written there. Raises BackupError."""
+    """Raises BackupError unless a copy may be written to `target`."""
     if target.is_dir():
         raise BackupError(f"{target} is a folder.", hint="Name the file to write.")
     if target.exists() and not force:
@@ -94,26 +94,29 @@ def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy
         raise BackupError(f"There is no database {source}.", hint="Check store.url.")
     if target.exists() and target.samefile(source):
         raise BackupError("The copy and the database are the same file.")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with written_beside(target) as part:
         with _translated(source, "cannot be copied"):
             _copy(source, part, progress)
         copy = examine(part)
         _flush_to_disk(part)
         part.replace(target)
         _flush_to_disk(target.parent)
+    return replace(copy, path=target)
+
+
+@contextlib.contextmanager
+def written_beside(target: Path) -> Iterator[Path]:
+    """The path of an unfinished file beside `target`, which takes its name when it is whole. What
+    is left of it at the end is removed. Raises an OSError of the block as BackupError.
+    """
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield part
     except OSError as error:
         raise BackupError(f"{target} cannot be written: {error.strerror}.", hint=_ROOM) from error
     finally:
         for leftover in (part, *_side_files(part)):
             leftover.unlink(missing_ok=True)
-    return Copy(
-        path=target,
-        bytes=copy.bytes,
-        version=copy.version,
-        newest=copy.newest,
-        rows=copy.rows,
-    )
 
 
 def examine(path: Path) -> Copy:
@@ -122,7 +125,6 @@ def examine(path: Path) -> Copy:
     """
     if not path.is_file():
         raise BackupError(f"There is no file {path}.", hint="Name a file that `backup` wrote.")
-    known = versions()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             if db.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
@@ -138,25 +140,28 @@ def examine(path: Path) -> Copy:
             }
     except (sqlite3.DatabaseError, TypeError) as error:
         raise BackupDamagedError(f"{path} is no whole SQLite database.", hint=_OTHER) from error
+    return copy_of_version(path, version, rows)
+
+
+def copy_of_version(path: Path, version: str, rows: dict[str, int]) -> Copy:
+    """A copy that was read to its end. Raises BackupDamagedError for a version of a newer
+    program.
+    """
+    known = versions()
     if version not in known:
         raise BackupDamagedError(
             f"{path} is of version {version}, which this program does not know.",
             hint="It was written by a newer tollgauge: restore it with that one.",
         )
-    return Copy(
-        path=path,
-        bytes=path.stat().st_size,
-        version=version,
-        newest=version == known[-1],
-        rows=rows,
-    )
+    size, newest = path.stat().st_size, version == known[-1]
+    return Copy(path=path, bytes=size, version=version, newest=newest, rows=rows)
 
 
 def restore(
     copy: Path, target: Path, *, stamp: str, progress: Progress
 ) -> tuple[Copy, Path | None]:
-    """Put a copy in the place of a database. `stamp` goes into the name under which the replaced
-    file is kept: where that is, or None where there was none.
+    """Put a copy in the place of a database; the copy, and the path where the replaced database is
+    kept, None if there was none. `stamp` goes into the name of that path.
 
     Raises BackupDamagedError for a copy that is not whole or not of ours, and BackupError where
     another process has the database open or a file cannot be written; the database stays then.
@@ -164,24 +169,18 @@ def restore(
     examined = examine(copy)
     if target.exists() and target.samefile(copy):
         raise BackupError("The copy and the database are the same file.")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    kept: Path | None = None
-    try:
+    replaced: Path | None = None
+    with written_beside(target) as part:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _translated(copy, "cannot be read"):
             _copy(copy, part, progress)
             _make_shrinkable(part)
         _flush_to_disk(part)
         if target.exists():
-            kept = _move_aside(target, stamp)
+            replaced = _move_aside(target, stamp)
         part.replace(target)
         _flush_to_disk(target.parent)
-    except OSError as error:
-        raise BackupError(f"{target} cannot be written: {error.strerror}.", hint=_ROOM) from error
-    finally:
-        for leftover in (part, *_side_files(part)):
-            leftover.unlink(missing_ok=True)
-    return examined, kept
+    return examined, replaced
 
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:
@@ -211,16 +210,17 @@ def _make_shrinkable(path: Path) -> None:
 
 
 def _move_aside(target: Path, stamp: str) -> Path:
-    """Move a database that nobody has open, with what belongs to it, out of the way."""
+    """Rename a database that nobody has open, together with its side files; returns its path."""
     _check_unused(target)
-    kept = target.with_name(f"{target.name}.replaced-{stamp}")
-    if kept.exists():
-        raise BackupError(f"{kept} exists already.", hint="Move it away first.")
+    replaced = target.with_name(f"{target.name}.replaced-{stamp}")
+    if replaced.exists():
+        raise BackupError(f"{replaced} exists already.", hint="Move it away first.")
     for side_file in _side_files(target):  # a damaged database may still have them
         if side_file.exists():
-            side_file.replace(kept.with_name(kept.name + side_file.name.removeprefix(target.name)))
-    target.replace(kept)
-    return kept
+            suffix = side_file.name.removeprefix(target.name)
+            side_file.replace(replaced.with_name(replaced.name + suffix))
+    target.replace(replaced)
+    return replaced
 
 
 def _check_unused(target: Path) -> None:

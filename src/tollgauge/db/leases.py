@@ -19,12 +19,12 @@ lease = Table(
 def take(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
     """Take or keep a lease until `now + ttl_ms`; False while another owner holds it."""
     tx.execute(insert(tx, lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
-    done = tx.execute(
+    result = tx.execute(
         update(lease)
         .where(lease.c.name == name, or_(lease.c.owner == owner, lease.c.until <= now))
         .values(owner=owner, until=now + ttl_ms)
     )
-    return done.rowcount == 1
+    return result.rowcount == 1
 
 
 def give_back(tx: Connection, name: str, *, owner: str) -> None:

@@ -18,14 +18,14 @@ def get(tx: Connection, key: str) -> str | None:
 
 def put(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key."""
-    row = upsert.insert(tx, meta_table).values(key=key, value=value)
-    tx.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
+    statement = upsert.insert(tx, meta_table).values(key=key, value=value)
+    tx.execute(statement.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
 
 def keep(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key that has none."""
-    row = upsert.insert(tx, meta_table).values(key=key, value=value)
-    tx.execute(row.on_conflict_do_nothing())
+    statement = upsert.insert(tx, meta_table).values(key=key, value=value)
+    tx.execute(statement.on_conflict_do_nothing())
 
 
 def drop(tx: Connection, key: str) -> None:

@@ -15,18 +15,27 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from tollgauge.db.backup import BackupDamagedError, BackupError, Copy, check_target
+from tollgauge.db.backup import (
+    BackupDamagedError,
+    BackupError,
+    Copy,
+    check_target,
+    copy_of_version,
+    written_beside,
+)
 from tollgauge.db.engine import Store, parse_url
-from tollgauge.db.migrations import versions
 
 _VERSION: Final = re.compile(r"^(\d{4})$", re.MULTILINE)
 _LINE_MAX: Final = 300
+_MAGIC: Final = b"PGDMP"
+"""How every dump of pg_dump's custom format begins."""
 
 
 def dump(url: str, target: Path, *, force: bool) -> Copy:
@@ -34,36 +43,27 @@ def dump(url: str, target: Path, *, force: bool) -> Copy:
     BackupDamagedError for a database that is none of ours.
     """
     check_target(target, force=force)
-    parsed = parse_url(url)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with written_beside(target) as part:
         part.touch(mode=0o600)
         words = ["pg_dump", "--format=custom", "--no-owner", "--no-privileges"]
-        _run([*words, f"--file={part}"], parsed, by_hand=[*words, f"--file={target}"])
+        _run([*words, f"--file={part}"], parse_url(url), by_hand=[*words, f"--file={target}"])
         copy = examine(part)
         part.replace(target)
-    except OSError as error:
-        raise BackupError(
-            f"{target} cannot be written: {error.strerror}.",
-            hint="Check that the disk has room and that this user may write there.",
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
-    return Copy(
-        path=target, bytes=copy.bytes, version=copy.version, newest=copy.newest, rows=copy.rows
-    )
+    return replace(copy, path=target)
 
 
 def examine(path: Path) -> Copy:
     """Read a dump to its end. Raises BackupDamagedError where it is not whole or not of ours."""
     if not path.is_file():
         raise BackupError(f"There is no file {path}.", hint="Name a file that `backup` wrote.")
-    words = ["pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(path)]
-    if path.read_bytes()[:5] != b"PGDMP":
+    with path.open("rb") as file:
+        head = file.read(len(_MAGIC))
+    if head != _MAGIC:
         raise BackupDamagedError(f"{path} is no dump of pg_dump.", hint="Take an older copy.")
     try:
         # Turning the whole dump into SQL reads it to its last byte.
         _run(["pg_restore", "--file=/dev/null", str(path)], None)
+        words = ["pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(path)]
         match = _VERSION.search(_run(words, None))
     except BackupError as error:
         raise BackupDamagedError(f"{path} is no whole dump: {error}", hint=error.hint) from error
@@ -71,14 +71,7 @@ def examine(path: Path) -> Copy:
         raise BackupDamagedError(
             f"{path} is no dump of a database of tollgauge.", hint="Take an older copy."
         )
-    known, version = versions(), match.group(1)
-    if version not in known:
-        raise BackupDamagedError(
-            f"{path} is of version {version}, which this program does not know.",
-            hint="It was written by a newer tollgauge: restore it with that one.",
-        )
-    size = path.stat().st_size
-    return Copy(path=path, bytes=size, version=version, newest=version == known[-1], rows={})
+    return copy_of_version(path, match.group(1), rows={})
 
 
 async def restore(dumped: Path, url: str) -> Copy:
@@ -94,9 +87,7 @@ async def restore(dumped: Path, url: str) -> Copy:
 
 
 async def check_empty(url: str) -> None:
-    """Whether a database holds nothing yet. Raises BackupError where it does, and
-    StoreUnavailable.
-    """
+    """Raises BackupError for a database that holds a table, and StoreUnavailable."""
     store = Store.open(url, pool_size=1)
     try:
         tables = await store.reading(lambda connection: connection.execute(_TABLES).scalar_one())
@@ -127,7 +118,7 @@ def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = Non
             f"{command[0]} is not installed here.",
             hint=f"Install PostgreSQL's client programs, or run where they are: {place}",
         )
-    done = subprocess.run(  # noqa: S603 - a program of ours, no shell
+    process = subprocess.run(  # noqa: S603 - a program of ours, no shell
         [program, *command[1:]],
         env=os.environ | (_environment(url) if url is not None else {}),
         capture_output=True,
@@ -135,14 +126,14 @@ def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = Non
         text=True,
         errors="replace",
     )
-    if done.returncode:
-        message = (done.stderr.strip().splitlines() or ["it did not say why"])[0][:_LINE_MAX]
+    if process.returncode:
+        message = (process.stderr.strip().splitlines() or ["it did not say why"])[0][:_LINE_MAX]
         raise BackupError(f"{command[0]} failed: {message}")
-    return done.stdout
+    return process.stdout
 
 
 def _environment(url: URL) -> dict[str, str]:
-    """How libpq is told where a database is."""
+    """The variables that tell libpq where a database is (PostgreSQL documentation, libpq)."""
     named = {
         "PGHOST": url.query.get("host") or url.host,
         "PGPORT": url.query.get("port") or url.port,
@@ -155,6 +146,6 @@ def _environment(url: URL) -> dict[str, str]:
 
 
 def _masked(url: URL) -> str:
-    """The same for a person to type, without the password."""
+    """The same variables for a person to type, without the password."""
     named = {name: value for name, value in _environment(url).items() if name != "PGPASSWORD"}
     return "".join(f"{name}={shlex.quote(value)} " for name, value in named.items())

@@ -39,7 +39,7 @@ TRY_MS: Final = 2_000
 """The same for `rolled_back`, whose caller wants an answer soon."""
 _SALE_BYTES: Final = 131_072
 """Bytes that a sale may add to the file."""
-_MAGIC: Final = b"SQLite format 3\x00"
+MAGIC: Final = b"SQLite format 3\x00"
 """How every database file begins: https://sqlite.org/fileformat.html section 1.3.1."""
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0
@@ -141,14 +141,14 @@ def _check_file(path: Path) -> None:
     """
     try:
         with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
+            head = file.read(len(MAGIC))
         with tempfile.TemporaryFile(dir=path.parent, buffering=0) as trial:
             trial.write(bytes(_SALE_BYTES))
     except OSError as error:
         if error.errno in _DISK_FULL:
             raise StoreUnavailable("there is no room for its file", Cause.FULL) from error
         return  # whatever else is wrong with the file, the transaction has met it already
-    if head != _MAGIC:
+    if head != MAGIC:
         raise StoreUnavailable("its file does not begin as a database", Cause.CORRUPT)
 
 

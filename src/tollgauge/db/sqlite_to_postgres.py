@@ -22,21 +22,21 @@ from tollgauge.db.backup import Copy, examine
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
 from tollgauge.db.postgres_backup import check_empty
+from tollgauge.db.sqlite import MAGIC
 
 Progress = Callable[[int, int], None]
 """Called with how many rows are moved, and of how many."""
 
 _BATCH: Final = 1_000
-_MAGIC: Final = b"SQLite format 3\0"
 _VERSIONS: Final = "alembic_version"
 
 
 def is_sqlite_file(path: Path) -> bool:
-    """Whether a file begins as SQLite's do (its file format, section 1.3.1)."""
+    """Whether a file begins as SQLite's do."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(MAGIC)) == MAGIC
 
 
 async def move(copy: Path, url: str, *, progress: Progress) -> Copy:

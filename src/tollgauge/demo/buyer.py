@@ -32,9 +32,9 @@ class PurchaseError(TollgaugeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purchase:
-    """What was bought: the answer as it came (`report`), the settling transaction, who paid, and
-    how much in atomic USDC.
+class BoughtAnswer:
+    """A paid answer: its JSON (`report`), the transaction that settled it, the payer's address and
+    the amount in atomic USDC.
     """
 
     report: dict[str, Any]
@@ -43,7 +43,7 @@ class Purchase:
     amount: int
 
 
-async def buy(base_url: str, resource: str, *, account: TestAccount) -> Purchase:
+async def buy(base_url: str, resource: str, *, account: TestAccount) -> BoughtAnswer:
     """Buys the trust report of `resource` from the service at `base_url`.
 
     Raises PurchaseError when the answer is no paid report.
@@ -51,15 +51,17 @@ async def buy(base_url: str, resource: str, *, account: TestAccount) -> Purchase
     return await buy_answer(base_url, REPORT_PATH, {"resource": resource}, account=account)
 
 
-async def watch(base_url: str, resource: str, *, webhook: str, account: TestAccount) -> Purchase:
-    """Buys a watch of `resource` that tells a webhook. Raises PurchaseError as `buy` does."""
+async def watch(
+    base_url: str, resource: str, *, webhook: str, account: TestAccount
+) -> BoughtAnswer:
+    """Buys a watch of `resource`, whose alerts go to a webhook. Raises PurchaseError."""
     order = {"endpoint": resource, "delivery": {"webhook_url": webhook}}
     return await buy_answer(base_url, WATCH_PATH, order, account=account)
 
 
 async def buy_answer(
     base_url: str, path: str, body: dict[str, Any], *, account: TestAccount
-) -> Purchase:
+) -> BoughtAnswer:
     """Buys what the service at `base_url` sells at a path.
 
     Raises PurchaseError when the answer is not what was paid for.
@@ -75,10 +77,10 @@ async def buy_answer(
     client.on_after_payment_creation(note)
     async with x402HttpxClient(client, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
         answer = await http.post(f"{base_url.rstrip('/')}{path}", json=body)
-    return _purchase(answer, signed)
+    return _bought(answer, signed)
 
 
-def _purchase(answer: httpx.Response, signed: list[int]) -> Purchase:
+def _bought(answer: httpx.Response, signed: list[int]) -> BoughtAnswer:
     receipt = answer.headers.get("payment-response")
     if answer.status_code != 200 or receipt is None:
         raise PurchaseError(
@@ -86,7 +88,7 @@ def _purchase(answer: httpx.Response, signed: list[int]) -> Purchase:
             f"{answer.text[:200]}"
         )
     settled = decode_payment_response_header(receipt)
-    return Purchase(
+    return BoughtAnswer(
         report=answer.json(),
         transaction=settled.transaction,
         payer=settled.payer or "",

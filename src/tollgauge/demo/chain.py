@@ -2,7 +2,7 @@
 
 Anvil runs as chain 8453 with a block for every transaction, and the demo dollar (token/) lies at
 the address of native USDC. The node is this process's own: it dies with it, also when it is
-killed. Transactions that move money by authorisation are the facilitator's work.
+killed. Transactions that move money by authorization are the facilitator's work.
 """
 
 from __future__ import annotations
@@ -90,15 +90,15 @@ class Chain:
         return (await self.batch([(method, params)]))[0]
 
     async def batch(self, calls: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
-        """The results of JSON-RPC calls, sent together and answered in any order of doing.
+        """The results of JSON-RPC calls, in their order; they are sent together.
 
         Raises ChainError when the node answers an error.
         """
-        asked = [
+        requests = [
             {"jsonrpc": "2.0", "id": place, "method": method, "params": params}
             for place, (method, params) in enumerate(calls)
         ]
-        replies = (await self._client.post(self.rpc_url, json=asked)).json()
+        replies = (await self._client.post(self.rpc_url, json=requests)).json()
         for reply in replies:
             if "error" in reply:
                 method, why = calls[reply["id"]][0], reply["error"].get("message")
@@ -107,7 +107,7 @@ class Chain:
 
     @contextlib.asynccontextmanager
     async def by_hand(self) -> AsyncIterator[None]:
-        """Blocks come when they are mined, and not with every transaction."""
+        """Inside the block, transactions wait for `mine`."""
         await self.rpc("evm_setAutomine", False)  # noqa: FBT003 (wire value)
         try:
             yield
@@ -116,10 +116,10 @@ class Chain:
 
     async def send(self, transactions: Sequence[dict[str, Any]]) -> list[str]:
         """Send transactions of unlocked senders; their hashes."""
-        return await self.batch([("eth_sendTransaction", [each]) for each in transactions])
+        return await self.batch([("eth_sendTransaction", [call]) for call in transactions])
 
     async def mine(self, *, at: int | None = None) -> None:
-        """A block at `at` (ms UTC), which is later than the block before, or now."""
+        """Mine a block at `at` (ms UTC), which is later than the block before, or now."""
         await self.rpc("evm_mine", *([] if at is None else [at // 1000]))
 
     async def check(self, sent: Sequence[str]) -> None:
@@ -176,8 +176,8 @@ def find_anvil() -> Path:
         return _existing(Path(named))
     for start in (Path(__file__).resolve(), Path.cwd() / "_"):
         for folder in start.parents:
-            for found in sorted(folder.glob(_BINARY)):
-                return found
+            for binary in sorted(folder.glob(_BINARY)):
+                return binary
     raise ChainError(
         "The local chain's program (anvil) is not installed.",
         hint="Run `make setup`, or name the binary in TOLLGAUGE_ANVIL.",
@@ -220,9 +220,8 @@ async def _rpc_url(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
             while process.poll() is None:
-                found = _LISTENING.search(_text(log))
-                if found:
-                    return f"http://{LOOPBACK}:{found[1].decode()}"
+                if match := _LISTENING.search(_text(log)):
+                    return f"http://{LOOPBACK}:{match[1].decode()}"
                 await asyncio.sleep(_POLL_SECONDS)
     tail = _text(log)[-400:].decode(errors="replace").strip()
     raise ChainError(f"The local chain did not start: {tail or 'it said nothing'}")

@@ -1,10 +1,9 @@
-"""What `tollgauge demo` does: the world, the service in it, one round, one purchase, one server."""
+"""`tollgauge demo`: starts the world and the service in it, does one round, and buys a report."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.buyer import Purchase, buy, watch
+from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
 from tollgauge.demo.receiver import RECEIVER_URL
@@ -25,7 +24,6 @@ from tollgauge.demo.world import World
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
 
-PORT: Final = 8402
 SALE_SECONDS: Final = 7.0
 _PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
@@ -39,20 +37,20 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database; without one it lives as long as the demo.
+    the database; without one it ends with the demo.
     """
 
     once: bool = False
     history_days: int = 0
-    port: int = PORT
+    port: int
     folder: Path | None = None
 
 
 async def play(
     options: Options, *, progress: Progress, show: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Play the demo. `show` gets the round's summary once the report
-    has been bought. Raises TollgaugeError when a part does not start or the round finds nothing.
+    """Run the demo. `show` gets the round's summary once the report has been bought. Raises
+    TollgaugeError when a part does not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a demo whose port is taken must not have started anything.
@@ -73,11 +71,8 @@ async def play(
                 run_control(world.faults, world.market.receiver, port=_next(port))
             )
         )
-        # A file even where nobody keeps it: a cancelled query takes a database in memory with it.
-        folder = options.folder or Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-"))
-        )
-        url = f"sqlite:///{folder / 'demo.sqlite'}"
+        file = options.folder and options.folder / "demo.sqlite"
+        url = f"sqlite:///{file}" if file else "sqlite://"
         service = await stack.enter_async_context(
             app.opened(configuration(world, port=port, store_url=url))
         )
@@ -108,7 +103,7 @@ async def play(
 
 
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
-    """Let customers pay the sellers: since the past began, or a first round of them."""
+    """Let customers pay the sellers: from `began` (ms UTC) on, or a first round of them now."""
     if began is None:
         progress("customers pay the sellers", 0, 1)
         await sales.now(list(first_sales(now)))
@@ -148,7 +143,7 @@ async def _best(service: app.Opened) -> str:
     return candidates[0].resource
 
 
-def _summary(first_round: Round, purchase: Purchase) -> dict[str, Any]:
+def _summary(first_round: Round, purchase: BoughtAnswer) -> dict[str, Any]:
     return {
         "endpoints": first_round.endpoints,
         "probes": first_round.probes,
@@ -178,5 +173,5 @@ def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[
 
 
 def _next(port: int) -> int:
-    """The port after a port; 0, which is any free one, after the last."""
+    """The port after `port`; 0, which means any free one, after the last."""
     return port + 1 if port < _PORT_MAX else 0

@@ -82,7 +82,9 @@ def _app(faults: Faults, receiver: Receiver) -> Starlette:
 def _refused(request: Request) -> Response | None:
     if _HOSTS.fullmatch(request.headers.get("host", "")):
         return None
-    return JSONResponse({"error": "This door answers to 127.0.0.1 only."}, status_code=421)
+    return JSONResponse(
+        {"error": "This server answers requests to 127.0.0.1 only."}, status_code=421
+    )
 
 
 def _state(faults: Faults) -> Response:

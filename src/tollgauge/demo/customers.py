@@ -3,7 +3,7 @@
 Pure: a purchase is a roll of its seller, its slot and its number, so overlapping spans agree. What
 a customer pays, and to whom, is what the seller asked for at that instant. The variety is what an
 indexer has to tell apart: sellers with many payers, with few, with one who gets the money back,
-with a wallet that several hosts share, with none at all, and those who pay for their own fame.
+with a wallet that several hosts share, with none at all, and with payers of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SLOTS: Final = 30 * DAY_MS // SLOT_MS
 
 class Buyers(StrEnum):
     """Who buys from a seller: customers of several sellers; a friend, who gets it back; wallets
-    that buy from nobody else; the same with one note, which the seller passes on to a hub; or the
+    that buy from nobody else; the same, where the seller passes the money on to a hub; or the
     other members of a ring, from wallets that their own sales fill.
     """
 

@@ -4,7 +4,7 @@
 official SDK. What this file adds is what the SDK leaves to an operator:
 - the SDK blocks on the chain, so it runs in threads;
 - one transaction is signed and sent at a time, so a failed one leaves no gap in the nonces;
-- an authorisation is settled once: a second attempt is told so and costs no gas;
+- an authorization is settled once: a second attempt is refused and costs no gas;
 - it pays gas for no one but the payees it was started for, in USDC only.
 """
 
@@ -46,7 +46,7 @@ _CONFIRMATION_SECONDS: Final = 30.0
 _Answer = TypeVar("_Answer", VerifyResponse, SettleResponse)
 
 PaymentKey = tuple[str, str, str, str]
-"""(network, asset, payer, nonce), lower case: what makes an authorisation one of its kind."""
+"""(network, asset, payer, nonce), lower case: what identifies an authorization."""
 
 
 class _Signer(FacilitatorWeb3Signer):
@@ -76,17 +76,17 @@ class _Signer(FacilitatorWeb3Signer):
 
 class _OursOnly(logging.Filter):
     """Leaves out what the SDK says of payments that it refuses, traces included: the answer names
-    the reason. That the chain cannot be reached is our own trouble, and stays.
+    the reason. That the chain cannot be reached is a fault of ours, and is logged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         raised = record.exc_info[1] if record.exc_info else None
-        given = record.args if isinstance(record.args, tuple) else ()
-        return any(isinstance(value, OSError) for value in (raised, *given))
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        return any(isinstance(value, OSError) for value in (raised, *arguments))
 
 
 class Facilitator:
-    """The state of one facilitator: which authorisations are being settled or were."""
+    """The state of one facilitator: which authorizations are being settled or were."""
 
     def __init__(
         self, *, rpc_url: str, key: str, payees: frozenset[str], threads: ThreadPoolExecutor
@@ -98,7 +98,7 @@ class Facilitator:
         self._settled_keys: set[PaymentKey] = set()
 
     def app(self) -> Starlette:
-        """The HTTP side."""
+        """The HTTP application."""
         return Starlette(
             routes=[
                 Route("/verify", self._verify, methods=["POST"]),

@@ -1,4 +1,4 @@
-"""The history of a simulated endpoint: what its probes found, and the scores along the way.
+"""The history of a simulated endpoint: its probes, and its scores as of any instant.
 
 Nothing here judges: answers go through the linter, core/probe, core/schedule (pauses), the day
 sums and core/scoring, as those of a real endpoint do. A failure counts as confirmed at once.
@@ -53,7 +53,7 @@ class History:
         return {day: _sums(day, by_day, until=(day + 1) * DAY_MS) for day in days}
 
     def evidence(self, as_of: int, **known: Any) -> Evidence:
-        """What a score may look at. `known` are fields that the probes do not tell."""
+        """What a score may look at. `known` are the fields of it that do not come from probes."""
         today, first = day_of(as_of), day_of(as_of - WINDOW_MS)
         place = bisect_right(self.probes, as_of, key=attrgetter("at"))
         newest = [probe for probe in self.probes[:place][::-1] if probe.at >= first * DAY_MS]
@@ -62,7 +62,7 @@ class History:
         recent = [probe for probe in scored if probe.at > as_of - RECENT_MS]
         closed = [row for day, row in self._closed_days.items() if first <= day < today]
         lately = _by_day(probe for probe in newest if probe.at >= (today - 1) * DAY_MS)
-        told = Evidence(
+        evidence = Evidence(
             resource=self.resource,
             as_of=as_of,
             first_seen=self.first_seen,
@@ -72,7 +72,7 @@ class History:
             envelope=None if not enveloped or enveloped is scored[0] else _last(enveloped),
             state=_state(newest),
         )
-        return replace(told, **known)
+        return replace(evidence, **known)
 
     def scores(self, as_of: int, **known: Any) -> Scores:
         """The scores as of an instant."""
@@ -86,7 +86,7 @@ class History:
 
 
 def in_turns(up_ms: int, down_ms: int, up: Answer, down: Answer | Fault) -> Behaviour:
-    """Up and down in turns, since the beginning of time."""
+    """Up for `up_ms` and down for `down_ms` in turns, counted from the epoch."""
     return lambda at: up if at % (up_ms + down_ms) < up_ms else down
 
 
@@ -111,7 +111,7 @@ def history(
 
 
 def worth(computed: Score) -> tuple[int, int]:
-    """What a score is worth to a seller: first the advice, then the points."""
+    """The order of scores from worst to best: by advice, then by points."""
     return _ADVICE.index(computed.recommendation), computed.score_tenths or 0
 
 
@@ -170,5 +170,7 @@ def _last(probe: ProbeResult) -> LastProbe:
         payable=probe.payable,
         accepts=probe.accepts,
         tls_not_after=None,
-        rules=tuple((found.rule, found.severity.value, found.message) for found in probe.findings),
+        rules=tuple(
+            (finding.rule, finding.severity.value, finding.message) for finding in probe.findings
+        ),
     )

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.core.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play, problem
-from tollgauge.demo.directory import items_at
 from tollgauge.demo.pseudorandom import chance, roll, skewed
 from tollgauge.demo.seller import PROBER, Request, Seller, Wire, latency_at, listed
 from tollgauge.demo.serving import LOOPBACK
@@ -83,13 +82,6 @@ def exchanges(
             address=LOOPBACK if answered else None,
             tls_not_after=_certificate_end(at) if answered else None,
         )
-
-
-def listed_items(at: int, *, present: int) -> list[Any]:
-    """The directory's entries at `at` in a past that ends at `present` (ms UTC): changed prices
-    and payees, sellers that were forgotten for a while or came late.
-    """
-    return items_at(at, present=present)
 
 
 def first_listed(seller: Seller, *, start: int, present: int) -> int:

@@ -1,4 +1,4 @@
-"""Pseudorandom numbers as pure functions of what is being decided.
+"""Pseudorandom numbers as pure functions of their arguments.
 
 The simulated past and the running demo must agree, so a number depends on nothing but the
 arguments: not on the state of a generator, the order of calls or the process.

@@ -1,8 +1,7 @@
 """Receiver: a webhook of the demo market that keeps what watches send it.
 
-It lives under a name of its own on the market's TLS, takes every POST, and remembers the latest
-deliveries for whoever wants to see what a watch tells. It checks no signature: it has bought none
-of the watches and knows no secret.
+It has a host name of its own on the market's TLS, takes every POST of JSON, and remembers the
+latest deliveries. It checks no signature, because it knows no watch's secret.
 """
 
 from __future__ import annotations

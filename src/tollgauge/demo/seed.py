@@ -33,6 +33,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.chain import CHAIN_ID
+from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import World
@@ -50,7 +51,7 @@ from tollgauge.web.settings import ServerSettings
 SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS
 WATCHED_EVERY_MS: Final = 15 * SECOND_MS
-"""What is watched is probed far more often than in earnest, for whoever waits to see an alert."""
+"""Watched endpoints are probed far more often than in production, so that an alert comes soon."""
 CRAWLS_PER_DAY: Final = 4
 ROUNDS_MAX: Final = 400
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
@@ -62,7 +63,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one full round came to; `grades` counts listed endpoints by letter."""
+    """The figures of one full round; `grades` counts listed endpoints by letter."""
 
     endpoints: int
     probes: int
@@ -154,7 +155,7 @@ async def load_past(store: Store, *, days: int, now: int, report: Progress) -> N
 
 
 async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -> None:
-    read = (read_item(raw, perimeter) for raw in past.listed_items(at, present=present))
+    read = (read_item(raw, perimeter) for raw in items_at(at, present=present))
     items = [item for item in read if isinstance(item, ListedItem)]
     await store.writing(_record_crawl, items, now=at)
 

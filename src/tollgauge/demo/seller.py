@@ -22,7 +22,7 @@ from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.pseudorandom import roll, skewed
 
 DOMAIN: Final = "example"
-"""Names below it are nobody's (RFC 2606). Each seller has one of its own, so that each is a site
+"""A reserved domain (RFC 2606). Each seller has a host name and so a site of its own below it
 (core/site).
 """
 
@@ -30,32 +30,10 @@ PROBER: Final = "tollgauge"
 """What a prober's User-Agent begins with."""
 
 _DIURNAL: Final = (
-    0,
-    0,
-    0,
-    0,
-    1,
-    2,
-    4,
-    7,
-    10,
-    12,
-    14,
-    15,
-    16,
-    18,
-    20,
-    18,
-    16,
-    13,
-    10,
-    7,
-    5,
-    3,
-    2,
-    1,
+    *(0, 0, 0, 0, 1, 2, 4, 7, 10, 12, 14, 15),
+    *(16, 18, 20, 18, 16, 13, 10, 7, 5, 3, 2, 1),
 )
-"""Per cent that latency gains by the UTC hour: the day's load."""
+"""By how many per cent the day's load raises latency, by the UTC hour."""
 
 
 class Wire(StrEnum):

@@ -1,7 +1,7 @@
 """Serving: an ASGI app on a free loopback port, in this process, for the length of a `with`.
 
-The listening socket is bound before the server starts, so a port that was told is a port that
-answers. Signals are left to whoever runs the process.
+The listening socket is bound before the server starts, so that its port is known and answers.
+Signals are left to whoever runs the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GRACE_SECONDS: Final = 5
 async def serve(
     app: ASGIApp, *, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[int]:
-    """Serves `app`, over TLS when given a context, and yields its port: `port`, or a free one
+    """Serves `app`, over TLS where there is a context, and yields its port: `port`, or a free one
     where that is 0 or taken.
     """
     with contextlib.closing(_listener(port)) as listener:

@@ -4,7 +4,7 @@ Rules (docs/payments.md):
 - a day is judged once it is complete, and its outcome is remembered; the last days are looked at
   again each time, older ones when a sale of theirs changed;
 - a difference that nothing explains is an alarm, once for each sum that it comes to. It is raised
-  before it is remembered, so that a process that dies in between raises it again rather than never.
+  before it is remembered, so that a process that dies in between raises it twice rather than never.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The calibrate loop: once an hour it keeps forecasts as they are made, and once a day it scores
-those that could have come true since (monitor/calibration).
+"""The calibrate loop: once an hour it stores forecasts, and once a day it scores those whose time
+has come (monitor/calibration).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tollgauge.store import rows
 from tollgauge.store.endpoints import forecasts
 
 BATCH: Final = 50
-"""Of so many forecasts the probes are read in one transaction."""
+"""How many forecasts are made or scored in one transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSettings:
-    """How many forecasts are kept an hour at most; 0 keeps none."""
+    """How many forecasts are stored an hour at most; 0 stores none."""
 
     forecasts_per_hour: NonNegativeInt = 500
 
@@ -31,7 +31,7 @@ class CalibrationSettings:
 async def run(
     store: Store, *, settings: CalibrationSettings, clock: Callable[[], int]
 ) -> dict[str, object]:
-    """Keep the forecasts of this hour if none are, and score one day; the tally counts both."""
+    """Store forecasts of this hour if there are none, and score one day; the tally counts both."""
     kept = await _keep(store, limit=settings.forecasts_per_hour, now=clock())
     last = calibration.last_complete_day(clock())
     days = await store.reading(forecasts.unscored_days, before=last + 1)
@@ -44,18 +44,18 @@ async def _keep(store: Store, *, limit: int, now: int) -> int:
     if await store.reading(forecasts.latest_hour) == hour:
         return 0
     probed = await store.reading(forecasts.probed_since, now - HOUR_MS)
-    made = []
+    new = []
     for ids in rows.chunks(sample(probed, hour, limit=limit), BATCH):
-        made += await store.reading(calibration.make, ids, now=now)
-    await store.writing(forecasts.add, made)
-    return len(made)
+        new += await store.reading(calibration.make, ids, now=now)
+    await store.writing(forecasts.add, new)
+    return len(new)
 
 
 async def _score(store: Store, day: int) -> int:
-    made = await store.reading(forecasts.of_day, day)
+    of_day = await store.reading(forecasts.of_day, day)
     sums: dict[int, Sums] = {}
-    for batch in rows.chunks(made, BATCH):
+    for batch in rows.chunks(of_day, BATCH):
         for version, counted in (await store.reading(calibration.outcomes, batch)).items():
             sums.setdefault(version, Sums()).update(counted)
     await store.writing(forecasts.save_day, day, sums)
-    return len(made)
+    return len(of_day)

@@ -67,7 +67,7 @@ class OldListingError(DirectoryError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A directory to crawl. `location` is a URL, or a path for a file; `name` stands in discovery
+    """A directory to crawl. `location` is a URL, or a path for a file; `name` is in discovery
     events. `pause_ms` is the pause between two pages, `limit` the entries asked for at once.
 
     Raises SourceError for a kind that does not exist, or an empty name or location.
@@ -100,7 +100,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally(CrawlEnding):
-    """What one crawl brought, and how it ended. `items` = `new` + `seen` + `merged` + every count
+    """What one crawl read, and how it ended. `items` = `new` + `seen` + `merged` + every count
     in `skipped`.
 
     `new` endpoints were unknown, `seen` ones known; `skipped` counts entries by reason, `events`
@@ -133,7 +133,7 @@ class _Count:
 
     def take(self, items: tuple[object, ...], perimeter: Perimeter) -> list[ListedItem]:
         """Count a page's entries; what is left to record, each endpoint once a crawl."""
-        kept: list[ListedItem] = []
+        new_items: list[ListedItem] = []
         for raw in items:
             self.items += 1
             item = read_item(raw, perimeter)
@@ -146,8 +146,8 @@ class _Count:
                 self.merged += 1
             else:
                 self.ids.add(item.resource.id)
-                kept.append(item)
-        return kept
+                new_items.append(item)
+        return new_items
 
     def add(self, page: discovery.PageTally) -> None:
         """Count what a recorded page brought."""
@@ -181,7 +181,7 @@ async def run(
     progress: Progress | None = None,
 ) -> Tally:
     """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's instant,
-    `progress` is called after each.
+    `progress` is called after each page.
 
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
@@ -241,7 +241,7 @@ async def record_file(
     check_newer(source, listing.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=listing.taken_at, now=now)
     return await _record(
-        store, crawl, file.parts(listing), now=now, perimeter=perimeter, progress=progress
+        store, crawl, file.steps(listing), now=now, perimeter=perimeter, progress=progress
     )
 
 

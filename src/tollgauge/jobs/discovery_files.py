@@ -1,11 +1,11 @@
 """Directories that are loaded from files: which source each file belongs to, and in which order.
 
 Rules:
-- changes are told between the crawls of one source, so files of one directory must have one
+- a crawl is compared with the one before it of its source, so files of one directory must have one
   source: the name that was asked for, else the host of the origin that the document declares, else
   `file:` and the file's name;
 - a file that declares no origin and looks like a listing that is known already is not loaded before
-  somebody says by a name what it is: a guess would delist what is there, or tell no change;
+  somebody says by a name what it is: a guess would delist what is there, or report no change;
 - everything is checked before anything is written;
 - a crawl that shrank by more than half waits for a second one that agrees: the same file once more
   is no second crawl;
@@ -188,8 +188,8 @@ def _like_source(plan: _Planned, name: str, shared: int) -> UnclearSourceError:
     return UnclearSourceError(
         f"{plan.path.name} looks like another crawl of the directory that the source {name} lists: "
         f"it lists {shared} of the {len(plan.ids)} endpoints in the file.",
-        hint=f"If it is, load it with --name {shlex.quote(name)}, and what changed is told. If it "
-        f"is a directory of its own, name it: --name {own}.",
+        hint=f"If it is, load it with --name {shlex.quote(name)}, and what changed is reported. If "
+        f"it is a directory of its own, name it: --name {own}.",
     )
 
 
@@ -204,7 +204,7 @@ def _like_file(one: _Planned, other: _Planned, shared: int) -> UnclearSourceErro
 
 def _unlike(plan: _Planned, count: int) -> UnclearSourceError:
     return UnclearSourceError(
-        f"None of the {count} endpoints that {plan.source} lists is in this {plan.path.name}.",
+        f"None of the {count} endpoints that {plan.source} lists is in {plan.path.name}.",
         hint="If it is another directory, give it a --name of its own. If it is the same one, say "
         f"so: --name {shlex.quote(plan.source)}.",
     )

@@ -9,8 +9,8 @@ A round, for one chain:
    that of our own addresses after it (jobs/index_past);
 4. looks again at blocks that became final since, at two nodes where there are two, and adds what
    the first look lacked: a node may have hidden logs that it did have;
-5. tells endpoints whose settlements changed, and measures the chain's volume and checks the
-   books (jobs/books) now and then.
+5. marks endpoints whose settlements changed for a new score; now and then it measures the chain's
+   volume and checks the books (jobs/books).
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
 point leaves a state from which the next one goes on. A node that fails gives way to the next.
 """
@@ -62,7 +62,7 @@ async def run(
     """
     tally: Counter[str] = Counter()
     deep: DeepReorgError | None = None
-    for _ in range(chain.nodes.width):
+    for _ in range(chain.nodes.count):
         try:
             view = await chain.nodes.view()
         except RpcError as error:
@@ -80,7 +80,7 @@ async def run(
                 tally=tally,
                 pay_to=pay_to.lower(),
             )
-            return await _turn(visit)
+            return await _steps(visit)
         except (RpcError, DeepReorgError) as error:
             chain.nodes.failed(
                 view.node, error if isinstance(error, RpcError) else RpcError(str(error))
@@ -94,8 +94,8 @@ async def run(
     return {**tally, "unreachable": 1}
 
 
-async def _turn(visit: Visit) -> dict[str, object]:
-    """The whole round."""
+async def _steps(visit: Visit) -> dict[str, object]:
+    """The steps of a round, in their order."""
     cursor = await _learn(visit, await _begin(visit))
     if not visit.state.watched.receivers:
         return dict(visit.tally)
@@ -179,18 +179,18 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
 
 async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
     """One step from the cursor, or from the last common block; None when there is none."""
-    known = await _next(visit, cursor.number, parent=cursor.hash)
+    following = await _next(visit, cursor.number, parent=cursor.hash)
     common = None
-    if known is None:
+    if following is None:
         common, parent = await _common(visit, cursor)
         if common is None:
             return None
         visit.tally["reorgs"] += 1
-        known = await _next(visit, common, parent=parent)
-        if known is None:
+        following = await _next(visit, common, parent=parent)
+        if following is None:
             visit.tally["moved"] += 1
             return None
-    headers, fetched = known
+    headers, fetched = following
     after = await visit.store.writing(
         cursors.advance,
         cursor,
@@ -237,22 +237,22 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    kept = await visit.store.reading(cursors.kept_hashes, visit.id)
+    known = await visit.store.reading(cursors.kept_hashes, visit.id)
     on_node: dict[int, bytes] = {}
-    candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
+    candidates = sorted((n for n in known if n <= visit.view.head.number), reverse=True)
     for start in range(0, len(candidates), _FORKS):
         batch = candidates[start : start + _FORKS]
         for header in await visit.chain.nodes.headers(visit.view, batch):
             on_node[header.number] = header.hash
-        if any(on_node.get(number) == kept[number] for number in batch):
+        if any(on_node.get(number) == known[number] for number in batch):
             break
-    common = fork(kept, on_node, head=visit.view.head.number)
-    return (None, b"") if common is None else (common, kept[common])
+    common = fork(known, on_node, head=visit.view.head.number)
+    return (None, b"") if common is None else (common, known[common])
 
 
 async def _look_again(visit: Visit) -> bool:
     """A second look at blocks that are final now; whether there was something to look at."""
-    cursor, kept = await visit.store.reading(_indexed, visit.id)
+    cursor, hashes = await visit.store.reading(_indexed, visit.id)
     if cursor is None:
         return False
     final = min(visit.view.finalized, cursor.number)
@@ -260,17 +260,18 @@ async def _look_again(visit: Visit) -> bool:
         return False
     second = await visit.chain.nodes.second(visit.view, final)
     waited = final - cursor.audited >= PATIENCE * visit.settings.audit
-    if second is None and visit.chain.nodes.width > 1 and not waited:
+    if second is None and visit.chain.nodes.count > 1 and not waited:
         return False
     views = [visit.view] if second is None else [visit.view, second]
     last = min(final, cursor.audited + visit.chain.span(visit.view))
-    # That the kept hash of a later block is theirs vouches for all blocks before it.
-    floor = min(kept)
+    # A node that has the known hash of a later block has all blocks before it too.
+    floor = min(hashes)
     for view in views:
         same = await visit.chain.nodes.headers(view, [floor])
-        if floor < last or [header.hash for header in same] != [kept[floor]]:
+        if floor < last or [header.hash for header in same] != [hashes[floor]]:
             return False
-    return await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+    await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+    return True
 
 
 def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
@@ -278,20 +279,20 @@ def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes
     return cursors.cursor(tx, chain), cursors.kept_hashes(tx, chain)
 
 
-async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
-    seen = await visit.chain.every(views, span, visit.state.watched)
+async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> None:
+    """Fetch final blocks again, and store what is not stored yet."""
+    fetched = await visit.chain.final_of_all(views, span, visit.state.watched)
     added = await visit.store.writing(
         settlement.add_missing,
         cursor,
         span,
         visit.chain.token,
-        entries=seen.entries,
-        received=seen.deposits,
-        at=seen.headers[span.last].at,
+        entries=fetched.entries,
+        received=fetched.deposits,
+        at=fetched.headers[span.last].at,
     )
     visit.tally["audited"] += span.blocks
     visit.tally["healed"] += added
-    return True
 
 
 async def _publish(visit: Visit) -> None:
@@ -303,7 +304,7 @@ async def _publish(visit: Visit) -> None:
     marked = await visit.store.writing(
         wallets.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
-    visit.tally["told"] += marked
+    visit.tally["marked"] += marked
     if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
         return
     visit.state.volume_at = now

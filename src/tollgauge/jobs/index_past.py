@@ -106,8 +106,8 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    kept = await visit.store.reading(cursors.kept_hashes, visit.id)
+    hashes = await visit.store.reading(cursors.kept_hashes, visit.id)
     same = len(headers) == span.blocks and all(
-        kept.get(header.number) == header.hash for header in headers
+        hashes.get(header.number) == header.hash for header in headers
     )
     return headers if same else None

@@ -25,7 +25,7 @@ class IndexSettings(LogSettings):
 
     A round makes at most `steps` steps forward and `fills` into the past, for `fill_wallets`
     wallets at once; `audit` is how many newly final blocks are worth a second look. An endpoint
-    is told of changed settlements at most once in `dirty_every_ms`.
+    is scored again for changed settlements at most once in `dirty_every_ms`.
     """
 
     every_ms: PositiveInt = 5_000

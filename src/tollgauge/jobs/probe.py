@@ -74,8 +74,10 @@ class ProbeSettings:
 
 async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[str, object]:
     """Probe one wave of due endpoints; the tally counts outcomes, `busy` asks for the next."""
-    wave = _Wave if prober.vantages.is_primary else _WaveElsewhere
-    observations = await wave(prober=prober, settings=settings, owner=owner).run()
+    if prober.vantages.is_primary:
+        observations = await _Wave(prober=prober, settings=settings, owner=owner).run()
+    else:
+        observations = await _run_elsewhere(prober, settings=settings, owner=owner)
     if not observations:
         return {}
     tally = Counter(str(observation.result.outcome) for observation in observations)
@@ -115,7 +117,8 @@ class _Wave:
         ]
         if waiting:
             slow_here = await store.reading(
-                changes.slow_here, [(seen.endpoint, seen.result) for seen in after]
+                changes.slow_here,
+                [(observation.endpoint, observation.result) for observation in after],
             )
             await self._record(waiting, slow_here=slow_here)
         return after
@@ -147,7 +150,7 @@ class _Wave:
     async def _record(
         self, observations: Sequence[Observation], *, slow_here: bool = False
     ) -> None:
-        """Keep results and give their hosts back."""
+        """Record results and give their hosts back."""
         await self.prober.store.writing(
             probing.record,
             observations,
@@ -157,46 +160,42 @@ class _Wave:
             slow_here=slow_here,
             vantages=self.prober.vantages,
         )
-        for observation in observations:
-            result = observation.result
-            PROBES.labels(result.outcome.value, result.attribution.value).inc()
+        _count(observations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WaveElsewhere:
-    """One wave of probes from a vantage beside the primary one."""
-
-    prober: Prober
-    settings: ProbeSettings
-    owner: str
-
-    async def run(self) -> tuple[Observation, ...]:
-        """Claim, probe and record one wave; empty when nothing is due."""
-        prober, settings = self.prober, self.settings
-        due = await prober.store.writing(
-            elsewhere.claim,
+async def _run_elsewhere(
+    prober: Prober, *, settings: ProbeSettings, owner: str
+) -> tuple[Observation, ...]:
+    """Claim, probe and record one wave from a vantage beside the primary one."""
+    due = await prober.store.writing(
+        elsewhere.claim,
+        prober.vantages.own,
+        owner=owner,
+        now=prober.clock(),
+        limit=settings.wave,
+        lease_ms=settings.lease_ms,
+        cadence=prober.cadence,
+    )
+    observations = await asyncio.gather(*(prober.probe_elsewhere(endpoint) for endpoint in due))
+    attributed = await prober.attributed(observations)
+    if attributed:
+        await prober.store.writing(
+            elsewhere.record,
             prober.vantages.own,
-            owner=self.owner,
-            now=prober.clock(),
-            limit=settings.wave,
-            lease_ms=settings.lease_ms,
+            attributed,
             cadence=prober.cadence,
+            owner=owner,
+            now=prober.clock(),
         )
-        seen = await asyncio.gather(*(prober.probe_elsewhere(endpoint) for endpoint in due))
-        observations = await prober.attributed(seen)
-        if observations:
-            await prober.store.writing(
-                elsewhere.record,
-                prober.vantages.own,
-                observations,
-                cadence=prober.cadence,
-                owner=self.owner,
-                now=prober.clock(),
-            )
-        for observation in observations:
-            result = observation.result
-            PROBES.labels(result.outcome.value, result.attribution.value).inc()
-        return observations
+    _count(attributed)
+    return attributed
+
+
+def _count(observations: Sequence[Observation]) -> None:
+    """Count recorded probes in the metrics."""
+    for observation in observations:
+        result = observation.result
+        PROBES.labels(result.outcome.value, result.attribution.value).inc()
 
 
 def _claim(

@@ -1,4 +1,4 @@
-"""The ranking loop: count all endpoints again for those who read (monitor/ranking)."""
+"""The ranking loop: counts all endpoints, so that no reader has to (monitor/ranking)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tollgauge.monitor import ranking
 
 
 async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
-    """Count if that is due; the tally says of how many endpoints the ranking is kept."""
+    """Count if that is due; the tally says how many endpoints are ranked."""
     now = clock()
     if not await store.reading(ranking.is_due, now=now):
         return {}
     counted = await store.reading(ranking.count, now=now)
-    kept = await store.writing(ranking.keep, counted)
-    return {"ranked": counted.population.scored} if kept else {}
+    stored = await store.writing(ranking.keep, counted)
+    return {"ranked": counted.population.scored} if stored else {}

@@ -1,4 +1,4 @@
-"""The runner: turns the loops, each on its own tick, until it is told to stop.
+"""The runner: runs the loops, each at its own interval, until it is stopped.
 
 A loop's round has a time-out; a round that fails is logged, counted and tried again at the next
 tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
@@ -26,7 +26,7 @@ from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log, place_of
 from tollgauge.store import job_rounds
 
 LEASE_MS: Final = 100_000
-"""How long a lease holds that nobody renews: so long the work of a dead machine waits."""
+"""How long a lease holds that nobody renews, and so how long the work of a dead machine waits."""
 RENEW_MS: Final = 15_000
 MARGIN_MS: Final = 10_000
 """How long before its lease a round is ended, so that it has ended when the lease has."""
@@ -59,12 +59,12 @@ class Job:
 async def run_jobs(
     jobs: Sequence[Job], *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
 ) -> None:
-    """Turn all loops until `stop` is set and the rounds in flight have ended."""
+    """Run all loops until `stop` is set and the rounds in flight have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
             loop = _Loop(job, store, clock, owner, stop, _Notes(job, store, clock))
             for lane in range(job.concurrency):
-                group.create_task(loop.turn(lane))
+                group.create_task(loop.run(lane))
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class _Notes:
     _error: str = ""
 
     async def add(self, began: float, *, error: str = "") -> None:
-        """Note a round that began so (monotonic seconds), unless the same was noted lately."""
+        """Note a round that began at `began` (monotonic s), unless the same was noted lately."""
         now, job = self.clock(), self.job
         if error == self._error and self._at <= now < self._at + NOTED_EVERY_MS:
             return
@@ -97,7 +97,7 @@ class _Notes:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A job as this process, the `owner` of its leases, turns it."""
+    """A job in this process, the `owner` of its leases."""
 
     job: Job
     store: Store
@@ -106,7 +106,7 @@ class _Loop:
     stop: asyncio.Event
     notes: _Notes
 
-    async def turn(self, lane: int) -> None:
+    async def run(self, lane: int) -> None:
         """Round after round until it is time to stop; the lanes of a job begin in turn."""
         job = self.job
         await self._pause(lane * job.every_s)
@@ -160,10 +160,10 @@ class _Loop:
                 await asyncio.sleep(RENEW_MS / 1000)
                 asked = time.monotonic()
                 try:
-                    kept = await self._take_lease()
+                    renewed = await self._take_lease()
                 except StoreUnavailable:
                     continue  # the lease still holds for a while
-                until.reschedule(asked + alone_s if kept else asked)
+                until.reschedule(asked + alone_s if renewed else asked)
 
         # The event loop's clock is the monotonic one.
         async with asyncio.timeout_at(began + alone_s) as until:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tollgauge.core.budgets import HostShare, plan
 from tollgauge.core.schedule import Cadence
@@ -17,8 +18,8 @@ from tollgauge.db.engine import Store
 from tollgauge.observe import PROBE_OVERDUE, log
 from tollgauge.store.endpoints import standings
 
-_NEWS = 16
-"""A share that changed by less than a part in so many is not written again."""
+_CHANGE: Final = 16
+"""A share is written again when it changed by more than one part in so many."""
 
 
 async def run(
@@ -30,7 +31,9 @@ async def run(
     census = await store.reading(standings.census, now=clock())
     new = plan(census.loads, cadence, catch_up=catch_up)
     changed = {
-        host: share for host, share in new.shares.items() if _is_news(census.shares[host], share)
+        host: share
+        for host, share in new.shares.items()
+        if _has_changed(census.shares[host], share)
     }
     await store.writing(standings.save, new, changed)
     if census.forgotten:
@@ -38,12 +41,12 @@ async def run(
     return {"changed": len(changed), "forgotten": len(census.forgotten)}
 
 
-def _is_news(before: HostShare, after: HostShare) -> bool:
+def _has_changed(before: HostShare, after: HostShare) -> bool:
     """Whether a share changed by enough to be written."""
     if before.takes_turns != after.takes_turns or bool(before.round_ms) != bool(after.round_ms):
         return True
     pairs = ((before.round_ms, after.round_ms), (before.sharing, after.sharing))
-    return any(abs(new - old) * _NEWS > old for old, new in pairs)
+    return any(abs(new - old) * _CHANGE > old for old, new in pairs)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,14 +59,14 @@ class Lateness:
     is_late: bool = False
 
     async def run(self) -> Mapping[str, object]:
-        """Look once, and log when they become late, and when they no longer are."""
+        """Look once; log when probes become late, and when they no longer are."""
         overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
         for name, overdue_ms in overdue.items():
             PROBE_OVERDUE.labels(name).set(overdue_ms / SECOND_MS)
         is_late = max(overdue.values()) > self.late_ms
         if is_late != self.is_late:
             self.is_late = is_late
-            seconds = {f"{name}_s": each // SECOND_MS for name, each in overdue.items()}
+            seconds = {f"{name}_s": waited // SECOND_MS for name, waited in overdue.items()}
             if is_late:
                 log().error("probe.late", limit_s=self.late_ms // SECOND_MS, **seconds)
             else:

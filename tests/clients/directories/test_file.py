@@ -131,13 +131,13 @@ def test_a_missing_file_or_a_folder_is_refused_with_a_reason(tmp_path: Path) -> 
 
 async def test_a_large_file_comes_in_steps_and_an_empty_one_in_one(tmp_path: Path) -> None:
     path = write(tmp_path / "f.json", json.dumps([f"https://s{n}.dev/" for n in range(2_001)]))
-    steps = [step async for step in file.parts(file.read(path))]
+    steps = [step async for step in file.steps(file.read(path))]
     assert [(len(s.page.items), s.next_offset, s.page.complete) for s in steps] == [
         (1_000, 1_000, None),
         (1_000, 2_000, None),
         (1, 2_001, True),
     ]
-    empty = [step async for step in file.parts(file.read(write(tmp_path / "e.json", "[]")))]
+    empty = [step async for step in file.steps(file.read(write(tmp_path / "e.json", "[]")))]
     assert [len(step.page.items) for step in empty] == [0]
 
 
@@ -186,7 +186,7 @@ async def test_a_file_that_changed_since_it_was_counted_is_not_read_on(tmp_path:
     listed = file.read(path)
     write(path, json.dumps(LONG[:200]))
     with pytest.raises(DirectoryError, match="changed while it was read"):
-        [step async for step in file.parts(listed)]
+        [step async for step in file.steps(listed)]
 
 
 def test_a_list_that_breaks_at_its_end_is_refused_before_anything_is_recorded(
@@ -194,3 +194,8 @@ def test_a_list_that_breaks_at_its_end_is_refused_before_anything_is_recorded(
 ) -> None:
     with pytest.raises(DirectoryError, match="not JSON"):
         file.read(write(tmp_path / "f.json", json.dumps({"items": LONG})[:-2]))
+
+
+def test_a_first_line_that_is_too_long_for_a_csv_header_is_a_line_of_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "list.txt", "x" * 200_000 + "\nhttps://a.dev/x\n")
+    assert names(path)[1:] == ["https://a.dev/x"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,45 @@ async def test_the_well_known_document_may_list_endpoints_as_objects(
     )
     found = await origin(egress)
     assert [(item.method, item.resource.path) for item in found] == [("POST", "/a")]
+
+
+def test_operations_that_refer_to_one_large_schema_do_not_each_hold_a_copy_of_it() -> None:
+    properties = {f"field{number}": {"example": number} for number in range(5_000)}
+    parameters = [{"name": f"p{number}", "in": "query"} for number in range(1_000)]
+    path = {
+        "parameters": parameters,
+        "post": {
+            "x-payment-info": {"price": "1"},
+            "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/large"}}}},
+        },
+    }
+    document = {
+        "large": {"properties": properties},
+        "path": path,
+        "paths": {f"/{number}": {"$ref": "#/path"} for number in range(500)},
+    }
+    tracemalloc.start()
+    try:
+        items = openapi.from_openapi(document, "https://a.dev")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(items) == 500
+    assert peak < 16 * 1024 * 1024
+    item = read_item(items[0])
+    assert isinstance(item, ListedItem)
+    assert item.body is not None
+    assert len(json.loads(item.body)) == 64
+
+
+def test_a_document_with_more_operations_than_are_read_is_not_the_whole_directory(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "openapi.json"
+    operation = {"get": {"x-payment-info": {"price": "1"}}}
+    for count, read in ((7, 7), (openapi.ITEMS_MAX + 1, openapi.ITEMS_MAX)):
+        paths = {f"/{number}": operation for number in range(count)}
+        document = {"openapi": "3.1.0", "servers": [{"url": "https://a.dev"}], "paths": paths}
+        path.write_text(json.dumps(document))
+        listing = file.read(path)
+        assert (listing.count, listing.complete) == (read, count == read)

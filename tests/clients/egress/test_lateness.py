@@ -13,7 +13,7 @@ from tests.support.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.curl_loop import CurlLoop
-from tollgauge.clients.egress.lateness import TICK, Lateness
+from tollgauge.clients.egress.lateness import TICK_S, Lateness
 from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.exchange import Exchange, Fault
 from tollgauge.core.finding import Lint
@@ -76,7 +76,7 @@ async def test_a_time_out_while_our_event_loop_was_held_up_is_ours(
     await world.arrived(1)
     time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
     result = judged(await asked)
-    assert result.timings.delay >= (HELD_UP_S - TICK) * 1_000
+    assert result.timings.delay >= (HELD_UP_S - TICK_S) * 1_000
     assert (result.attribution, result.reason) == (Attribution.OURS, LATE_HERE)
 
 
@@ -84,7 +84,7 @@ async def test_a_delay_of_the_event_loop_before_the_transfer_counts_too(egress: 
     asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/always-200")))
     await asyncio.sleep(0)
     time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
-    assert (await asked).timings.delay >= (HELD_UP_S - TICK) * 1_000
+    assert (await asked).timings.delay >= (HELD_UP_S - TICK_S) * 1_000
 
 
 async def test_a_delay_before_an_attempt_or_after_it_is_none_of_it(egress: Egress) -> None:
@@ -120,7 +120,7 @@ async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
     await asyncio.to_thread(loop.stop, 1)
     (exchange,) = ends
     assert isinstance(exchange.result, Fault)
-    assert exchange.timings.delay >= (HELD_UP_S - TICK) * 1_000
+    assert exchange.timings.delay >= (HELD_UP_S - TICK_S) * 1_000
     assert judged(exchange).reason == LATE_HERE
 
 
@@ -155,7 +155,7 @@ async def test_the_set_up_of_other_transfers_counts_from_the_first_one_on(
     submitted.set()
     await asyncio.to_thread(ended.wait, 20)
     await asyncio.to_thread(loop.stop, 1)
-    assert min(exchange.timings.delay for exchange in ends) >= (HELD_UP_S - TICK) * 1_000
+    assert min(exchange.timings.delay for exchange in ends) >= (HELD_UP_S - TICK_S) * 1_000
 
 
 def _transfer(world: World, path: str) -> Transfer:
@@ -183,7 +183,7 @@ def _transfer(world: World, path: str) -> Transfer:
 async def test_an_idle_thread_is_never_late(world: World, egress: Egress) -> None:
     """It sleeps without a limit while nothing is in flight."""
     for _ in range(TRIES):
-        await asyncio.sleep(5 * TICK)
+        await asyncio.sleep(5 * TICK_S)
         made = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
         if made.timings.delay <= LATE_MS:
             break
@@ -200,7 +200,7 @@ def test_the_largest_delay_is_that_of_the_time_in_flight() -> None:
     woken = []
     for delay in (0.0, 0.9, 0.0, 0.5, 0.0):
         lateness.beat(now)
-        now += TICK + delay
+        now += TICK_S + delay
         woken.append(now)
     lateness.beat(now)
     _, first, _, second, end = woken
@@ -208,14 +208,14 @@ def test_the_largest_delay_is_that_of_the_time_in_flight() -> None:
     assert lateness.largest(first, end) == pytest.approx(0.5)
     inside = second - 0.2
     assert lateness.largest(inside, end) == pytest.approx(0.2), "no longer than it was in flight"
-    assert lateness.largest(second + TICK / 2, end) == 0
+    assert lateness.largest(second + TICK_S / 2, end) == 0
 
 
 def test_a_delay_that_still_lasts_counts() -> None:
     lateness = Lateness()
     lateness.beat(10.0)
-    assert lateness.largest(10.0, 10.0 + TICK) == 0
-    assert lateness.largest(10.0, 13.0) == pytest.approx(3 - TICK)
+    assert lateness.largest(10.0, 10.0 + TICK_S) == 0
+    assert lateness.largest(10.0, 13.0) == pytest.approx(3 - TICK_S)
     lateness.rest()
     assert lateness.largest(10.0, 13.0) == 0
 

@@ -1,1 +1,1 @@
-"""What nodes of a chain are asked, over JSON-RPC."""
+"""Calls to the nodes of a chain, over JSON-RPC."""

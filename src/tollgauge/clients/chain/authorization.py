@@ -4,9 +4,9 @@ What is true here (docs/payments.md):
 - *paid* means that `AuthorizationUsed` and, as the token's very next event, the `Transfer` that
   was signed are in one transaction. Another transfer in that transaction proves nothing: one
   transfer cannot pay for two authorizations;
-- *unused* is said of the token's own `authorizationState`, as of a block whose time is told with
-  the answer: a node that lags cannot make a payment look expired;
-- used, but in no log that the node shows: nobody can tell, and RpcUnavailable says so;
+- *unused* is what the token's own `authorizationState` returns, as of a block whose time is in the
+  answer: a node that lags cannot make a payment look expired;
+- used, but in no log that the node shows, is unknown: RpcUnavailable;
 - a node of another chain is not believed.
 
 The nodes are asked in order, and the first that answers is taken. Raises RpcError only. What a
@@ -54,8 +54,8 @@ class ChainAnswer:
     """A proof as of `head_s`, the time of the node's last block.
 
     `transaction` is the one that used or cancelled the authorization, `at_s` its block's time,
-    None while it is unused. Instants are unix seconds. A hint's receipt proves by itself: then
-    neither time is asked for.
+    None while it is unused. Instants are unix seconds. The receipt of a hint is a proof by itself:
+    then neither time is asked for.
     """
 
     proof: Proof
@@ -123,10 +123,10 @@ async def _proof(node: Node, authorization: Authorization, hint: str | None) -> 
         await node.call("eth_getTransactionReceipt", hint), authorization
     ):
         return ChainAnswer(proof=Proof.PAID, transaction=hint)
-    head, head_s = _place(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003 - wire
+    head, head_s = _number_and_time(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003 - wire
     # Asked as of that very block: behind a balancer another node may answer, one that lags.
-    question = {"to": authorization.asset, "data": _state_call(authorization)}
-    if not _truth(await node.call("eth_call", question, hex(head))):
+    call = {"to": authorization.asset, "data": _state_call(authorization)}
+    if not _bool(await node.call("eth_call", call, hex(head))):
         return ChainAnswer(proof=Proof.UNUSED, head_s=head_s)
     return await _use(node, authorization, head=head, head_s=head_s)
 
@@ -211,13 +211,13 @@ def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
 
 
 async def _time(node: Node, number: int) -> int:
-    answered, at_s = _place(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003 - wire
+    answered, at_s = _number_and_time(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003 - wire
     if answered != number:
         raise RpcUnavailable(f"{node.name} sent a block that nobody asked for.")
     return at_s
 
 
-def _place(block: Any) -> tuple[int, int]:
+def _number_and_time(block: Any) -> tuple[int, int]:
     """A block's number and time in unix seconds."""
     if not isinstance(block, dict):
         raise RpcUnavailable("The node lacks a block that it named.")
@@ -230,10 +230,10 @@ def _hash(value: Any) -> str:
     return value.lower()
 
 
-def _truth(value: Any) -> bool:
+def _bool(value: Any) -> bool:
     """The bool that a contract returned; a contract without the method returns nothing."""
     if _hash(value) not in (f"0x{0:064x}", f"0x{1:064x}"):
-        raise RpcUnavailable("The token's answer is no truth value.")
+        raise RpcUnavailable("The token's answer is no bool.")
     return int(value, 16) == 1
 
 

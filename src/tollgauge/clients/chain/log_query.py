@@ -1,4 +1,4 @@
-"""Log queries: one eth_getLogs each, asked in batches, in parts where a node wants less.
+"""Log queries: eth_getLogs in batches, in parts where a node calls a query too large.
 
 What is true here:
 - a query is an event and the words wanted at one of its topics, in a range of blocks or in one
@@ -78,8 +78,10 @@ class Query(NamedTuple):
 
 
 @dataclass(slots=True)
-class RateEstimate:
-    """How much one node takes at once: learned from its refusals, raised again when it is calm."""
+class QuerySize:
+    """How many blocks (`span`) and topics one node takes in a query: less after its refusals, more
+    again after `calm` queries without one.
+    """
 
     span: int
     topics: int
@@ -116,9 +118,9 @@ class CollectedEvents:
 class LogReader:
     """Reads the events of one token from one node, in queries as large as the node takes."""
 
-    def __init__(self, node: Node, token: str, rate: RateEstimate) -> None:
+    def __init__(self, node: Node, token: str, size: QuerySize) -> None:
         self.node: Final = node
-        self.rate: Final = rate
+        self.size: Final = size
         self._token: Final = token
 
     def queries(
@@ -126,20 +128,20 @@ class LogReader:
     ) -> list[Query]:
         """Queries for an event with one of these addresses at topic `position` (1 or 2)."""
         words = ["0x" + 24 * "0" + address.hex() for address in addresses]
-        size = self.rate.topics
+        most = self.size.topics
         return [
-            Query(event, position, words[start : start + size], blocks)
-            for start in range(0, len(words), size)
+            Query(event, position, words[start : start + most], blocks)
+            for start in range(0, len(words), most)
         ]
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """The events of all queries."""
         collected, start = CollectedEvents(), 0
         while start < len(queries):
-            # The question for the head goes along in the same batch.
-            size = max(1, min(QUERIES_PER_BATCH, self.node.batch_calls - 1))
-            await self._ask(queries[start : start + size], collected)
-            start += size
+            # The call for the head is in the same batch.
+            end = start + max(1, min(QUERIES_PER_BATCH, self.node.batch_calls - 1))
+            await self._ask(queries[start:end], collected)
+            start = end
         return collected
 
     async def _ask(self, queries: Sequence[Query], collected: CollectedEvents) -> None:
@@ -175,7 +177,7 @@ class LogReader:
             raise error
         for part in parts:
             await self._ask([part], collected)
-        self.rate.refused(query, parts)
+        self.size.refused(query, parts)
 
     def _take(self, query: Query, answer: Any, collected: CollectedEvents) -> None:
         if not isinstance(answer, list):
@@ -185,12 +187,13 @@ class LogReader:
         except LogError as error:
             raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:
-            self._place(query, transfer, collected.transfers)
+            self._add(query, transfer, collected.transfers)
         for use in decoded.used:
-            self._place(query, use, collected.used)
+            self._add(query, use, collected.used)
         collected.stamps.update(decoded.stamps)
 
-    def _place(self, query: Query, event: Any, into: dict[Any, Any]) -> None:
+    def _add(self, query: Query, event: Any, into: dict[Any, Any]) -> None:
+        """Add an event once. Raises RpcUnavailable for one that the query did not ask for."""
         if not query.blocks.first <= event.number <= query.blocks.last:
             raise RpcUnavailable(f"{self.node.name} sent logs from outside the range.")
         if into.setdefault((event.block_hash, event.log_index), event) != event:

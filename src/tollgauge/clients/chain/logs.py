@@ -4,10 +4,10 @@ wallets received by authorization and paid, and everything that came to addresse
 What is true here:
 - what a step needs comes from one node, so that its parts fit together;
 - blocks that may still change are asked for by hash, final ones by number; many new blocks at
-  once by number too, held against the hashes of their headers before and after;
+  once by number too, compared with the hashes of their headers before and after;
 - a share of the answers, and every one that is empty, is compared with another node's where
-  there is one. If one node has all that the other has and more, the other one lacked it; if each
-  has what the other lacks, neither is believed.
+  there is one. If one node has all that the other has and more, it is believed; if both lack
+  something, neither is.
 
 Raises RpcError only, whatever the nodes send. Which node is asked is clients/chain/nodes' work, how
 it is asked clients/chain/log_query's, and what the transfers mean core/settlement's.
@@ -24,7 +24,7 @@ from typing import Annotated, Final, NamedTuple
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.chain.log_query import TOPICS_MAX, Blocks, LogReader, RateEstimate
+from tollgauge.clients.chain.log_query import TOPICS_MAX, Blocks, LogReader, QuerySize
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
 from tollgauge.core.blocks import Header, Span
@@ -118,9 +118,7 @@ class ChainLogs:
         self.token: Final = token.lower()
         self._random: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         self._readers: Final = {
-            node: LogReader(
-                node, self.token, RateEstimate(self.settings.span, self.settings.topics)
-            )
+            node: LogReader(node, self.token, QuerySize(self.settings.span, self.settings.topics))
             for node in nodes
         }
 
@@ -130,7 +128,7 @@ class ChainLogs:
 
     def span(self, view: View) -> int:
         """How many final blocks a step should ask this view's node for."""
-        return self._readers[view.node].rate.span
+        return self._readers[view.node].size.span
 
     async def final(
         self, view: View, span: Span, watched: Watched, *, strict: bool = False
@@ -144,21 +142,23 @@ class ChainLogs:
             view, lambda of: self._final(of, span, watched), last=span.last, strict=strict
         )
 
-    async def every(self, views: Sequence[View], span: Span, watched: Watched) -> Fetched:
-        """What happened in final blocks, from all of these nodes together."""
+    async def final_of_all(self, views: Sequence[View], span: Span, watched: Watched) -> Fetched:
+        """What happened in final blocks, all that any of these nodes has. Raises RpcUnavailable
+        where they contradict each other.
+        """
         answers = [await self._final(view, span, watched) for view in views]
         for other in answers[1:]:
             if not _same_blocks(answers[0], other):
                 raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
         distinct_entries = {entry for answer in answers for entry in answer.entries}
         distinct_deposits = {deposit for answer in answers for deposit in answer.deposits}
-        places = {_place_of(entry) for entry in distinct_entries}
-        slots = {_slot_of(deposit) for deposit in distinct_deposits}
-        if (len(places), len(slots)) != (len(distinct_entries), len(distinct_deposits)):
+        entry_keys = {_entry_key(entry) for entry in distinct_entries}
+        deposit_keys = {_deposit_key(deposit) for deposit in distinct_deposits}
+        if (len(entry_keys), len(deposit_keys)) != (len(distinct_entries), len(distinct_deposits)):
             raise RpcUnavailable("Two nodes disagree about a log.")
         return Fetched(
-            sorted(distinct_entries, key=_place_of),
-            sorted(distinct_deposits, key=_slot_of),
+            sorted(distinct_entries, key=_entry_key),
+            sorted(distinct_deposits, key=_deposit_key),
             answers[0].headers,
         )
 
@@ -174,7 +174,9 @@ class ChainLogs:
     async def _checked(
         self, view: View, fetch: Callable[[View], Awaitable[Fetched]], *, last: int, strict: bool
     ) -> Fetched:
-        """An answer, compared with another node's when it is empty or by chance."""
+        """An answer, compared with another node's where it is empty, or is among the share that is
+        checked.
+        """
         first = await fetch(view)
         if first.moves and self._random.random() >= self.settings.check:
             return first
@@ -186,7 +188,7 @@ class ChainLogs:
             except RpcError as error:
                 self.nodes.failed(other.node, error)
         if second is None:
-            if strict and self.nodes.width > 1:
+            if strict and self.nodes.count > 1:
                 raise UnconfirmedError("No other node could confirm the logs of a range.")
             return first
         return self._merged(view, first, second)
@@ -195,12 +197,12 @@ class ChainLogs:
         """The fuller of two answers about the same blocks, when it holds all of the other."""
         if not _same_blocks(first, second):
             raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
-        known, other = set(first.moves), set(second.moves)
-        if known >= other:
+        first_moves, second_moves = set(first.moves), set(second.moves)
+        if first_moves >= second_moves:
             return first
-        if other > known:
+        if second_moves > first_moves:
             self.nodes.failed(view.node, RpcUnavailable("The node left out logs."))
-            return second._replace(headers=first.headers, healed=len(other - known))
+            return second._replace(headers=first.headers, healed=len(second_moves - first_moves))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
     async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:
@@ -211,13 +213,13 @@ class ChainLogs:
         blocks = Blocks(span.first, span.last)
         transfers, stamps = await self._transfers(view.node, [blocks], watched)
         times = await self._times(view, transfers, stamps, known)
-        self._readers[view.node].rate.succeeded(
+        self._readers[view.node].size.succeeded(
             transfers=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
-        return self._sorted(transfers, watched, times, known)
+        return self._fetched(transfers, watched, times, known)
 
     async def _tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
-        size = self._readers[view.node].rate.topics
+        size = self._readers[view.node].size.topics
         lists = sum(ceil(len(side) / size) for side in (watched.receivers, watched.wallets))
         if len(headers) == 1 or len(headers) * lists <= self.settings.by_hash:
             blocks = [Blocks(header.number, header.number, _hex(header.hash)) for header in headers]
@@ -225,25 +227,25 @@ class ChainLogs:
         else:
             span = Blocks(headers[0].number, headers[-1].number)
             transfers, _ = await self._transfers(view.node, [span], watched)
-            # The last block, asked for again, vouches for those before it.
+            # If the last block is the same as before, so are those before it.
             if await self.nodes.headers(view, [span.last]) != [headers[-1]]:
                 raise RpcUnavailable(f"{view.node.name} changed its chain meanwhile.")
         numbers = {header.hash: header.number for header in headers}
         if any(numbers.get(transfer.block_hash) != transfer.number for transfer in transfers):
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
         times = {header.hash: header.at for header in headers}
-        return self._sorted(
+        return self._fetched(
             transfers, watched, times, {header.number: header for header in headers}
         )
 
-    def _sorted(
+    def _fetched(
         self,
         transfers: Sequence[Transfer],
         watched: Watched,
         times: dict[bytes, int],
         headers: dict[int, Header],
     ) -> Fetched:
-        """The transfers as whom they concern has them."""
+        """The transfers as entries of the wallets and as deposits to our addresses."""
         with uncollected():
             return Fetched(
                 entries(transfers, watched.wallets, times),
@@ -255,7 +257,7 @@ class ChainLogs:
         self, node: Node, blocks: Sequence[Blocks], watched: Watched
     ) -> tuple[list[Transfer], dict[bytes, int]]:
         """Transfers to the wallets and to us, and from the wallets, with what made them, in one
-        range of blocks or in single ones; and the times of blocks that logs told.
+        range of blocks or in single ones; and the times of blocks that the logs name.
         """
         reader = self._readers[node]
         collected = await reader.events(
@@ -307,20 +309,20 @@ class ChainLogs:
         stamps: dict[bytes, int],
         known: dict[int, Header],
     ) -> dict[bytes, int]:
-        """The times of the transfers' blocks; those that no log told are asked for."""
-        places = {transfer.block_hash: transfer.number for transfer in transfers}
-        if len(set(places.values())) != len(places):
+        """The times of the transfers' blocks; those that no log names are asked for."""
+        numbers = {transfer.block_hash: transfer.number for transfer in transfers}
+        if len(set(numbers.values())) != len(numbers):
             raise RpcUnavailable(f"{view.node.name} sent two blocks of one number.")
-        times = {block: stamps[block] for block in places if block in stamps}
-        rest = [number for block, number in places.items() if block not in times]
+        times = {block: stamps[block] for block in numbers if block in stamps}
+        rest = [number for block, number in numbers.items() if block not in times]
         headers = {header.number: header for header in await self.nodes.headers(view, rest)} | known
-        for block, number in places.items():
+        for block, number in numbers.items():
             header = headers.get(number)
             if header is not None and header.hash != block:
                 raise RpcUnavailable(f"{view.node.name} sent logs of another block.")
             if header is not None:
                 times[block] = header.at
-        if len(times) != len(places):
+        if len(times) != len(numbers):
             raise RpcUnavailable(f"{view.node.name} lacks a block whose logs it sent.")
         return times
 
@@ -329,16 +331,16 @@ def _hex(value: bytes) -> str:
     return "0x" + value.hex()
 
 
-def _place_of(entry: Entry) -> tuple[int, int, bytes]:
+def _entry_key(entry: Entry) -> tuple[int, int, bytes]:
     return entry.number, entry.log_index, entry.wallet
 
 
-def _slot_of(deposit: Deposit) -> tuple[int, int]:
+def _deposit_key(deposit: Deposit) -> tuple[int, int]:
     return deposit.number, deposit.log_index
 
 
 def _same_blocks(first: Fetched, second: Fetched) -> bool:
-    """Whether two answers speak of the same chain, as far as their headers and entries tell."""
+    """Whether two answers have the same hash for each block that both name."""
     blocks = {number: header.hash for number, header in first.headers.items()}
     blocks |= {move.number: move.block_hash for move in first.moves}
     other_blocks = [(number, header.hash) for number, header in second.headers.items()]

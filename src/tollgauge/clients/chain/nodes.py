@@ -1,9 +1,9 @@
-"""The nodes of one chain: which one to ask, and what it says of the chain's ends.
+"""The nodes of one chain: which one to ask, and its last block and last final block.
 
 What is true here:
 - nodes are asked in order; one that fails moves to the end, one that throttles rests;
 - a node is believed only after it has named the right chain;
-- where a node cannot say which block is final, it is the one so many blocks back.
+- where a node cannot say which block is final, it is the one `finality` blocks before the head.
 
 Raises RpcError only, whatever the nodes send.
 """
@@ -38,15 +38,15 @@ class View(NamedTuple):
 class ChainNodes:
     """Connection pools to the nodes of a chain, the preferred one first.
 
-    `finality` blocks are not final where a node cannot say; a node that throttles rests for
-    `rest_s` seconds when it does not say how long itself.
+    `finality` is how many blocks are not final where a node cannot say; a node that throttles
+    rests for `rest_s` seconds when it does not say how long itself.
     """
 
     def __init__(
         self, nodes: Sequence[Node], *, chain_id: int, finality: int, rest_s: float
     ) -> None:
         if not nodes:
-            raise ValueError("at least one node")
+            raise ValueError("a chain needs a node")
         self.chain_id: Final = chain_id
         self._finality: Final = finality
         self._rest_s: Final = rest_s
@@ -60,12 +60,12 @@ class ChainNodes:
             await node.close()
 
     @property
-    def width(self) -> int:
+    def count(self) -> int:
         """How many nodes there are."""
         return len(self._nodes)
 
     async def view(self) -> View:
-        """The first node that answers, and its chain's ends. Raises RpcError when none does."""
+        """The view of the first node that answers. Raises RpcError when none does."""
         problem: RpcError = RpcUnavailable("Every node of the chain is resting.")
         for node in list(self._nodes):
             if self._resting(node):
@@ -125,7 +125,7 @@ class ChainNodes:
         if isinstance(latest, RpcError):
             raise latest
         head = _header(latest)
-        # A node without the `finalized` tag, or a chain too young for it, leaves it to a depth.
+        # A node without the `finalized` tag, or a chain too young for it, names no final block.
         known = None if final is None or isinstance(final, RpcRefused) else final
         if isinstance(known, RpcError):
             raise known

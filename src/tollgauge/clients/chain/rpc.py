@@ -3,7 +3,7 @@
 What is true here:
 - a call either gives the `result` that the node sent, parsed, or one of the errors below; a
   malformed reply never raises anything else;
-- calls go out as JSON-RPC 2.0 batches over HTTP, in pieces that the node accepts: a node that
+- calls go out as JSON-RPC 2.0 batches over HTTP, of a size that the node accepts: a node that
   refuses a batch gets smaller ones, down to single calls;
 - a reply's size is capped while it arrives; orjson limits its nesting;
 - the node's URL may carry a key: only its host is ever shown, and no text of the node's errors.
@@ -85,7 +85,7 @@ class RpcLimit(RpcRefused):
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
     """The nodes' URLs (they may carry keys: never shown), the preferred one first, and how long to
-    wait for one of them. The first that can answers.
+    wait for one of them. The first one that can answer is taken.
     """
 
     url: tuple[WebUrl, ...] = field(default=(), repr=False)
@@ -134,7 +134,7 @@ class Node:
 
     @property
     def batch_calls(self) -> int:
-        """How many calls go out at once at most, as far as the node's refusals have told."""
+        """How many calls go out at once at most: fewer after the node refused a batch."""
         return self._batch
 
     async def call(self, method: str, *params: Any) -> Any:
@@ -190,7 +190,7 @@ class Node:
         ]
 
     async def _exchange(self, body: bytes) -> tuple[int, httpx.Headers, Any]:
-        """Status, headers and the parsed reply (None when it is no JSON and not a success)."""
+        """Status, headers and the parsed reply. Raises RpcError where there is none, or no JSON."""
         received = bytearray()
         try:
             async with (
@@ -213,15 +213,15 @@ class Node:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """The garbage collector pauses. For synchronous work that makes many objects and no cycles:
+    """Pause the garbage collector. For synchronous work that makes many objects and no cycles:
     looking through a reply's 10,000 logs again and again takes as long as decoding them.
     """
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
@@ -249,7 +249,7 @@ class _BatchRefusedError(Exception):
 
 
 def _fitting(texts: Sequence[tuple[int, bytes]]) -> int:
-    """How many of the calls fit one body, at least one."""
+    """How many of the calls fit into one body of BATCH_BYTES, at least one."""
     size = 0
     for index, (_, text) in enumerate(texts):
         size += len(text)

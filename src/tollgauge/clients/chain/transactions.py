@@ -6,8 +6,8 @@ What is true here:
 - "unknown" is believed only where every node of the network answered so;
 - a transaction without a receipt, or with one of a block that its node does not hold yet, is
   pending; finality comes from the node's `safe` and `finalized` blocks;
-- the call trace is asked for only where it is needed, as few nodes offer it; without it the logs
-  stand, unless the caller named it;
+- the call trace is asked for only where it is needed, as few nodes offer it; without it the
+  payments come from the logs, unless the caller named it;
 - a malformed reply is RpcUnavailable and never anything else.
 
 What the parts mean is core/trace's work; what a caller sees of an error, the web's.
@@ -88,16 +88,16 @@ class NetworkSettings:
         return nodes
 
 
-_Seen = tuple[Transaction, Receipt | None]
-"""A transaction as one node has it."""
+_WithReceipt = tuple[Transaction, Receipt | None]
+"""A transaction as one node has it; without a receipt it is pending."""
 
 
 class Transactions:
     """The nodes of every configured network, by CAIP-2 id."""
 
     def __init__(self, nodes: Mapping[str, Sequence[Node]] | None = None) -> None:
-        named = (nodes or {}).items()
-        self._nodes: Final = {network: tuple(pools) for network, pools in named if pools}
+        configured = (nodes or {}).items()
+        self._nodes: Final = {network: tuple(pools) for network, pools in configured if pools}
 
     async def close(self) -> None:
         """Close the pools."""
@@ -132,15 +132,14 @@ class Transactions:
 
 
 async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) -> TraceResult | None:
-    """What one node tells of a transaction; None when it does not know it."""
+    """What one node knows of a transaction; None when it does not know it."""
     try:
         fetched = await _fetch(node, network, tx_hash)
         if fetched is None:
             return None
         tx, receipt = fetched
-        # What can be decoded before a call trace is there.
-        first = None if model is Model.CALL_TRACE else model
-        result = decode(tx, receipt, network=network, model=first)
+        without_calls = None if model is Model.CALL_TRACE else model
+        result = decode(tx, receipt, network=network, model=without_calls)
         if receipt is not None and (
             model is Model.CALL_TRACE or (model is None and not result.complete)
         ):
@@ -154,7 +153,7 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
     return await _with_tokens(node, result)
 
 
-async def _fetch(node: Node, network: str, tx_hash: str) -> _Seen | None:
+async def _fetch(node: Node, network: str, tx_hash: str) -> _WithReceipt | None:
     chain, transaction, receipt_reply, safe, final = await node.batch(
         [
             Call("eth_chainId"),
@@ -186,7 +185,7 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _Seen | None:
 
 async def _placed(
     node: Node, tx: Transaction, receipt: Receipt, *, safe: object, final: object
-) -> _Seen:
+) -> _WithReceipt:
     """The transaction in its block, with the block's time and finality."""
     block = receipt.block
     whole = receipt.hash == tx.hash and receipt.logs is not None
@@ -200,7 +199,7 @@ async def _placed(
     at = quantity(block_reply.get("timestamp"))
     finality = "latest"
     for name, tip in (("safe", safe), ("finalized", final)):
-        with suppress(RpcUnavailable):  # then the node does not tell it
+        with suppress(RpcUnavailable):  # a malformed number leaves the finality as it is
             if isinstance(tip, dict) and block.number <= quantity(tip.get("number")):
                 finality = name
     placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
@@ -225,7 +224,7 @@ async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | N
 
 
 async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
-    """A trace with what the contracts of unknown tokens say of themselves."""
+    """A trace with the symbols and decimals that the contracts of unknown tokens return."""
     unknown = list(
         dict.fromkeys(
             payment.token.address for payment in trace.payments if payment.token.decimals is None
@@ -245,10 +244,10 @@ async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
     tokens = {
         address: Token(
             address=address,
-            symbol=read_symbol(replies[2 * place]),
-            decimals=read_decimals(replies[2 * place + 1]),
+            symbol=read_symbol(replies[2 * index]),
+            decimals=read_decimals(replies[2 * index + 1]),
         )
-        for place, address in enumerate(unknown)
+        for index, address in enumerate(unknown)
     }
     payments = tuple(
         replace(payment, token=tokens.get(payment.token.address, payment.token))

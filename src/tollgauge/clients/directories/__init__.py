@@ -1,1 +1,1 @@
-"""Directories of endpoints, one small file each."""
+"""Directories of endpoints: a module for each kind."""

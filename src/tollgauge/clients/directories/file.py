@@ -71,8 +71,8 @@ class _Reread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _List:
-    """A list of a JSON document: the `place` of its member there (None: it is the document), how
-    many items it holds and how many entries are in those, and the first item (in a list of one).
+    """The outline of a list in a JSON document: the `place` of its member there (None: it is the
+    document), how many items it holds, how many entries are in those, and its first item, if any.
     """
 
     place: int | None
@@ -81,18 +81,18 @@ class _List:
     first: list[object]
 
 
-async def parts(whole: DirectoryFile) -> AsyncGenerator[Step, None]:
+async def steps(listing: DirectoryFile) -> AsyncGenerator[Step, None]:
     """A file's entries in steps of STEP, each with the count of all. Raises DirectoryError if the
     file changed since it was read.
     """
-    items, count, end = iter(whole.items), whole.count, 0
+    entries, count, end = iter(listing.items), listing.count, 0
     while True:
-        some = await asyncio.to_thread(lambda: tuple(itertools.islice(items, STEP)))
-        end += len(some)
-        if end < count and not some:
+        items = await asyncio.to_thread(lambda: tuple(itertools.islice(entries, STEP)))
+        end += len(items)
+        if end < count and not items:
             raise DirectoryError("The file changed while it was read.")
-        complete = whole.complete if end == count else None
-        yield Step(page=Page(items=some, total=count, complete=complete), next_offset=end)
+        complete = listing.complete if end == count else None
+        yield Step(page=Page(items=items, total=count, complete=complete), next_offset=end)
         if end >= count:
             return
 
@@ -112,16 +112,16 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
         except NotJsonError as error:
             problem = error
         else:
-            again = partial(_entries, path, size_max=size_max, stamp=stamp)
-            return _document(path.name, document, lists, again)
-    each = partial(_json_lines, path, size_max=size_max, stamp=stamp)
+            entries_of = partial(_entries, path, size_max=size_max, stamp=stamp)
+            return _document(path.name, document, lists, entries_of)
+    json_lines = partial(_json_lines, path, size_max=size_max, stamp=stamp)
     count = readable = 0
-    for item in each():
+    for item in json_lines():
         count += 1
         readable += not isinstance(item, SkippedItem)
     if not readable:
         raise problem
-    return DirectoryFile(items=_Reread(each), count=count, complete=True)
+    return DirectoryFile(items=_Reread(json_lines), count=count, complete=True)
 
 
 def _document(
@@ -137,33 +137,34 @@ def _document(
         return _openapi(as_mapping(document), name=name)
     if not is_page(document):
         if isinstance(document, dict) and ({"resource", "url"} & document.keys()):
-            inside = tuple(opened((document,), base=""))
-            return DirectoryFile(items=inside, count=len(inside), complete=True)
+            entries = tuple(opened((document,), base=""))
+            return DirectoryFile(items=entries, count=len(entries), complete=True)
         raise DirectoryError(
             f"The JSON of {name} holds no list of entries.",
             hint=f"It should be an array, an object with one of {', '.join(LISTS)}, or OpenAPI.",
         )
     page = read_page(document)
-    one = next((one for one in lists if _is_of(page, one)), None)
-    if one is None:
-        named = tuple(opened(page.items, base=page.base))
-        items: Iterable[object] = named
-        count, held = len(named), len(page.items)
+    source = next((outline for outline in lists if _is_of(page, outline)), None)
+    if source is None:
+        entries = tuple(opened(page.items, base=page.base))
+        items: Iterable[object] = entries
+        item_count, entry_count = len(page.items), len(entries)
     else:
-        items, count, held = _Reread(partial(entries_of, one, page.base)), one.entries, one.items
-    whole = page.total is None or page.total <= max(count, held)
+        items = _Reread(partial(entries_of, source, page.base))
+        item_count, entry_count = source.items, source.entries
+    whole = page.total is None or page.total <= max(entry_count, item_count)
     return DirectoryFile(
         items=items,
-        count=count,
+        count=entry_count,
         complete=whole and page.complete is not False,
         origin=page.origin or page.base or None,
         taken_at=page.taken_at,
     )
 
 
-def _is_of(page: Page, one: _List) -> bool:
+def _is_of(page: Page, outline: _List) -> bool:
     """Whether a page's items are those of a list."""
-    return bool(one.first) and page.items[:1] != () and page.items[0] is one.first[0]
+    return bool(outline.first) and page.items[:1] != () and page.items[0] is outline.first[0]
 
 
 def _outline(reader: JsonReader) -> tuple[object, list[_List]]:
@@ -171,9 +172,9 @@ def _outline(reader: JsonReader) -> tuple[object, list[_List]]:
     in the order in which they count.
     """
     if reader.next_mark() == "[":
-        one = _listed(reader, place=None)
+        outline = _listed(reader, place=None)
         reader.end()
-        return one.first, [one]
+        return outline.first, [outline]
     document: dict[str, object] = {}
     lists: dict[str, _List] = {}
     for place, name in enumerate(reader.members()):
@@ -197,15 +198,17 @@ def _listed(reader: JsonReader, *, place: int | None) -> _List:
     return _List(place=place, items=count, entries=entries, first=first)
 
 
-def _entries(path: Path, one: _List, base: str, *, size_max: int, stamp: Stamp) -> Iterator[object]:
+def _entries(
+    path: Path, outline: _List, base: str, *, size_max: int, stamp: Stamp
+) -> Iterator[object]:
     """The entries of a list of a JSON document, one after the other."""
     with _opened(path, size_max=size_max, stamp=stamp) as file:
         reader = JsonReader(file)
-        if one.place is None:
+        if outline.place is None:
             yield from opened(reader.array(), base=base)
             return
         for place, _ in enumerate(reader.members()):
-            if place == one.place:
+            if place == outline.place:
                 yield from opened(reader.array(), base=base)
                 return
             if reader.next_mark() == "[":
@@ -246,8 +249,8 @@ def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
             f"({len(items)} marked as free).",
             hint="An operation for sale carries x-payment-info.",
         )
-    items = tuple(opened(items, base=""))
-    return DirectoryFile(items=items, count=len(items), complete=True, origin=origin)
+    whole, opened_items = openapi.is_whole(items), tuple(opened(items, base=""))
+    return DirectoryFile(items=opened_items, count=len(opened_items), complete=whole, origin=origin)
 
 
 def _text(file: io.BufferedReader, path: Path) -> bytes:

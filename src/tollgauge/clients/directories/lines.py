@@ -51,13 +51,13 @@ def read(data: bytes, *, name: str) -> tuple[object, ...]:
             f"{name} is an OpenAPI document in YAML, which is not read here.",
             hint="Convert it to JSON and load that.",
         )
-    kept = [line for line in text.splitlines() if line.strip()]
-    plain = [line.strip() for line in kept if not line.lstrip().startswith("#")]
+    lines = [line for line in text.splitlines() if line.strip()]
+    plain = [line.strip() for line in lines if not line.lstrip().startswith("#")]
     columns = _header(plain)
     if any(column in URL_COLUMNS for column in columns):
         items = tuple(_rows(plain, columns))
-    elif any(map(_is_markdown, kept)):
-        items = tuple(_links(kept))
+    elif any(map(_is_markdown, lines)):
+        items = tuple(_links(lines))
     elif columns and not any(map(_starts_with_url, plain)):
         raise DirectoryError(
             f"{name} is a CSV without a URL column. Its columns: {', '.join(columns)}.",
@@ -75,7 +75,10 @@ def _header(lines: list[str]) -> tuple[str, ...]:
     first = lines[0] if lines else ""
     if "://" in first or first.startswith("|"):
         return ()
-    names = next(csv.reader([first], delimiter=_separator(first)), [])
+    try:
+        names = next(csv.reader([first], delimiter=_separator(first)), [])
+    except csv.Error:  # a field that is too long: text of another kind
+        return ()
     columns = tuple(clean_text(name, EXCERPT_MAX).lower() for name in names)
     single = len(columns) == 1 and columns[0] not in URL_COLUMNS
     return () if single else columns

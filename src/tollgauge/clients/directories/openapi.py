@@ -11,6 +11,7 @@ Rules (OpenAPI 3.1):
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -18,14 +19,15 @@ from urllib.parse import urljoin, urlsplit
 
 from tollgauge.clients.directories.document import DirectoryError, Step, ask, parse_document
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.declared import METHODS, as_mapping
+from tollgauge.core.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS, as_mapping
 from tollgauge.core.exchange import Answer, Fault
 from tollgauge.core.listing import EXCERPT_MAX, SkippedItem, is_free
 from tollgauge.core.page import Page, entries, read_page
 from tollgauge.core.text import clean_text
 
 _REF_HOPS: Final = 8
-_ITEMS_MAX: Final = 5_000
+ITEMS_MAX: Final = 5_000
+"""How many entries of a document are read; a longer one is not read to its end."""
 _OPENAPI: Final = "/openapi.json"
 _WELL_KNOWN: Final = "/.well-known/x402"
 
@@ -41,7 +43,7 @@ async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Ste
     for path, read in ((_OPENAPI, from_openapi), (_WELL_KNOWN, from_well_known)):
         items, problem = _items(await ask(egress, origin + path, at=at), origin, read)
         if sells(items):
-            page = Page(items=items, total=len(items), complete=True)
+            page = Page(items=items, total=len(items), complete=is_whole(items))
             yield Step(page=page, next_offset=len(items))
             return
         problems.append(f"{path}: {problem}")
@@ -63,6 +65,11 @@ def _items(result: Answer | Fault, origin: str, read: _Read) -> tuple[tuple[obje
 def sells(items: tuple[object, ...]) -> bool:
     """Whether any entry of a document is for sale."""
     return any(not isinstance(item, SkippedItem) for item in items)
+
+
+def is_whole(items: tuple[object, ...]) -> bool:
+    """Whether the entries of a document are fewer than are read, and so all that it has."""
+    return len(items) < ITEMS_MAX
 
 
 def is_openapi(document: object) -> bool:
@@ -111,22 +118,31 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
     base = _base(document, origin)
     service = as_mapping(document.get("info")).get("title")
     items: list[object] = []
-    for path, entry in as_mapping(document.get("paths")).items():
-        methods = _resolve(document, entry)
-        for method, value in methods.items():
-            operation = as_mapping(value)
-            payment = as_mapping(operation.get("x-payment-info"))
-            if method.upper() not in METHODS or not payment or len(items) >= _ITEMS_MAX:
-                continue
-            if is_free(payment):
-                excerpt = clean_text(f"{method.upper()} {path}", EXCERPT_MAX)
-                items.append(SkippedItem(reason="free", excerpt=excerpt))
-                continue
-            named = {"resource": base + path, "method": method.upper(), "serviceName": service}
-            listed = (methods.get("parameters"), operation.get("parameters"))
-            parameters = dict(_query_parameters(document, listed))
-            items.append(_entry(document, operation, payment, parameters) | named)
+    for path, method, fields, operation in itertools.islice(_paid(document), ITEMS_MAX):
+        payment = as_mapping(operation["x-payment-info"])
+        if is_free(payment):
+            excerpt = clean_text(f"{method} {path}", EXCERPT_MAX)
+            items.append(SkippedItem(reason="free", excerpt=excerpt))
+            continue
+        lists = (fields.get("parameters"), operation.get("parameters"))
+        parameters = dict(itertools.islice(_query_parameters(document, lists), FIELDS_MAX))
+        named = {"resource": base + path, "method": method, "serviceName": service}
+        items.append(_entry(document, operation, payment, parameters) | named)
     return tuple(items)
+
+
+def _paid(
+    document: Mapping[str, object],
+) -> Iterator[tuple[str, str, Mapping[str, object], Mapping[str, object]]]:
+    """Each operation with `x-payment-info`: its path, its method in upper case, the fields that
+    the operations of the path share, and its own.
+    """
+    for path, item in as_mapping(document.get("paths")).items():
+        fields = _resolve(document, item)
+        for name, value in fields.items():
+            method, operation = name.upper(), as_mapping(value)
+            if method in METHODS and as_mapping(operation.get("x-payment-info")):
+                yield path, method, fields, operation
 
 
 def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
@@ -136,7 +152,7 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
     page = read_page(document)
     base = (_own(page.base, origin) if page.base else None) or origin
     items: list[object] = []
-    for item in entries(replace(page, base=base))[:_ITEMS_MAX]:
+    for item in entries(replace(page, base=base))[:ITEMS_MAX]:
         if isinstance(item, str):
             method, _, rest = item.strip().rpartition(" ")
             url = _own(rest, origin)
@@ -204,7 +220,7 @@ def _query_parameters(
             if parameter.get("in") == "query" and isinstance(parameter.get("name"), str):
                 schema = _resolve(document, parameter.get("schema"))
                 example = {"example": parameter["example"]} if "example" in parameter else {}
-                yield str(parameter["name"]), {"type": "string", **schema, **example}
+                yield str(parameter["name"]), {"type": "string", **_read_keys(schema), **example}
 
 
 def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]) -> object:
@@ -214,11 +230,16 @@ def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]
     if isinstance(media.get("example"), dict):
         return {"type": "object", "example": media["example"]}
     schema = _resolve(document, media.get("schema"))
-    fields = {
-        name: _resolve(document, field)
-        for name, field in as_mapping(schema.get("properties")).items()
-    }
-    return {**schema, "type": "object", "properties": fields}
+    properties = itertools.islice(as_mapping(schema.get("properties")).items(), FIELDS_MAX)
+    fields = {name: _read_keys(_resolve(document, field)) for name, field in properties}
+    return {**_read_keys(schema), "type": "object", "properties": fields}
+
+
+def _read_keys(schema: Mapping[str, object]) -> dict[str, object]:
+    """The part of a schema that core/declared reads: many operations may refer to a large one, and
+    each entry has a copy.
+    """
+    return {key: schema[key] for key in SCHEMA_KEYS if key in schema}
 
 
 def _resolve(document: Mapping[str, object], value: object) -> Mapping[str, object]:

@@ -1,1 +1,1 @@
-"""The one way out to addresses that others choose."""
+"""Requests to addresses that others choose; nothing else connects to them."""

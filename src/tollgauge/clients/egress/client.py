@@ -7,7 +7,7 @@ Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
 - no redirects, cookies, proxies or credentials; TLS verified; a fresh connection each time;
 - one deadline for everything, caps on wire, header and body bytes;
 - a failed attempt is an Exchange with a Fault, never an exception;
-- every attempt says how late we were ourselves (`Timings.delay` and `overrun`).
+- every attempt says how late this process was (`Timings.delay` and `overrun`).
 What an exchange means, core/probe decides. How often a host is asked, jobs decide.
 """
 
@@ -31,14 +31,14 @@ from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import LoopLateness
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.egress.transfer import Plan, Transfer
+from tollgauge.core.declared import METHODS
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Exchange, Fault, FaultKind
 
-METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
-_CLOSE_SECONDS: Final = 0.9
+_CLOSE_S: Final = 0.9
 
 
 class RequestError(TollgaugeError):
@@ -132,18 +132,18 @@ class Egress:
             threads=settings.dns_threads,
             timeout_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
         )
-        self._loop = CurlLoop()
+        self._curl_loop = CurlLoop()
         self._lateness = LoopLateness()
 
     def start(self) -> None:
         """Start the thread that makes the transfers."""
-        self._loop.start()
+        self._curl_loop.start()
 
     async def close(self) -> None:
         """Abort what is in flight and end the thread, within a second. Fetches that still wait
         end with a `local-failure`.
         """
-        await asyncio.to_thread(self._loop.stop, _CLOSE_SECONDS)
+        await asyncio.to_thread(self._curl_loop.stop, _CLOSE_S)
 
     async def fetch(self, request: Request, *, at: int = 0) -> Exchange:
         """Make one attempt. `at` is its start in milliseconds UTC, for the record.
@@ -166,7 +166,7 @@ class Egress:
                 return await self._attempt(request, resource, at=at)
 
     async def _attempt(self, request: Request, resource: Resource, *, at: int) -> Exchange:
-        """One attempt, with its total time and our own part in it."""
+        """One attempt, with its total time and how late this process was."""
         begin = time.monotonic()
         addresses, dial_port = await self._locate(resource)
         end = time.monotonic()
@@ -207,7 +207,7 @@ class Egress:
         return replace(exchange, timings=timings)
 
     async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
-        """Where to connect: the addresses and the port."""
+        """The addresses to connect to, or why there are none, and the port."""
         if resource.host in self._settings.mapped:
             address, port = self._settings.mapped[resource.host]
             return (address,), port
@@ -220,20 +220,20 @@ class Egress:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[Exchange, float]] = loop.create_future()
 
-        def settle(exchange: Exchange, end: float) -> None:
+        def set_result(exchange: Exchange, end: float) -> None:
             if not ended.done():
                 ended.set_result((exchange, end))
 
-        def done(exchange: Exchange) -> None:
+        def on_end(exchange: Exchange) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
-                loop.call_soon_threadsafe(settle, exchange, time.monotonic())
+                loop.call_soon_threadsafe(set_result, exchange, time.monotonic())
 
         transfer = Transfer(plan)
-        self._loop.submit(transfer, done)
+        self._curl_loop.submit(transfer, on_end)
         try:
             return await ended
         except asyncio.CancelledError:
-            self._loop.cancel(transfer)
+            self._curl_loop.cancel(transfer)
             raise
 
 

@@ -1,8 +1,8 @@
 """The thread that drives libcurl: one multi handle for every transfer of an egress.
 
-One multi handle, because it keeps the parsed trust anchors; a thread of its
-own, because hostile answers must not delay the event loop. Each exchange says how late this thread
-was at most while it was in flight (clients/egress/lateness). Only clients/egress/client uses this.
+One multi handle, because it keeps the parsed trust anchors; a thread of its own, because hostile
+answers must not delay the event loop. Each exchange says how late this thread was at most while it
+was in flight (clients/egress/lateness). Only clients/egress/client uses this.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import pycurl
 
-from tollgauge.clients.egress.lateness import TICK, Lateness
+from tollgauge.clients.egress.lateness import TICK_S, Lateness
 from tollgauge.clients.egress.transfer import Transfer
 from tollgauge.core.exchange import Exchange
 
-Done = Callable[[Exchange], None]
-"""Called once, on the loop's thread, when a transfer has ended."""
+OnEnd = Callable[[Exchange], None]
+"""Called once when a transfer has ended, on the loop's thread."""
 
 _NOT_RUNNING: Final = "egress is not running"
 _INTEREST: Final = {
@@ -36,9 +36,9 @@ _INTEREST: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """Whom to tell about a transfer, and when it was submitted, on the monotonic clock."""
+    """What to call when a transfer has ended, and when it was submitted, on the monotonic clock."""
 
-    done: Done
+    on_end: OnEnd
     since: float
 
 
@@ -66,17 +66,19 @@ class CurlLoop:
         """Start the thread. Once."""
         self._thread.start()
 
-    def submit(self, transfer: Transfer, done: Done) -> None:
-        """Run a transfer; `done` gets its exchange, at once when the loop has ended."""
+    def submit(self, transfer: Transfer, on_end: OnEnd) -> None:
+        """Run a transfer; `on_end` gets its exchange, on this thread and at once if the loop has
+        ended.
+        """
         with self._lock:
             if self._thread.is_alive() and not self._ended:
-                self._inbox.append((transfer, _Job(done=done, since=time.monotonic())))
+                self._inbox.append((transfer, _Job(on_end=on_end, since=time.monotonic())))
                 self._wake()
                 return
-        done(transfer.failed(_NOT_RUNNING))
+        on_end(transfer.failed(_NOT_RUNNING))
 
     def cancel(self, transfer: Transfer) -> None:
-        """Abort a transfer without calling its `done`. Unknown ones are ignored."""
+        """Abort a transfer without calling its `on_end`. Unknown ones are ignored."""
         with self._lock:
             if not self._ended:
                 self._inbox.append((transfer, None))
@@ -126,16 +128,16 @@ class CurlLoop:
                 multi.add_handle(transfer.open())
             except (pycurl.error, OSError, MemoryError):
                 transfer.close()
-                job.done(transfer.failed("the transfer could not be set up"))
+                job.on_end(transfer.failed("the transfer could not be set up"))
             else:
                 transfer.handle.transfer = transfer
                 self._running[transfer] = job
 
     def _await(self) -> list[tuple[int, int]]:
-        """What is ready, with a note of how late we are told."""
+        """The events of sockets that are ready; how late this thread woke is noted."""
         waits = [] if self._due is None else [max(0.0, self._due - time.monotonic())]
         if self._running:
-            ready = self._poll.poll(min([TICK, *waits]))
+            ready = self._poll.poll(min([TICK_S, *waits]))
             self._lateness.beat(time.monotonic())
             return ready
         self._lateness.rest()
@@ -170,7 +172,7 @@ class CurlLoop:
         delay = self._lateness.largest(job.since, time.monotonic())
         exchange = transfer.finished(code, message, delay_ms=int(delay * 1_000 + 0.5))
         self._drop(multi, transfer)
-        job.done(exchange)
+        job.on_end(exchange)
 
     def _drop(self, multi: Any, transfer: Transfer) -> None:
         multi.remove_handle(transfer.handle)
@@ -183,7 +185,7 @@ class CurlLoop:
         for transfer in self._running:
             self._drop(multi, transfer)
         for transfer, job in (self._running | waiting).items():
-            job.done(transfer.failed(_NOT_RUNNING))
+            job.on_end(transfer.failed(_NOT_RUNNING))
         self._running.clear()
         multi.close()
         self._close()

@@ -47,8 +47,8 @@ def has_route(address: str) -> bool:
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as asker:
-            asker.connect((address, 443))
+        with socket.socket(family, socket.SOCK_DGRAM) as datagrams:
+            datagrams.connect((address, 443))
     except OSError:
         return False
     return True

@@ -148,8 +148,8 @@ class Transfer:
 
     def close(self) -> None:
         """Free the handle and the sockets. The handle must have left its multi handle."""
-        for opened in self._sockets:
-            opened.close()
+        for connection in self._sockets:
+            connection.close()
         if self.handle is not None:
             self.handle.close()
             self.handle = None
@@ -205,12 +205,12 @@ class Transfer:
             handle.setopt(pycurl.POST, 1)
             handle.setopt(pycurl.POSTFIELDS, body)
         handle.setopt(pycurl.CUSTOMREQUEST, plan.method)
-        given = {name.lower() for name, _ in plan.headers}
-        # A header without a value takes back one that libcurl would add by itself.
-        silenced = [f"{name}:" for name in ("Expect", "Content-Type") if name.lower() not in given]
+        names = {name.lower() for name, _ in plan.headers}
+        # A header without a value removes one that libcurl would add by itself.
+        removed = [f"{name}:" for name in ("Expect", "Content-Type") if name.lower() not in names]
         handle.setopt(pycurl.ENCODING, "")  # decode, though we ask for none
         lines = [f"{name}: {value}" for name, value in plan.headers]
-        handle.setopt(pycurl.HTTPHEADER, [*lines, *silenced, "Accept-Encoding: identity"])
+        handle.setopt(pycurl.HTTPHEADER, [*lines, *removed, "Accept-Encoding: identity"])
 
     def _set_callbacks(self) -> None:
         self.handle.setopt(pycurl.HEADERFUNCTION, self._on_header)
@@ -223,15 +223,15 @@ class Transfer:
             self._other_address = True
             return pycurl.SOCKET_BAD
         try:
-            opened = socket.socket(address.family, address.socktype, address.protocol)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            connection = socket.socket(address.family, address.socktype, address.protocol)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             if (source := self.plan.source_address) and _family(source) == address.family:
-                opened.bind((source, 0))
+                connection.bind((source, 0))
         except OSError:
             self._socket_failed = True
             return pycurl.SOCKET_BAD
-        self._sockets.append(opened)  # libcurl works on a duplicate; ours is for counting bytes
-        return opened
+        self._sockets.append(connection)  # libcurl works on a duplicate; ours is for counting bytes
+        return connection
 
     def _allowed(self, address: Sequence[Any]) -> bool:
         host, port = address[0], address[1]
@@ -265,7 +265,7 @@ class Transfer:
 
     def finished(self, code: int, message: str, *, delay_ms: int) -> Exchange:
         """What a finished transfer amounts to. `code` is libcurl's, 0 for success; `delay_ms` is
-        how late its thread was at most. The total time is others' to fill in.
+        how late its thread was at most. The caller fills in the total time.
         """
         return Exchange(
             url=self.plan.url,
