@@ -27,7 +27,11 @@ _UNSEEN_LETTERS: Final = frozenset(
 )
 """Characters that show nothing but count as letters or marks (Unicode: Default_Ignorable)."""
 _VARIATION: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-
+_TAG_CHARACTER: Final = re.compile("[\U000e0000-\U000e007f]")
+_REGION_FLAG: Final = re.compile(
+    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+)
+"""A black flag, the code of a region in tag characters, and their end (UTS 51, annex C)."""
 _LINE_ENDS: Final = str.maketrans(dict.fromkeys("\u2028\u2029\u0085", " "))
 
 INJECTION_PHRASES: Final = (
@@ -103,8 +107,8 @@ def injection_suspected(text: object) -> bool:
     """Whether a text holds a phrase of INJECTION_PHRASES, or characters that hide one. Never
     raises, whatever it is given.
 
-    Tag characters (U+E0000 to U+E007F) write ASCII that no reader sees: they are read as that
-    ASCII, and their presence outside an emoji flag is itself suspect.
+    Tag characters (U+E0000 to U+E007F) write ASCII that no reader sees: outside of an emoji flag
+    of a region they are suspect, whatever they say.
     """
     if not isinstance(text, str):
         return False
@@ -120,11 +124,12 @@ def injection_suspected(text: object) -> bool:
 
 
 def _hides_ascii(text: str) -> bool:
-    """Whether tag characters appear other than after the black flag emoji (region flags)."""
-    return bool(re.search("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]", text))
+    """Whether a text has tag characters other than those of region flags."""
+    return bool(_TAG_CHARACTER.search(_REGION_FLAG.sub("", text)))
 
 
 def _visible(text: str) -> str:
+    """A text without the characters that a reader cannot see."""
     shown = _VARIATION.sub("", text)
     unseen = "".join(filter(_is_unseen, set(shown)))
     return shown.translate(dict.fromkeys(map(ord, unseen))) if unseen else shown
