@@ -91,7 +91,10 @@ def linked(headers: Sequence[Header], *, parent: bytes | None) -> bool:
 
 
 def previous_span(low: int, *, floor: int, most: int, finalized: int, most_tip: int) -> Span | None:
-    """The blocks to back-fill below block `low`, downwards to `floor`; None when it is reached."""
+    """The blocks to index next below block `low`, downwards to `floor`; None when that is reached.
+
+    At most `most` final blocks, or `most_tip` that may still change.
+    """
     last = low - 1
     if last < floor:
         return None

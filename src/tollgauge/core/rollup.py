@@ -20,7 +20,6 @@ from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
 from tollgauge.core.units import DAY_MS, day_of
 
 SLOT_MS: Final = 30 * 60 * 1_000
-SLOTS_PER_DAY: Final = 48
 
 
 class RollupError(TollgaugeError):

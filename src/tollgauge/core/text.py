@@ -1,11 +1,11 @@
-"""Text that a provider wrote: made safe to store and show, and judged for instructions to agents.
+"""Text that a provider wrote: cleaned for storing and showing, and searched for instructions.
 
 Rules (a listing may be an attack on the agents that read it):
 - provider text is data: it is cleaned once, where it comes in, and never obeyed;
 - cleaning removes what a reader cannot see (control, bidirectional, zero-width, tag and private
   characters, lone surrogates), and collapses white space to single spaces;
-- a phrase that addresses an agent instead of describing a service is reported, not removed: the
-  list below is the whole of the judgement. It is a hint with false positives, never a verdict.
+- a phrase of INJECTION_PHRASES, which address an agent instead of describing a service, is
+  reported and not removed. It is a hint with false positives, never a verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DESCRIPTION_MAX: Final = 500
 TAG_MAX: Final = 32
 TAGS_MAX: Final = 8
 _READ_MAX: Final = 8_192
-"""How much of a text is looked at; what follows is cut before any other work."""
+"""How many characters of a text are read; the rest is cut before any other work."""
 
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _UNSEEN_LETTERS: Final = frozenset(
