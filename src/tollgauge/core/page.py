@@ -132,7 +132,8 @@ def read_instant(value: object) -> int | None:
 
 
 def _from_iso(text: str) -> int | float | None:
-    if text.isascii() and text.isdigit() and len(text) <= 13:
+    # Eight digits are a date in the basic form of ISO 8601; as seconds they would be before 1974.
+    if text.isascii() and text.isdigit() and 8 < len(text) <= 13:
         return int(text)
     try:
         at = datetime.fromisoformat(text)
