@@ -248,7 +248,7 @@ def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> 
     assert unproven(wave) == (failure(kind),) * 40
 
 
-def test_a_failure_that_was_made_ours_or_nobody_s_still_tells_of_the_network() -> None:
+def test_a_failure_that_was_attributed_to_us_or_nobody_is_still_a_sign_of_the_network() -> None:
     for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
         for attribution in (Attribution.OURS, Attribution.UNKNOWN):
             made = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)

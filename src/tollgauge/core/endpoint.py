@@ -3,7 +3,7 @@
 Rules (RFC 3986, IDNA 2008 with UTS 46):
 - identity is host plus path: the canonical resource has no query and no fragment; its id is the
   first 16 hex digits of SHA-256 of the canonical text;
-- the declared query is kept beside it as the probe template;
+- the declared query is stored beside it, for probes;
 - only a public https URL is a resource; a `Perimeter` says what else an operator allows;
 - whether an address is public is core/address's rule, resolving names clients/egress' work.
 """

@@ -35,7 +35,7 @@ from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 FORMAT: Final = 2
 """Version of the JSON form of new evidence."""
 FORMATS: Final = frozenset(EVIDENCE_SCHEMAS)
-"""Versions that can be scored again. Format 1 was made for policy 1; both can be scored by it."""
+"""Versions that can be scored again. Format 1 is that of policy 1, which can score both."""
 _SINCE_2: Final = frozenset({"state", "interval", "siteMedianTenths", "paidNotDelivered"})
 """Properties that format 1 lacks; its days lack `spans`, and its chain `sums`."""
 RECENT_MS: Final = 3 * HOUR_MS

@@ -161,5 +161,5 @@ def rotation_text(watch_id: str, base_url: str, signed_at: object) -> str:
 
 
 def renewed_until(expires_at: int, *, now: int) -> int:
-    """The end of a watch that is renewed now: what is left is kept."""
+    """The end (ms UTC) of a watch that is renewed now: a period after its end, or after now."""
     return max(expires_at, now) + PERIOD_MS
