@@ -24,9 +24,9 @@ from tollgauge.core.attribution import (
     LastUp,
     Sign,
     Wave,
+    attributed_to_us,
     cause,
     least_suspicious,
-    made_ours,
     network_failure,
     sign,
     suspicious,
@@ -195,7 +195,7 @@ def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() ->
     for last_up in (WAS_UP, DEAD, NEVER_SEEN):
         (one,) = failing(1, last_up)
         assert why([one], False, False) == NO_CONNECTIVITY
-        ((result),) = made_ours([(one, failure())], NO_CONNECTIVITY)
+        ((result),) = attributed_to_us([(one, failure())], NO_CONNECTIVITY)
         assert (result.attribution, result.reason) == (Attribution.OURS, NO_CONNECTIVITY)
 
 
@@ -203,10 +203,10 @@ def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() 
     wave: Wave = [
         (one, failure()) for one in (*failing(1), *failing(1, DEAD), *failing(1, NEVER_SEEN))
     ]
-    up, dead, new = made_ours(wave, COMMON_MODE)
+    up, dead, new = attributed_to_us(wave, COMMON_MODE)
     assert (up.attribution, new.attribution) == (Attribution.OURS, Attribution.OURS)
     assert dead == failure()
-    assert made_ours(wave, COMMON_MODE, even_dead=True) == (up, up, new)
+    assert attributed_to_us(wave, COMMON_MODE, even_dead=True) == (up, up, new)
 
 
 def test_time_outs_of_our_own_overload_are_ours_and_no_sign_of_anything() -> None:
@@ -236,7 +236,7 @@ SHAREABLE = [
 def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind) -> None:
     wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) == COMMON_MODE
-    for result in made_ours(wave, COMMON_MODE):
+    for result in attributed_to_us(wave, COMMON_MODE):
         assert (result.attribution, result.reason) == (Attribution.OURS, COMMON_MODE)
 
 
@@ -244,11 +244,11 @@ def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind)
 def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> None:
     wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) is None
-    assert made_ours(wave, NO_CONNECTIVITY) == (failure(kind),) * 40
+    assert attributed_to_us(wave, NO_CONNECTIVITY) == (failure(kind),) * 40
     assert unproven(wave) == (failure(kind),) * 40
 
 
-def test_a_failure_that_was_made_ours_or_nobody_s_still_tells_of_the_network() -> None:
+def test_a_failure_that_was_attributed_to_us_or_nobody_is_still_a_sign_of_the_network() -> None:
     for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
         for attribution in (Attribution.OURS, Attribution.UNKNOWN):
             made = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
@@ -283,7 +283,7 @@ def of(wave: Wave) -> list[Asked]:
 def test_an_answer_and_broken_http_stay_with_the_target(
     wave: Wave, references: list[bool], reason: str
 ) -> None:
-    for judged in (made_ours(wave, reason, even_dead=True), unproven(wave)):
+    for judged in (attributed_to_us(wave, reason, even_dead=True), unproven(wave)):
         for (_, before), after in zip(wave, judged, strict=True):
             if not network_failure(before):
                 assert after == before
@@ -318,7 +318,7 @@ def test_one_more_answer_never_makes_failures_ours(wave: Wave, at: int) -> None:
 def test_what_is_ours_or_nobody_s_changes_neither_score_nor_last_up(
     wave: Wave, reason: str, last_up: LastUp
 ) -> None:
-    for judged in (made_ours(wave, reason), unproven(wave)):
+    for judged in (attributed_to_us(wave, reason), unproven(wave)):
         for (_, before), after in zip(wave, judged, strict=True):
             if after != before:
                 assert not after.scored

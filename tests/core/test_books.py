@@ -24,7 +24,7 @@ def unseen(created_at: int) -> UnmatchedSale:
     return UnmatchedSale(5_000, created_at, created_at // 1_000 + 300)
 
 
-def test_three_sales_and_two_other_transfers_are_told_apart() -> None:
+def test_three_sales_are_attributed_and_two_other_transfers_are_not() -> None:
     day = books_of_day(
         READ, DAY, [SALE, SALE, SALE, ReceivedTransfer(700, None), ReceivedTransfer(40, None)], []
     )

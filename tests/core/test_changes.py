@@ -78,7 +78,7 @@ TERMS = [
 
 
 @pytest.mark.parametrize(("what", "after", "types"), TERMS, ids=lambda value: str(value)[:24])
-def test_changed_terms_are_told_once_each(what: str, after: Quote, types: list[str]) -> None:
+def test_every_change_of_terms_is_reported_once(what: str, after: Quote, types: list[str]) -> None:
     results = [probe(0), *(probe(number, quote=after) for number in range(1, 5))]
     reported = lived(results)
     assert [change.type for _, change in reported] == types
@@ -103,13 +103,13 @@ def test_terms_that_are_gone_for_a_while_are_no_change() -> None:
     assert not lived([probe(0), probe(1, quote=None), probe(2)])
 
 
-def test_terms_that_change_during_an_outage_are_told_after_it() -> None:
+def test_terms_that_change_during_an_outage_are_reported_after_it() -> None:
     changed = replace(QUOTE, amount=1)
     reported = lived([probe(0), probe(1, up=False), probe(2, quote=changed)])
     assert [(number, change.type) for number, change in reported] == [(2, "price_change")]
 
 
-def test_terms_that_vary_are_told_twice_and_then_once_as_a_warning() -> None:
+def test_terms_that_vary_are_reported_twice_and_then_once_as_a_warning() -> None:
     results = [probe(i, quote=replace(QUOTE, pay_to=f"0x{i:040x}")) for i in range(50)]
     reported = [change for _, change in lived(results)]
     assert [change.severity.value for change in reported] == ["error", "error", "warn"]
@@ -122,7 +122,7 @@ def test_terms_that_vary_per_item_are_a_warning_at_once() -> None:
     assert [change.severity.value for change in reported] == ["warn"]
 
 
-def test_terms_that_kept_for_a_day_are_an_alarm_again() -> None:
+def test_terms_that_did_not_change_for_a_day_are_an_alarm_again() -> None:
     day = DAY_MS // STEP + 1
     amounts = [1, 2, 3, 4, *([4] * day), 5]
     results = [probe(i, quote=replace(QUOTE, amount=amount)) for i, amount in enumerate(amounts)]
@@ -161,7 +161,7 @@ def test_up_and_down_in_turns_gives_two_notices() -> None:
     assert reported[0][0] <= 20 + 6
 
 
-def test_down_again_before_it_was_steady_is_flapping_and_told_once() -> None:
+def test_down_again_before_it_was_steady_is_flapping_and_reported_once() -> None:
     reported = [kind for _, kind in line("1" * 10 + "0011" * 30 + "1" * 10)]
     assert reported == [
         "liveness_down",
@@ -171,7 +171,7 @@ def test_down_again_before_it_was_steady_is_flapping_and_told_once() -> None:
     ]
 
 
-def test_flapping_that_ends_in_an_outage_is_told_as_down() -> None:
+def test_flapping_that_ends_in_an_outage_is_reported_as_down() -> None:
     reported = [kind for _, kind in line("1" * 10 + "01" * 10 + "0" * 20)]
     assert reported == ["liveness_flapping", "liveness_down"]
 
@@ -307,7 +307,7 @@ def test_a_state_that_names_no_rules_takes_in_everything_once() -> None:
     assert judged([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
 
 
-def test_rules_that_no_one_kept_are_as_good_as_unnamed() -> None:
+def test_rule_sets_that_are_not_stored_are_unknown() -> None:
     forgotten = ChangeState(judged=True, rules=RuleSet({"z": 1}).id)
     assert judged([(NEW, ("a", "c"))] * 3, forgotten) == []
 

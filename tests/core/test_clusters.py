@@ -37,7 +37,7 @@ def test_the_circles_are_those_who_reach_each_other(pairs: set[tuple[int, int]])
         assert (clusters.of(one) == clusters.of(other)) is mutual
 
 
-def test_sellers_with_fewer_than_five_payers_are_not_told_by_them() -> None:
+def test_sellers_with_fewer_than_five_payers_are_not_joined_by_them() -> None:
     clusters = Clusters(4)
     clusters.join_alike([[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 6]])
     assert [clusters.of(number) for number in range(4)] == [0, 1, 2, 2]
@@ -45,12 +45,14 @@ def test_sellers_with_fewer_than_five_payers_are_not_told_by_them() -> None:
 
 @given(payers=POPULATION)
 def test_the_clusters_of_payers_are_those_of_the_definition(payers: list[list[int]]) -> None:
-    found, expected = Clusters(len(payers)), Clusters(len(payers))
-    found.join_alike(payers)
+    clusters, expected = Clusters(len(payers)), Clusters(len(payers))
+    clusters.join_alike(payers)
     for one, other in combinations(range(len(payers)), 2):
         both, either = {*payers[one]} & {*payers[other]}, {*payers[one]} | {*payers[other]}
         enough = min(len(payers[one]), len(payers[other])) >= 5
         if enough and 2 * len(both) >= len(either):
             expected.join(one, other)
     numbers = range(len(payers))
-    assert [found.of(number) for number in numbers] == [expected.of(number) for number in numbers]
+    assert [clusters.of(number) for number in numbers] == [
+        expected.of(number) for number in numbers
+    ]

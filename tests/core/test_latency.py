@@ -47,7 +47,7 @@ def test_an_octave_has_64_equal_buckets(exponent: int) -> None:
 
 
 @given(LATENCIES)
-def test_a_bucket_stands_for_its_lower_bound(ms: int) -> None:
+def test_the_value_of_a_bucket_is_its_lower_bound(ms: int) -> None:
     bucket = bucket_of(ms)
     assert lower_bound(bucket) <= ms < lower_bound(bucket + 1)
     assert bucket_of(lower_bound(bucket)) == bucket

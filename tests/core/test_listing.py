@@ -77,15 +77,15 @@ def v2_input(**fields: Any) -> dict[str, Any]:
 
 
 def listed(item: object, perimeter: Perimeter | None = None) -> ListedItem:
-    found = read_item(item, perimeter or Perimeter())
-    assert isinstance(found, ListedItem), found
-    return found
+    listed_item = read_item(item, perimeter or Perimeter())
+    assert isinstance(listed_item, ListedItem), listed_item
+    return listed_item
 
 
 def skipped(item: object) -> str:
-    found = read_item(item)
-    assert isinstance(found, SkippedItem), found
-    return found.reason
+    listed_item = read_item(item)
+    assert isinstance(listed_item, SkippedItem), listed_item
+    return listed_item.reason
 
 
 QUOTE = Quote(network="eip155:8453", asset=USDC.lower(), amount=10_000, pay_to=PAY_TO.lower())
@@ -100,7 +100,7 @@ def test_v1_and_v2_entries_of_one_price_have_one_quote() -> None:
     assert one.description == "The latest news"
 
 
-def test_the_quote_is_the_one_on_base_wherever_it_stands() -> None:
+def test_the_quote_is_the_one_on_base_in_any_order() -> None:
     item = v2_item()
     item["accepts"].insert(
         0,
@@ -206,12 +206,12 @@ def test_a_missing_version_is_read_off_the_terms(
     assert listed(item).version == version
 
 
-def test_provider_text_is_found_wherever_it_stands_and_cleaned() -> None:
+def test_provider_text_is_read_from_every_place_and_cleaned() -> None:
     item = v1_item(metadata={"serviceName": "News\u202e\x00 Desk", "tags": ["news", "News"]})
     item["accepts"][0]["metadata"] = {"serviceName": "ignored"}
-    found = listed(item)
-    assert found.service_name == "News Desk"
-    assert found.tags == ("news",)
+    listed_item = listed(item)
+    assert listed_item.service_name == "News Desk"
+    assert listed_item.tags == ("news",)
     nested = v2_item(
         resource={"url": "https://api.seller.dev/n", "serviceName": "N", "tags": ["a"]}
     )
@@ -224,9 +224,9 @@ def test_a_token_domain_name_is_never_taken_for_the_service() -> None:
 
 def test_v2_query_examples_become_the_declared_query() -> None:
     item = v2_input(method="get", queryParams={"city": "São Paulo", "days": 3, "all": True})
-    found = listed(item)
-    assert found.method == "GET"
-    assert found.resource.query == "city=S%C3%A3o%20Paulo&days=3&all=true"
+    listed_item = listed(item)
+    assert listed_item.method == "GET"
+    assert listed_item.resource.query == "city=S%C3%A3o%20Paulo&days=3&all=true"
 
 
 def test_v1_field_descriptions_are_no_values_but_their_examples_are() -> None:
@@ -239,11 +239,11 @@ def test_v1_field_descriptions_are_no_values_but_their_examples_are() -> None:
         "nested": {"type": "object", "default": {"a": 1}},
     }
     for key in ("queryParams", "query_params"):
-        found = listed(v1_input(method="GET", **{key: fields}))
-        assert found.resource.query == "topic=USDC&lang=en&limit=10"
+        listed_item = listed(v1_input(method="GET", **{key: fields}))
+        assert listed_item.resource.query == "topic=USDC&lang=en&limit=10"
 
 
-def test_a_query_in_the_url_wins_over_declared_examples() -> None:
+def test_a_query_in_the_url_is_preferred_to_declared_examples() -> None:
     item = v2_input(method="GET", queryParams={"a": "1"})
     item["resource"] += "?b=2"
     assert listed(item).resource.query == "b=2"
@@ -253,16 +253,16 @@ def test_a_query_in_the_url_wins_over_declared_examples() -> None:
 @pytest.mark.parametrize("key", ["body", "bodyFields", "body_fields", "bodyParams"])
 def test_v1_body_defaults_become_a_json_object(key: str) -> None:
     fields = {"prompt": {"type": "string", "required": True}, "n": {"type": "number", "default": 2}}
-    found = listed(v1_input(method="POST", bodyType="json", **{key: fields}))
-    assert found.method == "POST"
-    assert found.body == b'{"n":2}'
+    listed_item = listed(v1_input(method="POST", bodyType="json", **{key: fields}))
+    assert listed_item.method == "POST"
+    assert listed_item.body == b'{"n":2}'
 
 
 def test_a_v2_body_example_is_the_body() -> None:
     body = {"query": "weather", "options": {"type": "fast", "n": [1, 2]}}
-    found = listed(v2_input(method="POST", bodyType="json", body=body))
-    assert found.body is not None
-    assert json.loads(found.body) == body
+    listed_item = listed(v2_input(method="POST", bodyType="json", body=body))
+    assert listed_item.body is not None
+    assert json.loads(listed_item.body) == body
 
 
 def test_a_json_schema_as_body_gives_its_example_or_its_defaults() -> None:
@@ -325,9 +325,9 @@ def test_an_entry_without_a_mark_of_being_free_is_for_sale(mark: dict[str, Any])
 def test_who_is_paid_is_read_without_an_amount() -> None:
     item = v2_item()
     del item["accepts"][0]["amount"]
-    found = listed(item)
-    assert found.quote is None
-    assert found.unpriced == UnpricedTerms(
+    listed_item = listed(item)
+    assert listed_item.quote is None
+    assert listed_item.unpriced == UnpricedTerms(
         network="eip155:8453", asset=USDC.lower(), pay_to=PAY_TO.lower()
     )
     assert listed(v2_item()).unpriced is None
@@ -390,8 +390,8 @@ json_like = st.recursive(
 @settings(max_examples=examples(60), deadline=None)
 @given(json_like)
 def test_reading_never_raises_and_what_it_keeps_is_bounded(value: object) -> None:
-    found = read_item(value)
-    assert isinstance(found, ListedItem | SkippedItem)
+    listed_item = read_item(value)
+    assert isinstance(listed_item, ListedItem | SkippedItem)
     for item in entries(read_page(value)):
         read_item(item)
 
@@ -401,12 +401,12 @@ def test_reading_never_raises_and_what_it_keeps_is_bounded(value: object) -> Non
 def test_a_listed_item_can_be_stored_and_sent(item: dict[str, Any], given_input: Any) -> None:
     item |= {"resource": "https://api.seller.dev/x", "type": "http"}
     item["extensions"] = {"bazaar": {"info": {"input": given_input | {"type": "http"}}}}
-    found = listed(item)
-    assert len(found.resource.probe_url) <= 2_048 + QUERY_MAX
-    assert found.resource.probe_url.isascii()
-    assert found.body is None or (
-        len(found.body) <= BODY_MAX and isinstance(json.loads(found.body), dict)
+    listed_item = listed(item)
+    assert len(listed_item.resource.probe_url) <= 2_048 + QUERY_MAX
+    assert listed_item.resource.probe_url.isascii()
+    assert listed_item.body is None or (
+        len(listed_item.body) <= BODY_MAX and isinstance(json.loads(listed_item.body), dict)
     )
-    for text in (found.service_name, found.description, *found.tags):
+    for text in (listed_item.service_name, listed_item.description, *listed_item.tags):
         assert "\x00" not in text
         assert text.encode() is not None

@@ -23,7 +23,7 @@ def told_of(change: Change, resource: str = "https://api.example.com/a") -> dict
     )
 
 
-def test_slack_cannot_be_made_to_mention_or_link() -> None:
+def test_no_text_makes_slack_mention_or_link() -> None:
     evil = "<!channel> <https://evil.example|click> & <@U1>"
     change = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
     text = json.dumps(notice.slack(told_of(change)))

@@ -49,17 +49,17 @@ def test_a_page_is_read_in_every_form_in_use() -> None:
 
 
 def opened(document: object) -> list[tuple[str, str | None, str]]:
-    found = [read_item(item) for item in entries(read_page(document))]
-    assert all(isinstance(item, ListedItem) for item in found), found
+    items = [read_item(item) for item in entries(read_page(document))]
+    assert all(isinstance(item, ListedItem) for item in items), items
     return [
         (item.resource.url, item.method, item.service_name)
-        for item in found
+        for item in items
         if isinstance(item, ListedItem)
     ]
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_found_under_every_known_name(name: str) -> None:
+def test_a_list_is_read_under_every_known_name(name: str) -> None:
     assert {"services", "routes", "origins", "endpoints", "apis"} <= set(LISTS)
     document = {name: ["https://a.dev/x", {"url": "https://b.dev/y"}]}
     assert is_page(document)
@@ -144,6 +144,7 @@ def test_a_document_without_entries_is_an_empty_page_and_no_page() -> None:
         (AT, AT),
         (AT / 1_000, AT),
         (str(AT), AT),
+        ("20251221", AT // 86_400_000 * 86_400_000),
         ("yesterday", None),
         ("", None),
         (None, None),

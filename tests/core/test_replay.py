@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.day_spans import spans_by_day
 from tests.support.series import HALF_HOUR, START, half_hours
 
 from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
@@ -26,7 +27,7 @@ from tollgauge.core.replay import (
     span_parts,
     usual_interval,
 )
-from tollgauge.core.spans import Spans, Statement, spans_by_day, statement
+from tollgauge.core.spans import Spans, Statement, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"

@@ -289,8 +289,8 @@ def answer(status: int, retry_after: str | None) -> Answer:
 )
 def test_the_pause_is_what_retry_after_says_within_bounds(text: str, expected: int) -> None:
     for status in (429, 503):
-        found = pause_ms(answer(status, text), now=NOW)
-        assert found == expected
+        pause = pause_ms(answer(status, text), now=NOW)
+        assert pause == expected
 
 
 def test_only_429_and_503_may_ask_for_a_pause() -> None:
@@ -302,16 +302,16 @@ def test_only_429_and_503_may_ask_for_a_pause() -> None:
 
 def test_a_date_means_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     text = formatdate((NOW + 90_000) / 1000, usegmt=True).removesuffix(" GMT")
-    found: set[Any] = set()
+    pauses: set[Any] = set()
     try:
         for zone in ("UTC", "Pacific/Auckland", "America/Los_Angeles"):
             monkeypatch.setenv("TZ", zone)
             time.tzset()
-            found.add(pause_ms(answer(503, text), now=NOW))
+            pauses.add(pause_ms(answer(503, text), now=NOW))
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert found == {90_000}
+    assert pauses == {90_000}
 
 
 @given(st.text())

@@ -73,11 +73,11 @@ class Chain:
 
     def evidence(self) -> ChainEvidence:
         """What is known of the seller afterwards."""
-        found = events(self.logs, token=TOKEN)
-        known = matched(found.transfers, found.used)
+        logged = events(self.logs, token=TOKEN)
+        known = matched(logged.transfers, logged.used)
         assert known.unclear == []
         sums: dict[bytes, list[int]] = {}
-        for entry in entries(known.transfers, {SELLER}, found.stamps):
+        for entry in entries(known.transfers, {SELLER}, logged.stamps):
             row = sums.setdefault(entry.other, [0, 0, 0])
             row[0] += entry.incoming
             row[1 if entry.incoming else 2] += entry.value
@@ -182,9 +182,9 @@ def gain(pattern: Pattern, customers: Sequence[int], size: int, seed: int) -> in
     return _tenths(judged(after)) - _tenths(before)
 
 
-def _tenths(found: Score) -> int:
-    assert found.score_tenths is not None
-    return found.score_tenths
+def _tenths(result: Score) -> int:
+    assert result.score_tenths is not None
+    return result.score_tenths
 
 
 TODAY = day_of(AS_OF)
@@ -283,8 +283,8 @@ def test_a_ring_behind_a_middleman_is_worth_its_wallets_and_not_its_payments(
     for number in range(wallets):
         for _ in range(payments):
             chain.pay(wallet(number), SELLER, dice.randrange(1, size + 1))
-    found = judged(chain)
-    activity = next(part for part in found.components if part.name == "activity")
+    result = judged(chain)
+    activity = next(part for part in result.components if part.name == "activity")
     bound = interpolate(POLICY_1.payers, Fraction(wallets))
     assert Fraction(activity.tenths, 10) <= bound + Fraction(1, 20)
 

@@ -73,8 +73,8 @@ def test_the_topics_are_the_hashes_of_the_signatures() -> None:
 
 
 def test_a_payment_is_a_transfer_right_after_its_authorization() -> None:
-    found = events([used(ANN, 7, index=4), moved(ANN, SHOP, 5_000, index=5)], token=TOKEN)
-    known = matched(found.transfers, found.used)
+    logged = events([used(ANN, 7, index=4), moved(ANN, SHOP, 5_000, index=5)], token=TOKEN)
+    known = matched(logged.transfers, logged.used)
     assert known.unclear == []
     (payment,) = known.transfers
     assert payment == Transfer(16, bytes([0xAB]) * 32, 5, nonce(1), ANN, SHOP, 5_000, nonce(7))
@@ -89,8 +89,8 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
         used(ANN, 3, index=4),
         moved(ANN, OTHER, 30, index=5),
     ]
-    found = events(reversed(logs), token=TOKEN)
-    known = matched(found.transfers, found.used)
+    logged = events(reversed(logs), token=TOKEN)
+    known = matched(logged.transfers, logged.used)
     assert known.unclear == []
     assert {move.value: move.nonce for move in known.transfers} == {
         10: nonce(1),
@@ -100,35 +100,35 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
 
 
 def test_a_plain_transfer_has_no_authorization() -> None:
-    found = events([moved(ANN, SHOP, 5, index=5)], token=TOKEN)
-    assert matched(found.transfers, found.used).transfers[0].nonce is None
+    logged = events([moved(ANN, SHOP, 5, index=5)], token=TOKEN)
+    assert matched(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_an_authorization_of_someone_else_makes_no_transfer_of_mine() -> None:
-    found = events([used(BEN, 1, index=4), moved(ANN, SHOP, 5, index=5)], token=TOKEN)
-    assert matched(found.transfers, found.used).transfers[0].nonce is None
+    logged = events([used(BEN, 1, index=4), moved(ANN, SHOP, 5, index=5)], token=TOKEN)
+    assert matched(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_an_authorization_that_comes_later_makes_no_earlier_transfer() -> None:
-    found = events([moved(ANN, SHOP, 5, index=5), used(ANN, 1, index=6)], token=TOKEN)
-    known = matched(found.transfers, found.used)
+    logged = events([moved(ANN, SHOP, 5, index=5), used(ANN, 1, index=6)], token=TOKEN)
+    known = matched(logged.transfers, logged.used)
     assert (known.unclear, known.transfers[0].nonce) == ([], None)
 
 
 def test_the_same_place_of_another_block_is_another_place() -> None:
     other = {"blockHash": "0x" + "cd" * 32, "blockNumber": "0x11"}
-    found = events(
+    logged = events(
         [used(ANN, 1, index=4), moved(ANN, SHOP, 5, index=5, tx=2, **other)], token=TOKEN
     )
-    assert matched(found.transfers, found.used).transfers[0].nonce is None
+    assert matched(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_a_gap_in_what_was_seen_is_decided_by_the_receipt() -> None:
     """ANN's authorization paid OTHER, whom nobody watches; then ANN sent SHOP money plainly."""
     hidden = moved(ANN, OTHER, 9, index=1)
     seen = [used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)]
-    found = events(seen, token=TOKEN)
-    known = matched(found.transfers, found.used)
+    logged = events(seen, token=TOKEN)
+    known = matched(logged.transfers, logged.used)
     assert known.transfers == []
     receipt: Any = {"logs": [seen[0], hidden, seen[1]]}
     (decided,) = matched_by_receipts(known.unclear, [receipt], token=TOKEN)
@@ -142,8 +142,8 @@ def test_a_gap_in_what_was_seen_is_decided_by_the_receipt() -> None:
 
 
 def test_a_receipt_without_the_transfer_that_was_seen_is_not_believed() -> None:
-    found = events([used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)], token=TOKEN)
-    unclear = matched(found.transfers, found.used).unclear
+    logged = events([used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)], token=TOKEN)
+    unclear = matched(logged.transfers, logged.used).unclear
     receipts: list[Any] = [{"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None]
     for receipt in receipts:
         with pytest.raises(LogError):
@@ -159,8 +159,8 @@ def test_only_the_next_transfer_of_the_token_is_made_by_an_authorization() -> No
         moved(BEN, SHOP, 1, index=2),
         moved(ANN, SHOP, 2, index=3),
     ]
-    found = events(logs, token=TOKEN)
-    assert [move.nonce for move in paired(found.transfers, found.used)] == [nonce(2), None]
+    logged = events(logs, token=TOKEN)
+    assert [move.nonce for move in paired(logged.transfers, logged.used)] == [nonce(2), None]
 
 
 def test_duplicates_are_one_and_contradictions_none() -> None:
@@ -183,8 +183,8 @@ def test_other_contracts_and_other_events_are_left_out() -> None:
         log(AUTHORIZATION_CANCELED, topic(ANN), f"0x{1:064x}", index=2),
         log(index=3),
     ]
-    found = events(logs, token=TOKEN)
-    assert (found.transfers, found.used) == ([], [])
+    logged = events(logs, token=TOKEN)
+    assert (logged.transfers, logged.used) == ([], [])
     checksummed = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
     assert len(events([moved(ANN, SHOP, 5, address=checksummed)], token=TOKEN).transfers) == 1
 
@@ -276,8 +276,8 @@ def test_a_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], di
         index += 1
     seen = [raw for raw in logs if not _to(raw, OTHER)]
     dice.shuffle(seen)
-    found = events(seen, token=TOKEN)
-    known = matched(found.transfers, found.used)
+    logged = events(seen, token=TOKEN)
+    known = matched(logged.transfers, logged.used)
     receipts = [
         {"logs": [raw for raw in logs if raw["transactionHash"] == f"0x{tx:064x}"]}
         for tx in range(4)
@@ -300,44 +300,44 @@ def test_an_entry_is_what_one_wallet_has_of_a_transfer() -> None:
         Transfer(1, block, 4, block, SHOP, OTHER, 9, nonce(3)),
         Transfer(1, block, 5, block, ANN, BEN, 1, nonce(4)),
     ]
-    found = entries(moves, {SHOP, OTHER}, {block: 1_000})
-    assert [(one.log_index, one.wallet, one.other, one.incoming) for one in found] == [
+    rows = entries(moves, {SHOP, OTHER}, {block: 1_000})
+    assert [(one.log_index, one.wallet, one.other, one.incoming) for one in rows] == [
         (0, SHOP, ANN, True),
         (2, SHOP, ANN, False),
         (3, SHOP, SHOP, True),
         (4, OTHER, SHOP, True),
         (4, SHOP, OTHER, False),
     ]
-    assert {one.at for one in found} == {1_000}
+    assert {one.at for one in rows} == {1_000}
 
 
 def test_a_used_authorization_keeps_its_place() -> None:
-    found = events([used(ANN, 7, index=4)], token=TOKEN)
-    assert found.used == [Used(16, bytes([0xAB]) * 32, 4, nonce(1), ANN, nonce(7))]
+    logged = events([used(ANN, 7, index=4)], token=TOKEN)
+    assert logged.used == [Used(16, bytes([0xAB]) * 32, 4, nonce(1), ANN, nonce(7))]
 
 
 def test_the_times_of_blocks_are_read_where_logs_carry_them() -> None:
-    found = events([moved(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
-    assert found.stamps == {bytes([0xAB]) * 32: 0x68F0A0C0 * 1_000}
+    logged = events([moved(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
+    assert logged.stamps == {bytes([0xAB]) * 32: 0x68F0A0C0 * 1_000}
 
 
 def real_receipts() -> list[Any]:
     """Captured transactions whose receipt has logs."""
-    found = []
+    cases = []
     for path in sorted(REAL.glob("*.json")) if REAL.is_dir() else []:
         whole = json.loads(path.read_text())
         receipt = whole.get("receipt") if isinstance(whole, dict) else None
         if isinstance(receipt, dict) and receipt.get("logs"):
-            found.append(pytest.param(whole, id=path.stem))
-    return found
+            cases.append(pytest.param(whole, id=path.stem))
+    return cases
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the captured transactions are not on this machine")
 @pytest.mark.parametrize("whole", real_receipts())
 def test_captured_settlements_pair_as_their_calldata_says(whole: dict[str, Any]) -> None:
     said = whole["verification"]["decoded"]
-    found = events(whole["receipt"]["logs"], token=whole["to"].lower())
-    known = matched(found.transfers, found.used)
+    logged = events(whole["receipt"]["logs"], token=whole["to"].lower())
+    known = matched(logged.transfers, logged.used)
     assert known.unclear == []
     (payment,) = [move for move in known.transfers if move.nonce is not None]
     assert "0x" + payment.sender.hex() == said["from_"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.day_spans import spans_by_day
 from tests.support.timed_evidence import payable, unpaid
 
 from tollgauge.core.probe import HOLDS_MIN_MS, Outcome
@@ -17,7 +18,6 @@ from tollgauge.core.spans import (
     Statement,
     holds_ms,
     spans,
-    spans_by_day,
     spans_sum,
     statement,
 )

@@ -76,7 +76,7 @@ def test_down_needs_more_than_half_of_all(ups: list[bool]) -> None:
 
 
 @given(ups=st.lists(st.booleans(), max_size=8))
-def test_an_answer_stands_whatever_others_see(ups: list[bool]) -> None:
+def test_an_answer_is_up_whatever_other_vantages_see(ups: list[bool]) -> None:
     answer = replace(FAILURE, up=True, outcome=Outcome.PAYMENT_REQUIRED)
     assert by_majority(answer, [state(up=up) for up in ups]) == answer
 

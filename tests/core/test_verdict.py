@@ -99,7 +99,7 @@ def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid(policy: object) -> Non
     assert not any("small payment" in flag.message for flag in bad.flags)
 
 
-def test_down_is_told_from_the_last_probe_also_of_a_young_endpoint() -> None:
+def test_a_new_endpoint_is_down_by_its_last_probe_too() -> None:
     failed = LatestState(at=AS_OF - 1, outcome="timeout", up=False, payable=False)
     young = payable(days=payable().days[-1:], first_seen=AS_OF - HOUR_MS, recent=(2, 1))
     assert score(young, POLICY_2).is_down is False

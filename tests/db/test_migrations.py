@@ -16,6 +16,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from tests.support.day_spans import spans_by_day
 from tests.support.probe_archive import DAY, START, A, B, lively
 from tests.support.statements import execute, fetch
 
@@ -23,7 +24,7 @@ import tollgauge.store
 from tollgauge.core.discovery import Census
 from tollgauge.core.payment import State
 from tollgauge.core.retention import ANSWERS_MS
-from tollgauge.core.spans import NO_SPANS, spans_by_day, statement
+from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.support.day_spans import spans_by_day
+
 from tollgauge.core.evidence import Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
-from tollgauge.core.spans import holds_ms, spans_by_day, statement
+from tollgauge.core.spans import holds_ms, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 
 DAYS = 31

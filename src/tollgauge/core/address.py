@@ -1,4 +1,4 @@
-"""Address classes: which IP addresses are public, and the name of the class that is not.
+"""Address: which IP addresses are public, and the class of those that are not.
 
 The table is ours, because `ipaddress.is_global` lets NAT64, 6to4, multicast and cloud metadata
 addresses through. IPv6 is public only inside 2000::/3 and outside the deny list; an

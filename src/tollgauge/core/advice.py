@@ -16,10 +16,10 @@ from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
 PAYABLE: Final = frozenset({"proceed", "caution"})
-"""The advice that lets pay: what has another one stands on no leaderboard, is no alternative, and
+"""The advice that lets pay. An endpoint with any other is on no leaderboard and no alternative, and
 nobody is told how to pay it."""
-_TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
-"""Error flags that an unfilled placeholder causes by itself."""
+_TEMPLATE_FLAGS: Final = frozenset({"down-now", "never-compliant"})
+"""Error flags that a URL with a placeholder gets because of the placeholder alone."""
 _WEAK: Final = {
     "uptime": "it was up for only part of the time that was checked",
     "compliance": "its 402 often does not follow the protocol",
@@ -59,7 +59,7 @@ def by_flags(judgement: Judgement) -> Advice:
     """What to do, the most useful answer first:
 
     1. `not-payable`: nobody can pay, whatever else is true;
-    2. `parameterize`: the URL is a template, whatever it answers as it stands, and no error
+    2. `parameterize`: the URL is a template, whatever it answers with its placeholder, and no error
        speaks against the host itself: fill the placeholder in and ask again;
     3. `avoid`: an error flag, or grade D or F;
     4. `unverified`: nothing was measured;
@@ -70,7 +70,7 @@ def by_flags(judgement: Judgement) -> Advice:
     errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
     if "not-payable" in errors:
         return Advice("not-payable")
-    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
+    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_FLAGS
     if facts.evidence.templated and not own:
         return Advice("parameterize")
     if errors or grade in ("D", "F"):
@@ -97,7 +97,7 @@ def by_grade(judgement: Judgement) -> Advice:
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
     errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
-    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
+    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_FLAGS
     if facts.evidence.templated and not own:
         return Advice("parameterize", judgement.message("unresolved-template") or "")
     if grade is None:

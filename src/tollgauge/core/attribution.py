@@ -45,12 +45,14 @@ NO_REFERENCE: Final = "no-reference"
 SITES_MIN: Final = 5
 """Fewer unrelated sites that fail together may be chance, or one provider's outage."""
 SURPRISE_MS: Final = 2 * HOUR_MS
+"""A failure surprises if its endpoint was up less than this before."""
 BASE_RATE: Final = Fraction(1, 100)
 """How often an endpoint that was up fails at its next probe, at most: on half-hourly series of
 ordinary sites it was 3 times in 1,000."""
 CHANCE: Final = Fraction(1, 1_000)
+"""Failures that are less likely than this are not taken for chance."""
 SAME_MOMENT_MS: Final = SECOND_MS
-"""An attempt that began so close to an answered one found our network as that one did."""
+"""An attempt that began so close to an answered one met our network in the same state."""
 TLS_SITES_MIN: Final = 2
 """Without references: one bad certificate is its owner's, a second one of an unrelated site with
 no answer from anybody in between may be our trust anchors or our clock."""
@@ -72,15 +74,15 @@ _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastUp:
-    """How an endpoint stood at its scored probes: when it was last up, and when the first of them
-    since was that found it not up, None while there is none. Milliseconds UTC.
+    """When an endpoint was last up, and when the first scored probe since then was not up (None
+    while there is none). Milliseconds UTC.
     """
 
     up_at: int | None = None
     down_since: int | None = None
 
     def after(self, result: ProbeResult) -> LastUp:
-        """How it stands after one more probe."""
+        """The same after one more probe."""
         if not result.scored:
             return self
         if result.up:
@@ -90,8 +92,8 @@ class LastUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One probe: the host that was asked, when, what that says of our network (None: nothing), and
-    how the endpoint stood, before this probe or with it.
+    """One probe: the host that was asked, when (ms UTC), what that says of our network (None:
+    nothing), and when the endpoint was last up, before this probe or with it.
     """
 
     host: str
@@ -117,7 +119,7 @@ class Asked:
 
 
 Wave = Sequence[tuple[Asked, ProbeResult]]
-"""The results of probes that were made together."""
+"""The results of probes that were sent together."""
 
 
 def sign(probe: Any) -> Sign | None:
@@ -147,15 +149,15 @@ def least_suspicious(sites: int) -> int:
 
     All terms of the binomial have the denominator of BASE_RATE to the power of `sites`.
     """
-    fails, of = BASE_RATE.numerator, BASE_RATE.denominator
-    whole = of**sites
-    term = (of - fails) ** sites
-    number, tail = 0, whole  # P(X = number) and P(X >= number), times the denominator
-    while tail * CHANCE.denominator >= whole * CHANCE.numerator:
+    fail, whole = BASE_RATE.numerator, BASE_RATE.denominator
+    denominator = whole**sites
+    term = (whole - fail) ** sites
+    failures, tail = 0, denominator  # P(X = failures) and P(X >= failures), times the denominator
+    while tail * CHANCE.denominator >= denominator * CHANCE.numerator:
         tail -= term
-        term = term * (sites - number) * fails // ((number + 1) * (of - fails))
-        number += 1
-    return max(number, SITES_MIN)
+        term = term * (sites - failures) * fail // ((failures + 1) * (whole - fail))
+        failures += 1
+    return max(failures, SITES_MIN)
 
 
 def suspicious(minute: Iterable[Asked]) -> bool:
@@ -167,9 +169,9 @@ def suspicious(minute: Iterable[Asked]) -> bool:
 def cause(minute: Sequence[Asked], *, answered: bool, references: Sequence[bool]) -> str | None:
     """Why failures are ours: NO_CONNECTIVITY, COMMON_MODE, or None if they are not.
 
-    `minute` is what everybody of ours saw in the last minute, these failures included; `answered`
-    whether anybody who was asked together with them answered; `references` which of the references
-    answered when they were asked afterwards, empty where there is none to ask.
+    `minute` is what all our processes saw in the last minute, these failures included; `answered`
+    whether anybody who was asked together with them answered; `references` says of every reference
+    whether it answered when it was asked afterwards, and is empty where there is none to ask.
     """
     if references and not any(references) and not answered:
         return NO_CONNECTIVITY
@@ -179,7 +181,9 @@ def cause(minute: Sequence[Asked], *, answered: bool, references: Sequence[bool]
     return None if seen_to_work else COMMON_MODE
 
 
-def made_ours(wave: Wave, reason: str, *, even_dead: bool = False) -> tuple[ProbeResult, ...]:
+def attributed_to_us(
+    wave: Wave, reason: str, *, even_dead: bool = False
+) -> tuple[ProbeResult, ...]:
     """The results of a wave, in the order given, with network failures attributed to us for a
     reason; for COMMON_MODE not those of endpoints that are dead anyway, unless `even_dead`.
     """
@@ -199,7 +203,7 @@ def unresolved(
     target's own failure if our resolver works: another site answered in the minute, or we are known
     to be `resolving`. Else their failure would be silence, which must not look like health.
     """
-    answered = {site(one.host) for one in minute if one.sign is Sign.ANSWERED}
+    answered = {site(asked.host) for asked in minute if asked.sign is Sign.ANSWERED}
     return tuple(
         replace(result, attribution=Attribution.THEIRS)
         if result.reason == FaultKind.DNS_FAILED
@@ -219,17 +223,17 @@ def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, 
     here or in `recent`, and all failures when at least SITES_MIN sites had one.
     """
     recent = tuple(recent)
-    answered_at = max((one.at for one in recent if one.sign is Sign.ANSWERED), default=-1)
-    failed = [asked for asked, _ in wave] + [one for one in recent if one.at > answered_at]
-    failed = [one for one in failed if one.sign in _FAILURES and not one.dead]
-    tls = {site(one.host) for one in failed if one.sign is Sign.TLS_FAILED}
-    doubt_tls = len(tls) >= TLS_SITES_MIN
-    doubt_all = len({site(one.host) for one in failed}) >= SITES_MIN
+    answered_at = max((asked.at for asked in recent if asked.sign is Sign.ANSWERED), default=-1)
+    since = [asked for asked, _ in wave] + [asked for asked in recent if asked.at > answered_at]
+    failed = [asked for asked in since if asked.sign in _FAILURES and not asked.dead]
+    tls_sites = {site(asked.host) for asked in failed if asked.sign is Sign.TLS_FAILED}
+    doubt_tls = len(tls_sites) >= TLS_SITES_MIN
+    doubt_all = len({site(asked.host) for asked in failed}) >= SITES_MIN
     return tuple(
         replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
         if network_failure(result)
         and (
-            _named(result)
+            _rests_on_resolver(result)
             or (doubt_all and not asked.dead)
             or (doubt_tls and not asked.dead and asked.sign is Sign.TLS_FAILED)
         )
@@ -253,14 +257,14 @@ def _by_site(minute: Iterable[Asked]) -> tuple[dict[str, int], dict[str, int]]:
     """
     failed: dict[str, int] = {}
     answered: dict[str, int] = {}
-    for one in minute:
-        name = site(one.host)
-        if one.sign is Sign.ANSWERED:
-            answered[name] = max(one.at, answered.get(name, one.at))
-        elif one.surprising:
-            failed[name] = max(one.at, failed.get(name, one.at))
-    lately = {name: at for name, at in failed.items() if at > answered.get(name, at - 1)}
-    return lately, answered
+    for asked in minute:
+        name = site(asked.host)
+        if asked.sign is Sign.ANSWERED:
+            answered[name] = max(asked.at, answered.get(name, asked.at))
+        elif asked.surprising:
+            failed[name] = max(asked.at, failed.get(name, asked.at))
+    still_failed = {name: at for name, at in failed.items() if at > answered.get(name, at - 1)}
+    return still_failed, answered
 
 
 def _silent(minute: Sequence[Asked]) -> bool:
@@ -268,15 +272,15 @@ def _silent(minute: Sequence[Asked]) -> bool:
     same moments or in between.
     """
     failed, _ = _by_site(minute)
-    answers = sorted(one.at for one in minute if one.sign is Sign.ANSWERED)
-    rows = Counter(
+    answers = sorted(asked.at for asked in minute if asked.sign is Sign.ANSWERED)
+    runs = Counter(
         bisect(answers, at)
         for at in failed.values()
         if bisect(answers, at - SAME_MOMENT_MS - 1) == bisect(answers, at + SAME_MOMENT_MS)
     )
-    return max(rows.values(), default=0) >= SITES_MIN
+    return max(runs.values(), default=0) >= SITES_MIN
 
 
-def _named(result: ProbeResult) -> bool:
-    """Whether a failure hangs on what a resolver said."""
+def _rests_on_resolver(result: ProbeResult) -> bool:
+    """Whether a failure is what a resolver said: no such name, or a private address."""
     return result.outcome is Outcome.DNS or result.reason == FaultKind.NOT_PUBLIC

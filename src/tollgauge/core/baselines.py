@@ -1,4 +1,4 @@
-"""Baselines: the trivial rules that a forecast must beat, kept up to date probe by probe.
+"""Baselines: the trivial rules that a forecast must beat, computed probe by probe.
 
 Exact integers, so that they are the same everywhere; the rules are those of
 `calibration.BASELINES`.
@@ -17,12 +17,12 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS
 
 _ONE: Final = 1 << 60
 """1 as a fixed-point number."""
-_FORGOTTEN: Final = 60 * 24 * 60
-"""After so many minutes a probe weighs nothing: 60 half-lives."""
+_WEIGHTLESS_MINUTES: Final = 60 * 24 * 60
+"""The age from which a probe weighs nothing: 60 half-lives of 24 hours."""
 
 
 class Baselines:
-    """What the trivial rules say after each probe of one endpoint, oldest first."""
+    """What the trivial rules say of one endpoint, whose probes are added oldest first."""
 
     def __init__(self) -> None:
         self._last: tuple[int, bool] | None = None
@@ -69,7 +69,7 @@ class _Window:
 @cache
 def _decay(minutes: int) -> int:
     """2^(-minutes / 24 hours) in fixed point."""
-    if minutes >= _FORGOTTEN:
+    if minutes >= _WEIGHTLESS_MINUTES:
         return 0
     with localcontext(prec=28):
         return int(_ONE * Decimal(2) ** (Decimal(-minutes) / 1_440))

@@ -1,7 +1,7 @@
 """Blocks: which range to index next, and what a reorganised chain means for what is indexed.
 
 Rules (docs/indexing.md):
-- blocks up to the finalized one never change; above it their hashes are kept, so that a
+- blocks up to the finalized one never change; above it their hashes are stored, so that a
   reorganisation is seen as a parent that does not match, and undone back to the last common block;
 - one step never crosses the finalized block: below it ranges are asked for by number, above it
   every block is asked for by its hash, because a number may mean two blocks;
@@ -91,7 +91,10 @@ def linked(headers: Sequence[Header], *, parent: bytes | None) -> bool:
 
 
 def previous_span(low: int, *, floor: int, most: int, finalized: int, most_tip: int) -> Span | None:
-    """The blocks to back-fill below block `low`, downwards to `floor`; None when it is reached."""
+    """The blocks to index next below block `low`, downwards to `floor`; None when that is reached.
+
+    At most `most` final blocks, or `most_tip` that may still change.
+    """
     last = low - 1
     if last < floor:
         return None

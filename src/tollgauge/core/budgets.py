@@ -1,14 +1,16 @@
-"""Budgets: what hosts and sites can do, and how often their endpoints are probed for it.
+"""Budgets: how many probes hosts and sites can have, and how they share them.
 
 Rules:
-- a host can do one probe at a time with a pause after it: `Cadence.host_gap_ms`, or what a probe of
-  it was seen to take, whichever is longer;
-- a site can do one probe in `Cadence.site_gap_ms`, where its hosts together could do more;
-- where that is too little for the cadence of all, endpoints share it by weight (core/schedule);
-- all probes together come at most `catch_up` times as fast as the plan needs, so that what is
-  overdue after a stop comes in order and not at once.
+- a host has one probe at a time with a pause after it: one in `Cadence.host_gap_ms`, or in what its
+  probes take, whichever is longer;
+- a site has one probe in `Cadence.site_gap_ms`, where its hosts together could have more;
+- where that is too little for the cadence of all endpoints, they share it by weight
+  (core/schedule);
+- all probes together come at most `catch_up` times as fast as the plan needs, so that after a stop
+  overdue probes come one after another and not at once.
 
-What is counted is store/endpoints/standings', what keeps to it store/endpoints/budgets'.
+Counting endpoints is store/endpoints/standings' work, claiming within the budgets
+store/endpoints/budgets'.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostShare:
-    """What a host gets: the columns of the same names (db/schema)."""
+    """What a host gets: how long its rounds take (0: no longer than its endpoints' cadence), how
+    many endpoints share one, and whether it takes turns with the other hosts of its site.
+    """
 
     round_ms: int = 0
     sharing: int = 0
@@ -52,8 +56,8 @@ class HostShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The shares of all hosts, and the budgets: the time of one probe in microseconds, by name (a
-    site, or ALL).
+    """The shares of all hosts, and the budgets: the time of one probe in microseconds, by site, and
+    of all probes together under the name ALL.
     """
 
     shares: Mapping[str, HostShare]
@@ -70,39 +74,44 @@ def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Plan:
     rate = 0
     for site, hosts in by_site.items():
         rounds = {load.host: _host_round(load, cadence) for load in hosts}
-        takes_turns = len(hosts) * cadence.site_gap_ms > max(cadence.host_gap_ms, 1)
-        takes_turns &= len(hosts) > 1
+        demands = _demands(hosts, rounds)
+        least_ms = len(hosts) * cadence.site_gap_ms
+        takes_turns = len(hosts) > 1 and least_ms > max(cadence.host_gap_ms, 1)
         site_round = 0
         if takes_turns:
             gaps_us[site] = cadence.site_gap_ms * _US_PER_MS
-            demands = _demands(hosts, rounds)
             site_round = round_for(demands, cadence, gap_ms=cadence.site_gap_ms)
-        everybody = sum(sum(load.endpoints.values()) for load in hosts)
         for load in hosts:
-            round_ms = max(rounds[load.host], site_round)
-            mine = sum(load.endpoints.values())
-            sharing = everybody if site_round > rounds[load.host] else mine
+            host_round = rounds[load.host]
+            sharing = hosts if site_round > host_round else [load]
             shares[load.host] = HostShare(
-                round_ms=round_ms, sharing=sharing if round_ms else 0, takes_turns=takes_turns
+                round_ms=max(host_round, site_round),
+                sharing=_endpoints(sharing) if host_round or site_round else 0,
+                takes_turns=takes_turns,
             )
         rate += sum(
             demand.endpoints * _SCALE // shared_ms(demand, cadence, site_round)
-            for demand in _demands(hosts, rounds)
+            for demand in demands
         )
     if rate:
         gaps_us[ALL] = max(_SCALE * _US_PER_MS // (catch_up * rate), 1)
     return Plan(shares=shares, gaps_us=gaps_us)
 
 
+def _endpoints(loads: Iterable[HostLoad]) -> int:
+    """How many endpoints some hosts have together."""
+    return sum(sum(load.endpoints.values()) for load in loads)
+
+
 def _host_round(load: HostLoad, cadence: Cadence) -> int:
-    """How long a round of a host's endpoints takes, by what the host alone can do."""
+    """How long a round of a host's endpoints takes, by the budget of the host alone."""
     pace_ms = load.pace_ms + ROUND_WAIT_MS if load.pace_ms else 0
     gap_ms = max(cadence.host_gap_ms, pace_ms)
     return round_for(_demands([load], {load.host: 0}), cadence, gap_ms=gap_ms)
 
 
 def _demands(hosts: Iterable[HostLoad], rounds: Mapping[str, int]) -> list[Demand]:
-    """What hosts want together; those of the same round are one."""
+    """What hosts want together, added up for each standing and round."""
     counts: Counter[tuple[Standing, int]] = Counter()
     for load in hosts:
         for standing, number in load.endpoints.items():

@@ -1,8 +1,8 @@
-"""Calibration: forecasts held against what happened.
+"""Calibration: forecasts compared with what happened.
 
 Everything is counted: how often a forecast of each thousandth was given, how often the endpoint
-then was payable, and the same for every grade, recommendation and age. The counts add up exactly,
-whoever made them and on how many days, and all figures are computed from them:
+then was payable, and the same for every grade, recommendation and age. Counts of any days and of
+any processes add up exactly, and all figures are computed from them:
 
 - the Brier score, the mean of (forecast - outcome)^2: 0 is perfect, 1/4 is a coin;
 - the log loss, the mean of -ln of the chance that was given to what happened, for which a forecast
@@ -40,13 +40,12 @@ BASELINES: Final = ("last-probe", "average-24h", "uptime-7d", "uptime-30d")
 """Trivial rules that a forecast must beat: what the last probe saw, an average of all probes in
 which one 24 hours old counts half, and the shares of payable probes of 7 and 30 days. The base
 rate, the share of all outcomes, is computed afterwards."""
-GROUPS: Final = ("grade", "recommendation", "age")
 AGES: Final = ((1, "first day"), (7, "1 to 6 days"), (30, "7 to 29 days"))
 OLD: Final = "30 days and more"
 NOW_MAX_MS: Final = 2 * HOUR_MS
-"""A forecast of the next half hour is held against the next probe if that comes so soon."""
+"""A forecast of the next half hour is compared with the next probe, if that comes so soon."""
 DAY_NEAR_MS: Final = 30 * MINUTE_MS
-"""How far from 24 hours later a probe may be that a forecast of a day is held against."""
+"""How far from 24 hours later a probe may be that a forecast of a day is compared with."""
 BIN_MIN: Final = 200
 """With fewer forecasts a bin says `not enough data`."""
 _BINS: Final = 10
@@ -54,8 +53,8 @@ _Z: Final = Fraction(196, 100)
 
 
 class Cell(NamedTuple):
-    """What is counted: a forecaster's or a group's `measure` and `value` (a forecast in
-    thousandths, a grade...) at a horizon.
+    """What is counted at a horizon: the `value` of a `measure`, as a forecast in thousandths or a
+    grade.
     """
 
     horizon: str
@@ -64,7 +63,7 @@ class Cell(NamedTuple):
 
 
 KEPT: Final = Cell("any", "forecasts", "kept")
-"""How many forecasts there were, whether or not anything came of them."""
+"""Counts all forecasts, whether or not their outcome is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class Forecast:
 
 
 class Sums:
-    """Counts of cells: how often each was met, and how often the endpoint then was payable."""
+    """For every cell, how many outcomes there were, and of how many the endpoint was payable."""
 
     def __init__(self, rows: Iterable[tuple[Cell, int, int]] = ()) -> None:
         self._count: Counter[Cell] = Counter()
@@ -170,8 +169,8 @@ class Group:
 
 
 def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Forecast:
-    """What a score says of an endpoint, as it is counted. A policy that forecasts nothing is taken
-    at its word: the score out of 100 is the chance.
+    """What a score says of an endpoint, as it is counted. Under a policy without a forecast, the
+    score out of 100 is taken for the chance.
     """
     now, day = score.payable_now_permille, score.payable_24h_permille
     return Forecast(
@@ -185,8 +184,8 @@ def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Fo
 
 
 def sample(endpoint_ids: Iterable[str], hour: int, *, limit: int) -> list[str]:
-    """At most so many of these endpoints, others each hour (hours since the epoch), and the same
-    whoever asks: those whose hash with the hour is lowest.
+    """At most `limit` of these endpoints, others each hour (hours since the epoch), and the same in
+    every process: those whose hash with the hour is lowest.
     """
     return nsmallest(
         limit, endpoint_ids, key=lambda id_: hashlib.sha256(f"{id_}:{hour}".encode()).digest()
@@ -293,6 +292,9 @@ def _ln(chance: Fraction) -> Decimal:
 
 
 def _auc(table: Mapping[int, tuple[int, int]]) -> int | None:
+    """In ten thousandths, of a table in ascending order of forecasts; None where all outcomes are
+    the same.
+    """
     count, hits = _whole(table)
     if not 0 < hits < count:
         return None

@@ -1,14 +1,13 @@
-"""ChangeState: what is remembered of an endpoint to recognise a change at its next probe.
+"""ChangeState: what is remembered of an endpoint, to see changes at its next probe.
 
 `advance` takes the state and one scored probe, and gives the next state and the changes. The first
-probe of an endpoint changes nothing. A state is small, differs from the one before only where
-there is something new to remember, and is stored as JSON.
+probe of an endpoint changes nothing. A state is small and stored as JSON; where there is nothing
+new to remember, it is the same object as before.
 
 A change of the linter is no change of an endpoint: a state names the set of rules that the endpoint
 was judged by, and what only newer rules find is remembered without a notice (docs/watching.md).
 
-What a change is, and its words, belong to core/changes; reading and writing the state to
-store/probes/changes.
+What a change is, and its words, are core/changes'; storing the state is store/probes/changes' work.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ VARIES: Final = 3
 vary at the first."""
 _VARIES: Final = "It varies: more changes are not told until it has kept for a day."
 BASELINE_MIN: Final = 48
-"""Fewer answers than this make no baseline."""
+"""The least answers of a baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +61,8 @@ class ChangeState:
     """What is remembered. `recent` holds the last scored results as `1` and `0`; `since` the
     first miss of the current run, `last_good` the last answer before it; `changes` the instants of
     the day's changes by type; `rules` the id of the set of rules that the last request for payment
-    was judged by, None where that was not noted; `broken` the rules known to be broken with how
-    many answers in a row kept them since, `suspects` those that broke in the last answer only;
+    was judged by, None where that is not stored; `broken` the rules known to be broken with how
+    many answers in a row obeyed them since, `suspects` those that broke in the last answer only;
     `slow` holds the milliseconds of the slow answers in a row, `calm` counts calm answers after a
     regression was reported (None: none was).
     """
@@ -94,7 +93,7 @@ class ChangeState:
 class Probed:
     """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
     whether it is `templated`, and `last_good`, the time of the last answer before this probe.
-    `slow_here` says that unrelated endpoints were slow at the same time: then the slowness is ours.
+    `slow_here` says that unrelated endpoints were slow at the same time: the cause is then ours.
     `rules` judged this probe; `rules_before` is the set that the state names, None where that set
     is not known.
     """
@@ -118,6 +117,7 @@ def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Chan
 
 
 def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+    """One machine for each sensitivity, all on the same recent results."""
     result = probed.result
     recent = (state.recent + ("1" if result.up else "0"))[-RECENT:]
     began = not result.up and run_length(recent) == 1
@@ -139,7 +139,7 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
             changes.append(liveness_recovered(result, n=n, since=after.began, hits=hits))
         elif kind == FLAPPING:
             changes.append(liveness_flapping(result, n=n, recent=recent, last_good=last_good))
-    after_all = _with(
+    next_state = _with(
         state,
         recent=recent,
         since=since,
@@ -147,17 +147,18 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         seen_up=seen_up,
         machines=tuple(machines),
     )
-    return after_all, changes
+    return next_state, changes
 
 
 def _with(state: ChangeState, **values: Any) -> ChangeState:
-    """The state with other values; itself where they are its own, as mostly."""
+    """The state with other values; the same object where they are the same."""
     if all(getattr(state, name) == value for name, value in values.items()):
         return state
     return replace(state, **values)
 
 
 def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+    """Changes of price, payTo, asset and network; those that come too often are reported once."""
     result = probed.result
     if result.quote is None:
         return state, []
@@ -180,7 +181,7 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
 
 
 def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """Only an answer has an envelope to judge; an outage is liveness."""
+    """Rules that are newly broken, once a second answer confirms it. An outage breaks no rule."""
     result = probed.result
     if not result.up:
         return state, []
@@ -207,8 +208,8 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
 
 
 def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> set[str]:
-    """Those broken rules that the endpoint was not judged by the last time: whether it kept them
-    then is not known.
+    """Those broken rules that the endpoint was not judged by the last time: whether they were
+    broken then is not known.
     """
     if state.rules == probed.rules.id:
         return set()
@@ -217,7 +218,9 @@ def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> 
 
 
 def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """Needs a baseline, which only watched endpoints have. Our own slowness is no evidence."""
+    """Slow answers in a row, compared with a baseline, which only watched endpoints have; those
+    that we were slow ourselves at do not count.
+    """
     result, baseline = probed.result, state.baseline
     ours = probed.slow_here or result.late_here
     if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:

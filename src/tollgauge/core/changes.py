@@ -7,8 +7,8 @@ Rules (docs/watching.md):
   endpoint, whose price may depend on the item, else at the third change within a day.
 
 Each rule is a pure function of what was and what is; it gives a Change, or None. Instants are ms
-UTC. What is remembered between two probes, so that one change is reported once, belongs to
-core/change_state; storing changes to store/probes/changes; telling watchers to jobs/alert.
+UTC. What is remembered between two probes, so that one change is reported once, is
+core/change_state's; storing changes is store/probes/changes' work, sending alerts jobs/alert's.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ EVENTS: Final = (
 """Every type of event, letter for letter as clients know them (docs/watching.md)."""
 
 SLOW_MS: Final = 300
-"""An answer less than this slower than usual is never called slow: networks vary as much."""
+"""An answer that is less than this slower than the median is not slow: networks vary as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of an endpoint, or something that a watch says of itself. `before`, `after` and
-    `evidence` are small JSON objects; `sensitivity` says for which watches a liveness change is
-    meant: those that wait for that many misses. None for every other type.
+    """One change of an endpoint, or an event of a watch itself (core/watch). `at` is ms UTC;
+    `before`, `after` and `evidence` are small JSON objects. A liveness change is for the watches of
+    one `sensitivity`, those that wait for that many misses; it is None for every other type.
     """
 
     type: str
@@ -61,8 +61,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What an endpoint's own past says of its latency: whole ms over `count` answers, as known
-    `at`.
+    """The usual latency of an endpoint: median and 95th percentile of `count` answers, in whole
+    milliseconds, as computed `at` (ms UTC).
     """
 
     p50: int
@@ -123,8 +123,8 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
 def spec_regression(
     broken: Sequence[str], result: ProbeResult, *, known: Sequence[str]
 ) -> Change | None:
-    """Rules of the linter that break now and did not before. `broken` are the new ones, confirmed
-    by two answers in a row; `known` those that were broken already.
+    """Rules of the linter are broken that were not before: the `broken` ones, confirmed by two
+    answers in a row. `known` are those that were broken already.
     """
     if not broken:
         return None
@@ -208,8 +208,8 @@ def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: in
 
 
 def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Baseline) -> Change:
-    """Answers in a row (`slow_ms`, oldest first, the last of them `result`) were slow against the
-    endpoint's own past.
+    """Answers in a row were slow, by the endpoint's own past: `slow_ms`, oldest first, the last of
+    them `result`.
     """
     return Change(
         type=LATENCY,
@@ -234,7 +234,7 @@ def is_slow(result: ProbeResult, baseline: Baseline) -> bool:
 
 
 def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
-    """Whether an answer is well inside the usual again; between slow and calm nothing changes."""
+    """Whether an answer is as fast as usual again; one between slow and calm changes nothing."""
     limit = max(3 * baseline.p95 // 2, 2 * baseline.p50, baseline.p50 + SLOW_MS // 2)
     return result.up and result.timings.total <= limit
 
@@ -277,6 +277,7 @@ def _price(quote: Quote) -> str:
 
 
 def _what(result: ProbeResult) -> str:
+    """The status or the outcome of a probe, in a word."""
     return f"HTTP {result.status}" if result.status is not None else result.outcome.value
 
 

@@ -6,8 +6,8 @@ Rules, over the transfers of a window:
   never met, and strangers of their buyers;
 - two that have at least 5 payers each, and share at least half of those that either has (Jaccard),
   are one.
-Being one is transitive, and no amount matters, so more volume never parts a cluster. PayTo
-addresses and payers are numbers here; what a cluster means for the score is core/organic's.
+This is transitive, and amounts play no part, so more volume never divides a cluster. PayTo
+addresses and payers are numbers here; what a cluster means for the score is core/organic's rule.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Clusters:
 
 
 def _search(arrows: Arrows, start: int, seen: set[int]) -> Iterator[int]:
-    """Depth first, who can be reached and was not `seen` yet, each after all whom it reaches."""
+    """Depth first: the addresses that can be reached and were not `seen` yet, in postorder."""
     if start in seen:
         return
     seen.add(start)
@@ -104,6 +104,7 @@ def _search(arrows: Arrows, start: int, seen: set[int]) -> Iterator[int]:
 
 
 def _alike(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two sets share at least half of their union."""
     small, large = sorted((one, other), key=len)
     if 2 * len(small) < len(large):
         return False

@@ -1,4 +1,4 @@
-"""The input that a listing declares: method, query and JSON body of a request that elicits a 402.
+"""DeclaredInput: method, query and JSON body that a listing declares for a request.
 
 Rules (x402 specification, the bazaar extension):
 - x402 v2 declares example values (`extensions.bazaar.info.input`); v1 declares field descriptions
@@ -21,7 +21,9 @@ from urllib.parse import quote, urlencode
 from tollgauge.core.text import clean_text
 
 BODY_MAX: Final = 8_192
+"""Longest body in bytes."""
 QUERY_MAX: Final = 1_024
+"""Longest query in characters."""
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 FIELDS_MAX: Final = 64
@@ -53,8 +55,8 @@ class DeclaredInput:
 
 
 def declared_input(item: Mapping[str, object]) -> DeclaredInput:
-    """The declared input of a directory item: its first source that names a method, else its
-    first source at all, else nothing but a top-level `method`.
+    """The declared input of a directory's entry: that of its first source that names a method, else
+    of its first source, else a top-level `method` alone.
     """
     source, plain, method = _source(item)
     method = method or read_method(item.get("method"))
@@ -73,7 +75,7 @@ def read_method(value: object) -> str | None:
 
 
 def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str | None]:
-    """The source that counts, with whether its values are examples, and the method it names."""
+    """The source of the input, whether its values are examples, and the method that it names."""
     first: tuple[Mapping[str, object], bool, str | None] | None = None
     for source, plain in _sources(item):
         if not source:
@@ -99,6 +101,7 @@ def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object],
 
 
 def _query(source: Mapping[str, object], *, plain: bool) -> str:
+    """The query of the example values, the last ones left out where it is longer than QUERY_MAX."""
     pairs: list[tuple[str, str]] = []
     for key in _QUERY_KEYS:
         for name, value in _examples(source.get(key), plain=plain).items():
@@ -142,8 +145,8 @@ def _body(source: Mapping[str, object], *, plain: bool) -> bytes | None:
 
 
 def _examples(fields: object, *, plain: bool) -> dict[str, object]:
-    """The example value of each field that has one; `plain` says that values stand for
-    themselves. A JSON Schema of an object counts as its properties.
+    """The example value of each field that has one; `plain` says that values are examples and no
+    descriptions of fields. Of the JSON Schema of an object, its properties are the fields.
     """
     if not isinstance(fields, dict):
         return {}
@@ -159,6 +162,7 @@ def _examples(fields: object, *, plain: bool) -> dict[str, object]:
 
 
 def _example(value: object, *, plain: bool) -> object:
+    """The example in a field's value or description, _MISSING without one."""
     if not isinstance(value, dict):
         return value if plain or isinstance(value, int | float) else _MISSING
     for key in _ONE_EXAMPLE:

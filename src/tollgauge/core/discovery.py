@@ -1,4 +1,4 @@
-"""What changed between two crawls of a directory: the terms of an entry, and how much is listed.
+"""Discovery: what changed between two crawls of a directory, in an entry's terms and in number.
 
 Rules (docs/methodology.md, *components*; docs/operating.md, *directories*):
 - a price changed when its amount or its asset did; the same dollar on another network is the same
@@ -25,7 +25,7 @@ NETWORK_CHANGED = "network-changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """How many endpoints a whole crawl listed, beside what its source listed before.
+    """How many endpoints a whole crawl listed, and how many its source listed before.
 
     `complete` is the count of the source's last complete crawl, None before the first.
     `suspicious` is the count of the last suspicious crawl since then, None without one, and
@@ -60,9 +60,9 @@ class Census:
 
 
 def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) -> bool:
-    """Whether two listings look like crawls of one directory, by how many endpoints each lists and
-    both share: at least half of the smaller and a tenth of the larger one. A tenth of the smaller
-    one is enough where their files' names differ in digits only.
+    """Whether two listings of so many endpoints look like crawls of one directory, by how many they
+    share: at least half of the smaller and a tenth of the larger one. A tenth of the smaller one is
+    enough where their files' names differ in digits only.
     """
     few, many = sorted((one, other))
     if named_alike and shared and shared * 10 >= few:
@@ -119,4 +119,5 @@ def same_asset(before: Quote, after: Quote) -> bool:
 
 
 def _price(quote: Quote, *, asset: bool) -> str:
+    """An atomic amount, with the asset where that is asked for."""
     return f"{quote.amount} {quote.asset}" if asset else str(quote.amount)

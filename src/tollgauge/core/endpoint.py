@@ -3,9 +3,9 @@
 Rules (RFC 3986, IDNA 2008 with UTS 46):
 - identity is host plus path: the canonical resource has no query and no fragment; its id is the
   first 16 hex digits of SHA-256 of the canonical text;
-- the declared query is kept beside it as the probe template;
+- the declared query is stored beside it, for probes;
 - only a public https URL is a resource; a `Perimeter` says what else an operator allows;
-- addresses that a name resolves to are core/address's and clients/egress/client's concern.
+- whether an address is public is core/address's rule, resolving names clients/egress' work.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.terms import Quote
 
 URL_MAX: Final = 2_048
+"""Longest URL in characters."""
 _BAD_CHARACTERS: Final = re.compile(
     r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff"  # controls, backslash, surrogates
     r"\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # spaces and separators
@@ -44,7 +45,7 @@ _UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
 _ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 _CANONICAL_PATH: Final = re.compile(r"(?:/(?!\.)[A-Za-z0-9:@!$&'()*+,;=._~-]*)+", re.ASCII)
-"""A path with nothing to do: no escapes, and no segment that begins with a dot."""
+"""A path that is canonical already: no escapes, and no segment that begins with a dot."""
 _TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -72,8 +73,8 @@ class Listing(StrEnum):
 class Perimeter:
     """What an operator allows beyond the public internet on ports 80 and 443.
 
-    `mapped` are host names that egress maps to loopback addresses (a world on one machine);
-    they may carry special-use names and any port.
+    `mapped` are host names that egress maps to loopback addresses, as in the demo; they may be
+    special-use names, on any port.
     """
 
     ports: frozenset[int] = frozenset({80, 443})
@@ -81,6 +82,7 @@ class Perimeter:
 
 
 PUBLIC: Final = Perimeter()
+"""The perimeter without exceptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ class Resource:
 class Endpoint:
     """One monitored endpoint as the store remembers it. Instants are milliseconds UTC.
 
-    `method`, `query`, `body` and `headers` are the input that its listing declares; `learned` is
+    `method`, `query` and `body` are the input that its listing declares; `learned` is
     the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
     `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
     `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
@@ -156,8 +158,8 @@ class Endpoint:
 
     @property
     def probe_url(self) -> str:
-        """The URL to probe: the resource with its declared query, unless that makes it longer than
-        URL_MAX: nobody hides behind a question that cannot be asked.
+        """The URL to probe: the resource with its declared query, or without it where that makes
+        it longer than URL_MAX, so that a long query keeps nobody from being probed.
         """
         url = f"{self.resource}?{self.query}" if self.query else self.resource
         return url if len(url) <= URL_MAX else self.resource
@@ -214,7 +216,7 @@ def parse_resource(
 def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) -> str:
     """A host as a lower-case IDNA A-label without trailing dot.
 
-    Raises ResourceError for literals of any notation, brackets, single labels and special-use
+    Raises ResourceError for addresses in any notation, brackets, single labels and special-use
     names, except names that the perimeter maps.
     """
     host = _DOTS.sub(".", hostname).removesuffix(".").lower()
@@ -264,6 +266,7 @@ def _canonical_escape(escape: str) -> str:
 
 
 def _remove_dots(path: str) -> str:
+    """A path without its dot segments, escaped ones too (RFC 3986 section 5.2.4)."""
     out: list[str] = []
     segments = path.split("/")[1:]
     for position, segment in enumerate(segments):

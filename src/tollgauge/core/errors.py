@@ -1,8 +1,8 @@
 """The root of every error that tollgauge raises on purpose.
 
 An error that reaches a person says what is wrong (`str(error)`) and what to do (`error.hint`).
-Each subclass lives beside its raiser; the web and the command line each map classes to a status
-or an exit code in one table.
+A subclass is defined where it is raised; the web and the command line map classes to a status and
+to an exit code, in one table each.
 """
 
 

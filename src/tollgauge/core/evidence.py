@@ -35,9 +35,9 @@ from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 FORMAT: Final = 2
 """Version of the JSON form of new evidence."""
 FORMATS: Final = frozenset(EVIDENCE_SCHEMAS)
-"""Versions that can be scored again. Format 1 was made for policy 1; both can be scored by it."""
+"""Versions that can be scored again. Format 1 is that of policy 1, which can score both."""
 _SINCE_2: Final = frozenset({"state", "interval", "siteMedianTenths", "paidNotDelivered"})
-"""What format 1 lacks; its days lack `spans`, and its chain `sums`."""
+"""Properties that format 1 lacks; its days lack `spans`, and its chain `sums`."""
 RECENT_MS: Final = 3 * HOUR_MS
 """How far back from `as_of` the counts of `Evidence.recent` reach. It belongs to the form, not to
 a policy: the counts cannot be cut again afterwards."""
@@ -384,7 +384,7 @@ def _short(text: str) -> str:
 
 
 def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """What no observation can say: (path, problem)."""
+    """Where the figures contradict each other: (path, problem)."""
     scored, up = evidence.recent
     if up > scored:
         yield "recent.up", "More probes were up than were scored."

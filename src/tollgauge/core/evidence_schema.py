@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS
+
 _Schema = dict[str, Any]
 
 SAFE_INTEGER: Final = 2**53 - 1
 _SLOTS_MAX: Final = 2**48 - 1
-_DAY_MS: Final = 86_400_000
 _BUCKET_MAX: Final = 4_096
 _DAY_MAX: Final = 104_249_991
 """The last day whose milliseconds stay below 2^53."""
@@ -57,7 +58,7 @@ def _pairs(says: str, key: _Schema) -> _Schema:
 
 
 def _amount(says: str) -> _Schema:
-    return {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$", "description": says}
+    return {"type": "string", "pattern": f"^{AMOUNT_PATTERN.pattern}$", "description": says}
 
 
 def _instant(says: str) -> _Schema:
@@ -98,9 +99,9 @@ _DAY_1: Final = _object(
 _SPANS: Final = _object(
     "For how long the endpoint was what, that day.",
     {
-        "up": _integer("Milliseconds up", most=_DAY_MS),
-        "payable": _integer("Milliseconds payable", most=_DAY_MS),
-        "down": _integer("Milliseconds not up", most=_DAY_MS),
+        "up": _integer("Milliseconds up", most=DAY_MS),
+        "payable": _integer("Milliseconds payable", most=DAY_MS),
+        "down": _integer("Milliseconds not up", most=DAY_MS),
         "compliance": _integer("Sum of compliance (0 to 100) x milliseconds"),
         "failures": _integer("Changes from payable to not payable"),
         "repairs": _integer("Changes from not payable to payable"),
@@ -215,7 +216,7 @@ _CHAIN: Final = _object(
 
 
 def _evidence(number: int, day: _Schema, chain: _Schema, **since: _Schema) -> _Schema:
-    """The schema of a format, with the properties that it has since."""
+    """The schema of a format; `since` are its properties that format 1 does not have."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:tollgauge:evidence:{number}",

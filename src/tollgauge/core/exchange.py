@@ -1,7 +1,6 @@
-"""Exchange: one attempt to talk to an endpoint, as evidence.
+"""Exchange: one request to an endpoint, and the answer or the fault that ended it.
 
-An exchange is what was seen, never what it means: the answer as it came, or the fault that ended
-the attempt, with the time each phase took. core/probe judges it; clients/x402 makes it.
+clients/x402 makes exchanges; what they mean is core/probe's to judge.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Timings:
 class Answer:
     """An HTTP answer. Header names are lower case, in order, duplicates kept; values are text
     decoded as latin-1. `truncated` says that the body went past the cap and was cut. `defect` is
-    one that most clients live with.
+    one that most clients accept.
     """
 
     status: int
@@ -89,8 +88,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The end of an attempt without an answer. `detail` is ours and safe to show. `defect` tells
-    apart what the kind does not.
+    """The end of an attempt without an answer. `detail` is our own text and safe to show. `defect`
+    says more than the kind, where it is known.
     """
 
     kind: FaultKind

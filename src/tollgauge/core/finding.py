@@ -1,4 +1,4 @@
-"""Finding: one thing that a lint rule noticed, and how to fix it."""
+"""Finding: one place where a lint rule fired, and how to mend it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Two rates, of failing while payable and of being repaired while not, are estimated from the spans of
 the window (core/spans) with a little prior knowledge, so that one failure of a new endpoint is
-neither nothing nor everything (docs/methodology.md, *forecast*). Exact fractions; hours.
+neither nothing nor everything (docs/methodology.md, *forecast*). Fractions are exact.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tollgauge.core.spans import Spans
 from tollgauge.core.units import HOUR_MS
 
 NOW_MS: Final = HOUR_MS // 2
-"""`payableNow`: the next half hour."""
+"""How far ahead `payableNow` looks: half an hour."""
 EXPECTED_PERMILLE: Final = 850
-"""A lower chance of being payable in 24 hours is doubtful (core/policy, `doubtful-tomorrow`)."""
+"""The least chance of being payable in 24 hours, in thousandths, of what is expected to be; a lower
+one is doubtful (core/policy, `doubtful-tomorrow`)."""
 
 
 def forecast(spans: Spans, *, payable: bool, ahead_ms: int) -> Fraction:

@@ -10,8 +10,8 @@ from tollgauge.core.terms import Quote
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Judgement:
-    """What many probes of a day have in common, with the meaning of ProbeResult. Without equality:
-    it is a quick key of what is derived from it once.
+    """What many probes of a day have in common, in the words of ProbeResult. Compared by identity,
+    so that it is a quick key for what is computed from it.
     """
 
     outcome: Outcome

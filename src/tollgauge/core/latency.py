@@ -2,7 +2,7 @@
 
 Rules (docs/methodology.md, *arithmetic*):
 - below 128 ms one bucket a millisecond; above, 64 equal buckets an octave;
-- a bucket's value is its lower bound, so a reading is at most 1/64 below the measurement;
+- the value of a bucket is its lower bound, at most 1/64 below what was measured;
 - the p-th percentile is the value of the bucket that holds the ceil(p * n / 100)-th smallest.
 
 Bucket numbers are dense and monotonic: bucket b < 128 holds exactly b ms; from there on the
@@ -36,7 +36,7 @@ def bucket_of(ms: int) -> int:
 
 
 def lower_bound(bucket: int) -> int:
-    """The least latency in milliseconds that a bucket holds: the value it stands for."""
+    """The least latency in milliseconds that a bucket holds: its value."""
     if bucket < _LINEAR:
         return bucket
     shift = bucket // _PER_OCTAVE - 1

@@ -3,10 +3,11 @@
 Rules (x402 specification, discovery):
 - an entry is an object of x402 v1 or v2, or a bare URL, also as `METHOD url`;
 - identity is host and path: `http://` on its default port is upgraded, other schemes, MCP tools and
-  what is not public are skipped with a reason, a path template is kept;
+  what is not public are skipped with a reason, a path template is not;
 - an entry without terms that says itself that it is free is not for sale;
-- the input is core/declared's reading, the terms are core/lint's, the text is core/text's;
-- reading never raises: an entry is a ListedItem or a SkippedItem. Documents are core/page's.
+- reading never raises: an entry becomes a ListedItem or a SkippedItem.
+
+core/declared reads the input, core/lint the terms, core/text the texts, core/page whole documents.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tollgauge.core.endpoint import (
     parse_resource,
 )
 from tollgauge.core.lint import terms_of_accepts
+from tollgauge.core.lint.accepts import ENTRIES_MAX
 from tollgauge.core.terms import Quote, UnpricedTerms, preferred
 from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
 from tollgauge.core.units import BASE, legacy_network
 
 EXCERPT_MAX: Final = 80
 _ADDRESS_MAX: Final = 256
-_ACCEPTS_MAX: Final = 64
 _FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access")
 
 REASONS: Final[Mapping[str, str]] = {
@@ -55,8 +56,7 @@ class ListedItem:
 
     `method`, `body` (JSON bytes) and the resource's query are the declared input; `quote` is the
     preferred advertised price, None when the entry names none; then `unpriced` says who is paid, if
-    the entry does. Text is the provider's own and untrusted: already capped in length, with control
-    and bidi characters removed.
+    the entry does. The texts are the provider's own and untrusted; core/text has cleaned them.
     """
 
     resource: Resource
@@ -74,7 +74,7 @@ class ListedItem:
 class SkippedItem:
     """One entry that could not be read: `reason` is one of REASONS, `excerpt` short and safe.
 
-    `too-large` and `unreadable` are of entries that never arrived.
+    clients/directories gives `too-large` and `unreadable`, for entries that it could not read.
     """
 
     reason: str
@@ -148,6 +148,7 @@ def _is_zero(price: object) -> bool:
 
 
 def _from_line(line: str) -> dict[str, object]:
+    """The entry that a bare URL is, also as `METHOD url`."""
     first, _, rest = line.strip().partition(" ")
     method = read_method(first)
     return {"resource": rest.strip(), "method": method} if method else {"resource": line}
@@ -157,9 +158,9 @@ def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
     """The entry's URL: `resource` or `url`, as text or as an object with a `url`; else what the
     first of its v1 terms names.
     """
-    named = [item.get("resource"), item.get("url")]
-    named += [entry.get("resource") for entry in accepts[:1]]
-    for value in named:
+    values = [item.get("resource"), item.get("url")]
+    values += [entry.get("resource") for entry in accepts[:1]]
+    for value in values:
         url = as_mapping(value).get("url", value)
         if isinstance(url, str) and url.strip():
             return url.strip()
@@ -168,25 +169,26 @@ def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
 
 def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
     value = item.get("accepts")
-    entries = value[:_ACCEPTS_MAX] if isinstance(value, list) else []
+    entries = value[:ENTRIES_MAX] if isinstance(value, list) else []
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _unpriced(item: Mapping[str, object], accepts: list[dict[str, object]]) -> UnpricedTerms | None:
     """Who is paid, by the first of the terms (on Base if there is one) that names a receiver."""
-    named = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
-    return min(named, key=lambda terms: terms.network != BASE, default=None)
+    receivers = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
+    return min(receivers, key=lambda terms: terms.network != BASE, default=None)
 
 
 def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:
-    pay_to, asset, network = (
-        _address(entry.get("payTo")),
-        _address(entry.get("asset")),
-        clean_text(entry.get("network"), _ADDRESS_MAX),
-    )
+    pay_to = _address(entry.get("payTo"))
     if not pay_to:
         return None
-    return UnpricedTerms(network=legacy_network(network) or network, asset=asset, pay_to=pay_to)
+    network = clean_text(entry.get("network"), _ADDRESS_MAX)
+    return UnpricedTerms(
+        network=legacy_network(network) or network,
+        asset=_address(entry.get("asset")),
+        pay_to=pay_to,
+    )
 
 
 def _address(value: object) -> str:
@@ -205,6 +207,7 @@ def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> in
 
 
 def _reason(error: ResourceError, url: str) -> str:
+    """Which of REASONS keeps a URL from being a resource."""
     scheme = url.partition(":")[0].lower()
     if error.code == "resource-not-https" and scheme != "http":
         return "scheme-not-http" if "://" in url else "invalid-url"

@@ -1,4 +1,4 @@
-"""Liveness: up, down or flapping, for a watch that wants N misses before an alarm.
+"""Liveness: up, down or flapping, for a watch with a sensitivity of N misses.
 
 Rules (docs/watching.md):
 - N misses in a row: down; HITS answers in a row after that: recovered;
@@ -26,13 +26,13 @@ RECENT: Final = 12
 TURNS: Final = 6
 """Changes between up and down among the remembered results that are flapping."""
 TURNS_N_MAX: Final = 3
-"""A watch that waits for more misses than this does not want to hear of short ones in turns."""
+"""A watch that waits for more misses than this is not alerted to up and down in turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """The machine of one sensitivity. `calm` counts results since the last recovery, up to
-    STEADY; `began` is the start of the current outage.
+    """The state machine of one sensitivity, `n` misses. `calm` counts results since the last
+    recovery, up to STEADY; `began` is the start of the current outage in ms UTC.
     """
 
     n: int
@@ -69,6 +69,7 @@ def step(
 def _steadied(
     machine: Liveness, *, up: bool, run: int, since: int | None
 ) -> tuple[Liveness, str | None]:
+    """A flapping machine after a result that is the same as `run` - 1 before it."""
     if run < max(STEADY, 0 if up else machine.n):
         return machine, None
     if up:

@@ -1,13 +1,13 @@
-"""Look-alike paths: what nobody lists, in the shape of what somebody does.
+"""Lookalike: paths that nobody lists, in the shape of a listed one.
 
-A host that answers 402 on every path shows nothing with the 402 of a listed one. A path that looks
-random would be recognised and answered with 404, so the paths that test this are a listed path with
-one segment changed: each letter and digit of it by another of its kind (docs/gaming.md).
+Where a host answers 402 on every path, the 402 of a listed path says nothing. A host could tell
+random paths and answer them with 404, so the test asks for a listed path with one segment changed:
+each letter and digit of it becomes another of its kind (docs/gaming.md).
 
 A host may also list what it likes. Where more than SAME_TERMS_MAX of its endpoints have the same
-terms, SAMPLE of them are compared by `what_is_sold`: if that is the same, nothing but the paths
-tells them apart, and they could as well be any. That holds for the items of one service too, which
-should be listed once, as a path with a parameter.
+terms, SAMPLE of them are compared by `what_is_sold`: if that is the same, only their paths differ,
+and any other path could be one of them. That is true for the items of one service too, which should
+be listed once, as a path with a parameter.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ SAME_TERMS_MAX: Final = 20
 SAMPLE: Final = 3
 """How many of them are compared."""
 PATHS_MAX: Final = 3
+"""How many look-alike paths of a path there are at most."""
 _ALPHABETS: Final = ("aeiou", "bcdfghjklmnpqrstvwxyz", "0123456789")
 _CHANGEABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[A-Za-z0-9]")
 _HAS_DIGIT: Final = re.compile("[0-9]")
 _ROOT: Final = "search"
-"""What stands for the segments of a host's root."""
+"""The segment that is changed where the path is the host's root."""
 
 
 def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
@@ -49,9 +50,9 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
 
 
 def what_is_sold(exchange: Exchange) -> str | None:
-    """What the 402 of an exchange says that it sells, and how it is called: resource, entries and
-    extensions of its envelope, without its own address, and its number in texts. None if it has no
-    envelope.
+    """What the 402 of an exchange says that it sells: resource, entries and extensions of its
+    envelope as JSON, without the endpoint's own URL and path, and without the numbers of its path
+    where texts name them. None if it has no envelope.
     """
     envelope = read(exchange).envelope
     if not envelope.exists:

@@ -1,4 +1,4 @@
-"""Notice: what a watcher is told, as JSON, as Slack blocks, as a Discord embed.
+"""Notice: an event of a watch as JSON, as Slack blocks, as a Discord embed.
 
 Rules (docs/watching.md):
 - the JSON is the same in polls and in signed deliveries; instants leave as ISO 8601 UTC;
@@ -21,6 +21,9 @@ from tollgauge.core.changes import Change
 from tollgauge.core.text import clean_text
 
 VALUE_MAX: Final = 300
+"""Longest text of an endpoint or a directory that a chat shows, in characters."""
+FACTS_MAX: Final = 9
+"""How many facts of an event a chat shows at most."""
 SLACK_TITLE: Final = 150
 SLACK_FIELD: Final = 2_000
 SLACK_TEXT: Final = 3_000
@@ -135,7 +138,9 @@ def iso(at: int) -> str:
 
 
 def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a chat shows of an event: since when, last good, before → after."""
+    """What a chat shows of an event, as (name, value): endpoint and time, since when, the last good
+    answer, before → after, and how often it was checked.
+    """
     before, after, evidence = event["before"], event["after"], event["evidence"]
     facts = [("Endpoint", _plain(event["resource"])), ("Seen", event["observed_at_iso"])]
     since = after.get("since") or before.get("since")
@@ -152,7 +157,7 @@ def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
         for key in ("checkedTimes", "upTimes", "events")
         if key in evidence
     ]
-    return facts[:9]
+    return facts[:FACTS_MAX]
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -168,6 +173,7 @@ def _words(key: str) -> str:
 
 
 def _plain(value: object) -> str:
+    """A JSON value in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -195,14 +201,14 @@ def _discord(text: str, limit: int) -> str:
 
 
 def _cut(pieces: Iterable[str], limit: int) -> str:
-    """As many whole pieces as fit."""
-    kept: list[str] = []
+    """As many whole pieces as fit into a limit of UTF-16 units."""
+    fitting: list[str] = []
     for piece in pieces:
         limit -= _units(piece)
         if limit < 0:
             break
-        kept.append(piece)
-    return "".join(kept)
+        fitting.append(piece)
+    return "".join(fitting)
 
 
 def _units(text: str) -> int:

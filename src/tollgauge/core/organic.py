@@ -4,8 +4,8 @@ Nobody can tell from transfers who owns a wallet, so there are two readings, bot
 transfers of one chain and window alone; `intervals` states the rules. Which payTo addresses are one
 seller is core/clusters', what a payTo's own flows tell core/signals/volume's.
 
-The flows are read once, one payTo at a time. What is kept of them: 16 bytes for each payer of each
-payTo, and for each payer the days he paid on and where he pays most.
+The flows are read once, one payTo at a time. They take 16 bytes for each payer of each payTo, and
+for each payer the days he paid on and where he pays most.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ nothing (the score may lie 20 above the low end) and 7 for at least $7 a day.
 CREDIT: Final = 3
 """A payer's credited volume is at most so many times his outside spending."""
 LEAST_VOLUME: Final = 10_000
-"""Less than this in a window counts nothing: one cent."""
+"""Less than this in a window (atomic USDC, one cent) counts nothing."""
 MOST_VOLUME: Final = 2**63 - 1
-"""More than this (nine trillion dollars) counts as this."""
+"""More than this (atomic USDC, nine trillion dollars) counts as this."""
 SEEN_DAYS: Final = 2
+"""The least UTC days with a payment of a payer who counts at the low end."""
 KNOWN_MS: Final = 7 * DAY_MS
+"""How long a payer must be known to count at the low end."""
 BATCH: Final = 5
 """So many payers who first paid within one hour, at one payTo, were born in a batch."""
 MOST_OUTLETS: Final = 12
-"""What a payer spends is known of so many payTo addresses, where he paid most."""
+"""Of each payer, so many payTo addresses are known where he paid most."""
 
 
 class First(NamedTuple):
@@ -104,14 +106,14 @@ def intervals(market: Market) -> Iterator[tuple[bytes, ChainSums]]:
 
 @dataclass(slots=True)
 class _Census:
-    """What is known of all payTo addresses and payers, by their numbers in the order they were met.
+    """What is known of all payTo addresses and payers, which are numbered in the order of
+    reading.
 
     Of payTo addresses: their own `sums`; their `customers` with the `volumes` of each; and their
     `income`, in the end without what their own cluster pays. Of payers: `days` (bits); `spent`, the
     largest amounts with the payTo of each; whether they are `known` long enough, and `born` in a
-    batch. `sent` is what payTo addresses sent to an address, `returns` the
-    same to payers. Of clusters: their `members`, and the
-    payTo addresses (`takers`) that they sent money to.
+    batch. `sent` is what payTo addresses sent to an address, `returns` the same to payers. Of
+    clusters: their `members`, and the payTo addresses (`takers`) that they sent money to.
     """
 
     pay_tos: dict[bytes, int] = field(default_factory=dict)
@@ -204,7 +206,7 @@ def _in_batch(births: list[First], place: int) -> bool:
 
 
 def _seller(census: _Census, members: list[int]) -> Iterator[tuple[bytes, ChainSums]]:
-    """The sums of the payTo addresses of one cluster."""
+    """The payTo addresses of one cluster, each with its sums."""
     cluster = census.clusters[members[0]]
     addresses = [census.addresses[number] for number in members]
     own = {census.payers[address] for address in addresses if address in census.payers}

@@ -1,4 +1,4 @@
-"""Outcomes: what the probes of one endpoint saw after an instant."""
+"""Outcomes: whether an endpoint was payable at its probes after an instant."""
 
 from __future__ import annotations
 

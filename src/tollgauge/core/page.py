@@ -1,10 +1,10 @@
 """Page: one document of a directory, whatever form it came in.
 
 Rules (x402 specification, discovery):
-- the list is the document itself, or stands under one of LISTS, or is an object whose names are
-  paths or URLs, with or without a method before them;
-- an entry that holds such a list itself (a service with its endpoints) is a group: the entries
-  inside count, at the group's base URL and with its name and tags;
+- the list is the document itself, or a member that one of LISTS names, or an object whose names
+  are paths or URLs, with or without a method before them;
+- an entry that holds such a list itself (a service with its endpoints) is a group: its entries are
+  read in its place, at the group's base URL and with its name and tags;
 - paging is `pagination` or `total`; a crawl file says with `partial` whether it is whole, and may
   say where and when it was read.
 
@@ -38,7 +38,7 @@ _TAKEN_KEYS: Final = (
     *("indexedAt", "capturedAt", "snapshotAt", "timestamp"),
 )
 _WEB: Final = re.compile(r"https?://[^/\s]", re.IGNORECASE)
-_NAMED: Final = re.compile(r"(?:[A-Za-z]{3,7} +)?(?:/|https?://)")
+_PATH_OR_URL: Final = re.compile(r"(?:[A-Za-z]{3,7} +)?(?:/|https?://)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """What an entry takes over from the group that it stands in."""
+    """What an entry takes over from the group that it is in."""
 
     base: str = ""
     texts: Mapping[str, object] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def is_page(document: object) -> bool:
     """Whether a document holds a list of entries in any form that `read_page` knows."""
     fields = as_mapping(document)
     return isinstance(document, list) or any(
-        isinstance(fields.get(key), list) or _named(fields.get(key)) for key in LISTS
+        isinstance(fields.get(key), list) or _by_path(fields.get(key)) for key in LISTS
     )
 
 
@@ -132,7 +132,8 @@ def read_instant(value: object) -> int | None:
 
 
 def _from_iso(text: str) -> int | float | None:
-    if text.isascii() and text.isdigit() and len(text) <= 13:
+    # Eight digits are a date in the basic form of ISO 8601; as seconds they would be before 1974.
+    if text.isascii() and text.isdigit() and 8 < len(text) <= 13:
         return int(text)
     try:
         at = datetime.fromisoformat(text)
@@ -142,6 +143,7 @@ def _from_iso(text: str) -> int | float | None:
 
 
 def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
+    """What a document or its metadata says under some names."""
     for holder in (fields, as_mapping(fields.get("meta")), as_mapping(fields.get("metadata"))):
         for key in keys:
             yield holder.get(key)
@@ -153,17 +155,17 @@ def _list(document: object) -> list[object]:
         return document
     fields = as_mapping(document)
     lists = (
-        value if isinstance(value, list) else _named(value)
+        value if isinstance(value, list) else _by_path(value)
         for value in (fields.get(key) for key in LISTS)
     )
     return next(filter(None, lists), [])
 
 
-def _named(value: object) -> list[object]:
+def _by_path(value: object) -> list[object]:
     """The entries of an object whose names are paths or URLs (`"GET /weather": {…}`)."""
     entries: list[object] = []
     for name, entry in as_mapping(value).items():
-        if _NAMED.match(name):
+        if _PATH_OR_URL.match(name):
             method, _, url = name.strip().rpartition(" ")
             declared = {"method": method} if method else {}
             entries.append({**as_mapping(entry), "resource": url, **declared})
@@ -180,18 +182,18 @@ def _opened(items: Iterable[object], group: _Group, *, level: int) -> Iterator[o
 
 
 def _inside(item: object) -> list[object]:
-    """What a group holds; nothing for an entry, which has terms or no entries inside."""
+    """The entries of a group; none for an entry itself, which has terms, or no list."""
     if not isinstance(item, dict) or item.get("accepts"):
         return []
     return [
         inner
         for inner in _list(item)
-        if isinstance(inner, dict) or (isinstance(inner, str) and _NAMED.match(inner))
+        if isinstance(inner, dict) or (isinstance(inner, str) and _PATH_OR_URL.match(inner))
     ]
 
 
 def _entry(item: object, group: _Group) -> object:
-    """An entry as it is read alone: its path becomes a URL, and what it does not say of itself is
+    """An entry without its group: its path becomes a URL, and the texts that it does not have are
     the group's.
     """
     if isinstance(item, str):
@@ -202,18 +204,18 @@ def _entry(item: object, group: _Group) -> object:
     if not isinstance(item, dict):
         return item
     added = {key: value for key, value in group.texts.items() if not item.get(key)}
-    named = next((value for key in _URL_KEYS if (value := item.get(key))), None)
-    if isinstance(named, str):
-        url = _joined(group.base, named.strip())
+    location = next((value for key in _URL_KEYS if (value := item.get(key))), None)
+    if isinstance(location, str):
+        url = _joined(group.base, location.strip())
         if url and url not in (item.get("resource"), item.get("url")):
             added["resource"] = url
-    elif named is None and not item.get("accepts") and (url := _base(item)):
+    elif location is None and not item.get("accepts") and (url := _base(item)):
         added["resource"] = url
     return {**item, **added} if added else item
 
 
 def _base(fields: Mapping[str, object]) -> str:
-    """The URL that the entries of a document or a group stand under, or a path; empty without."""
+    """The URL or path that the entries' paths are relative to; empty without one."""
     for key in _BASE_KEYS:
         value = fields.get(key)
         if isinstance(value, str) and (_is_web(value) or value.startswith("/")):

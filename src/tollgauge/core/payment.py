@@ -1,19 +1,17 @@
-"""Payment: what a signed x402 payment is, whether it pays an offer, and its states.
+"""Payment: what a signed x402 payment is, whether it pays an offer, and which states it passes.
 
 Rules (docs/payments.md):
 - a payment is keyed by the bytes of (network, asset, payer, nonce), never by its header's text;
 - what was *signed* is compared (to, value, validAfter, validBefore), never what was `accepted`;
 - the key binds a request digest: the same payment pays one request;
-- no settlement's word is final: an outcome that is not a proof is `unknown`.
+- an outcome of settlement that is not proven is `unknown`, until the chain decides it.
 
-Reading a header happens here because it is judgement; asking the facilitator is
-clients/facilitator's work, keeping the rows store/ledger/payments'.
+Asking the facilitator is clients/facilitator's work, keeping the rows store/ledger/payments'.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import re
@@ -36,11 +34,14 @@ HEADER_MAX: Final = 16_384
 SETTLE_MARGIN_S: Final = 6
 """A payment must stay valid this long, or no facilitator can settle it (x402 exact EVM)."""
 CLOCK_SKEW_S: Final = 5
+"""How far in the future `validAfter` may be: a client's clock may run ahead of ours."""
+VALIDITY_SLACK_S: Final = 60
+"""How much longer than the offer's timeout a payment may stay valid, for the same reason."""
 EXPIRED: Final = "expired"
-"""The refusal of a payment that was good once."""
+"""The refusal of a payment whose time to settle has run out."""
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-"""Of secp256k1 (SEC 2). A signature's s and order - s are twins: both recover the signer."""
+"""Of secp256k1 (SEC 2). With s and with order - s, a signature recovers the same signer."""
 _SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
 
 
@@ -58,6 +59,7 @@ class State(StrEnum):
     SETTLING = "settling"
     """The facilitator was asked, or is about to be asked, to settle it."""
     SETTLED = "settled"
+    """It paid."""
     UNKNOWN = "unknown"
     """The facilitator's reply proves nothing; the chain decides."""
     FAILED = "failed"
@@ -165,8 +167,8 @@ class Payment:
 
     @property
     def signer_mark(self) -> str:
-        """What stays the same in every encoding of one signature: r and the lower of the twins of
-        s. Signatures of contracts (EIP-1271), which have no twins, are taken as they are.
+        """What stays the same in every encoding of one signature: r and the lower of s and
+        order - s. Signatures of contracts (EIP-1271) are taken as they are.
 
         A settled signature is public too, in the call data of its transaction, so a stored answer
         is given only to a client that knows the ticket as well.
@@ -180,16 +182,16 @@ class Payment:
 def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     """The payment in a `PAYMENT-SIGNATURE` header.
 
-    Published clients leave `accepted` out and name `scheme` and `network` only: then the one of
-    `offers` that has both stands in its place.
+    Some published clients leave `accepted` out and name `scheme` and `network` only: then the one
+    of `offers` that has both takes its place.
 
     Raises PaymentHeaderError unless the header is strict base64 (RFC 4648 section 4, padded, no
     spaces) of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
     """
-    found = _decode(header)
-    if isinstance(found, Payment):
-        return found
-    complete = _completed(found, offers)
+    decoded = _decode(header)
+    if isinstance(decoded, Payment):
+        return decoded
+    complete = _completed(decoded, offers)
     return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
 
 
@@ -198,7 +200,7 @@ def _decode(header: str) -> Payment | dict[str, object]:
     """The payment in a header, or the whole document where it does not say what was `accepted`."""
     try:
         raw = base64.b64decode(header.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+    except ValueError as error:
         raise PaymentHeaderError("PAYMENT-SIGNATURE is not standard base64.") from error
     if base64.b64encode(raw).decode() != header:
         raise PaymentHeaderError("PAYMENT-SIGNATURE is not canonical base64.")
@@ -225,6 +227,7 @@ def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, 
 
 
 def _read(root: dict[str, object], header: str) -> Payment:
+    """The payment in a decoded header with an `accepted` object."""
     version = root.get("x402Version")
     if type(version) is not int or version != X402_VERSION:
         raise PaymentHeaderError(
@@ -273,11 +276,11 @@ def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
         (payment.valid_after <= now_s + CLOCK_SKEW_S, "not_yet_valid"),
         (payment.valid_before >= now_s + SETTLE_MARGIN_S, EXPIRED),
         (
-            payment.valid_before <= now_s + offer.timeout_seconds + 60,
+            payment.valid_before <= now_s + offer.timeout_seconds + VALIDITY_SLACK_S,
             "valid_too_long",
         ),
     )
-    return next((reason for holds, reason in checks if not holds), None)
+    return next((reason for passed, reason in checks if not passed), None)
 
 
 def request_digest(method: str, path: str, body: bytes) -> str:

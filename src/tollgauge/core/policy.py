@@ -1,9 +1,8 @@
 """The scoring policies: frozen, versioned tables that anyone can read.
 
-A published policy never changes: another number is another policy, below the last one, with its
-place in POLICIES. Each score names the version of its policy, and docs/methodology.md is generated
-from the current one. What the numbers are applied to is core/signals' work, how they add up is
-core/scoring's.
+A published policy never changes: another number is another policy, written below the last one and
+added to POLICIES. Each score names the version of its policy, and docs/methodology.md is generated
+from the current one. core/signals applies the numbers, core/scoring adds them up.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """What limits the score, most often a flag: `limit_tenths` in tenths of a point."""
+    """What limits the score to `limit_tenths` (tenths of a point), most often the flag `code`."""
 
     code: str
     limit_tenths: int
@@ -43,7 +42,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCap:
-    """A forecast that limits the score: `cap` holds where the chance of being payable is below
+    """A forecast that limits the score: `cap` applies where the chance of being payable is below
     `now` in the next half hour and below `day` in 24 hours; 1 where that one does not matter.
     """
 

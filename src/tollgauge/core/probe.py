@@ -1,11 +1,11 @@
-"""ProbeResult: what one exchange means, and who caused it.
+"""ProbeResult: what one exchange means, and who caused its outcome.
 
 Rules (docs/methodology.md):
 - only an attribution `theirs` is scored; our own faults are excluded, counted and shown;
 - up is an HTTP answer with status 402, 2xx, 400, 401, 403 or 422; 429 is excluded; every other
   answer, TLS and connection failures and time-outs are down;
-- a time-out, or a connection that was ended on us, while our own thread or event loop was late by
-  more than LATE_MS, and whatever ends that far past the deadline, is ours;
+- a fault that lateness can cause (_LATENESS_FAULTS) is ours when our own thread or event loop was
+  late by more than LATE_MS, and so is whatever ends that far past the deadline;
 - compliance of a scored probe is 100 less 4 for each warning (at most 20) without errors, 50 when
   a stock client could still pay, 0 when it could not.
 """
@@ -28,9 +28,9 @@ PAYABLE_WITH_ERRORS: Final = 50
 HOLDS_MIN_MS: Final = 2 * HOUR_MS
 """How long a payable probe speaks at most, and every other one at least."""
 LATE_MS: Final = 250
-"""A longer scheduling delay of our own, in milliseconds, may be what made a probe fail."""
+"""A longer scheduling delay of our own, in milliseconds, may be why a probe failed."""
 LATE_HERE: Final = "late-here"
-"""The reason of a result that our own lateness may have made."""
+"""The reason of a result that our own lateness may have caused."""
 REDIRECT_TO_HTTP: Final = "redirect-to-http"
 """The reason of a redirect that leads from https to http: a payment would travel in the open."""
 _INVISIBLE: Final = re.compile(r"[\x00-\x20]")
@@ -77,7 +77,7 @@ STATUS_OUTCOMES: Final[dict[int, tuple[Outcome, bool]]] = {
     405: (Outcome.METHOD_REFUSED, False),
     429: (Outcome.THROTTLED, False),
 }
-"""Statuses with a name of their own, and whether they count as up; the rest goes by its class."""
+"""Statuses with an outcome of their own, and whether they count as up; `_outcome` has the rest."""
 
 FAULT_OUTCOMES: Final[dict[FaultKind, Outcome]] = {
     FaultKind.DNS_NOT_FOUND: Outcome.DNS,
@@ -94,7 +94,7 @@ FAULT_OUTCOMES: Final[dict[FaultKind, Outcome]] = {
     FaultKind.MALFORMED: Outcome.BROKEN,
     FaultKind.LOCAL: Outcome.LOCAL,
 }
-"""What an attempt that ended without an answer is called."""
+"""The outcome of an attempt that ended without an answer."""
 
 _FAULT_ATTRIBUTIONS: Final = {
     FaultKind.DNS_FAILED: Attribution.UNKNOWN,
@@ -165,10 +165,7 @@ class ProbeResult:
 
 
 def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
-    """What an exchange and its lint mean for the score. Never raises.
-
-    Which statuses and faults are up or down is the table of the module's rules.
-    """
+    """What an exchange and its lint mean for the score. Never raises."""
     if isinstance(exchange.result, Fault):
         return _faulted(exchange, exchange.result)
     status = exchange.result.status
@@ -214,12 +211,13 @@ def _excluded(exchange: Exchange, outcome: Outcome) -> str:
 
 
 def _late(exchange: Exchange, fault: Fault) -> bool:
-    """Whether our own lateness may be all that a fault is."""
-    waited = fault.kind in _LATENESS_FAULTS and exchange.timings.delay > LATE_MS
-    return waited or exchange.timings.overrun > LATE_MS
+    """Whether our own lateness may have caused a fault."""
+    delayed = fault.kind in _LATENESS_FAULTS and exchange.timings.delay > LATE_MS
+    return delayed or exchange.timings.overrun > LATE_MS
 
 
 def _faulted(exchange: Exchange, fault: Fault) -> ProbeResult:
+    """The judgement of an attempt that ended without an answer."""
     late = _late(exchange, fault)
     attribution = _FAULT_ATTRIBUTIONS.get(fault.kind, Attribution.THEIRS)
     return ProbeResult(
@@ -244,7 +242,7 @@ def _reason(exchange: Exchange, answer: Answer) -> str:
 
 
 def _outcome(status: int) -> tuple[Outcome, bool]:
-    """What a status is called, and whether it counts as up."""
+    """The outcome of a status, and whether it counts as up."""
     if status in STATUS_OUTCOMES:
         return STATUS_OUTCOMES[status]
     if 200 <= status <= 299:

@@ -2,8 +2,8 @@
 
 Each line of a series is a probe: up is a compliant 402 after LATENCY_MS, not up is a time-out or
 the status that the line names. After each line the evidence is what the store would gather
-(core/rollup, core/spans) and the score is core/scoring's; what it forecasts is held against the
-lines that follow:
+(core/rollup, core/spans) and the score is core/scoring's; its forecasts are compared with the lines
+that follow:
 
 - the next half hour against the next line, if it comes within NOW_MAX_MS;
 - a day against the line nearest to 24 hours later, at most one usual interval away: the median of
@@ -12,8 +12,8 @@ lines that follow:
 - once a day, the interval that the uptime of the score range lies in, against the share of the next
   week's lines; both as an uptime is published, in tenths of a percent.
 
-A series cannot say what a second look a minute later would have seen. With `confirm` a failure
-counts as confirmed at once; without, the first one waits for the next line.
+A series cannot say what a second probe a minute later would have seen. With `confirm` a failure
+counts as confirmed at once; without, the first one is unconfirmed until the next line.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ LATENCY_MS: Final = 300
 SHORT_OUTAGE_MS: Final = 3 * HOUR_MS
 WEEK_MS: Final = 7 * DAY_MS
 WEEK_LINES_MIN: Final = 4
+"""The least lines that say something of a week."""
 WEEK_RANGE: Final = Cell("week", "uptime-range", "inside")
-"""How many intervals were held against the next week, and how many of them held its share."""
+"""How many intervals were compared with the next week, and how many of them contain its share."""
 SHORT_OUTAGE: Final = "short-outage"
-"""By grade: lines of endpoints that were payable less than SHORT_OUTAGE_MS before."""
+"""By grade: lines of endpoints that are not payable and were less than SHORT_OUTAGE_MS before."""
 _STEP_MS: Final = 30 * MINUTE_MS
 _INSTANT_MAX: Final = 1 << 53
 
@@ -67,8 +68,8 @@ class SeriesError(TollgaugeError):
 
 
 class Line(NamedTuple):
-    """One look at a site: when (ms UTC), whether it was payable, and what it answered where it was
-    not (None: nothing).
+    """One observation of a site: when (ms UTC), whether it was payable, and the HTTP status where
+    it was not (None: no answer).
     """
 
     at: int
@@ -79,8 +80,8 @@ class Line(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaying:
     """How a series is replayed. Forecasts are made at one of `every` lines. `fill` repeats each
-    line every half hour until the next one, for one usual interval at most: a daily series then
-    reads as if what was seen had held until the next look. Forecasts are still made at lines only.
+    line every half hour until the next one, for one usual interval at most, as if nothing had
+    changed in between. Forecasts are still computed at lines only.
     """
 
     policy: Policy = POLICY_2
@@ -125,7 +126,9 @@ def _instant(value: object) -> int:
 
 
 def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
-    """What a site's forecasts were worth; its lines in any order, of one instant the last given."""
+    """The counts of a site's forecasts and outcomes. Lines come in any order; of several of one
+    instant the last counts.
+    """
     series = tuple({line.at: line for line in sorted(lines, key=lambda line: line.at)}.values())
     usual = usual_interval(series)
     history = _History(site, _STEP_MS if options.fill else usual, confirm=options.confirm)
@@ -177,6 +180,7 @@ class _Weeks:
 
 
 def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy: Policy) -> None:
+    """Count what the score at the latest line forecasts, and what the lines after it show."""
     computed = score(history.evidence(), policy)
     forecast, at = history.forecast(computed), computed.as_of
     now = outcomes.following(at, within=NOW_MAX_MS)
@@ -196,6 +200,7 @@ def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy
 
 
 def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: Policy) -> None:
+    """Count whether the uptime's range contains the share of the next week."""
     ends = uptime_bounds(history.evidence(), policy)
     if share is not None and ends is not None:
         low, middle, high = (half_up(value, 1_000) for value in (ends[0], share, ends[1]))
@@ -209,7 +214,7 @@ def probe_of(line: Line, interval_ms: int) -> ProbeResult:
 
 @cache
 def _probe(up: bool, status: int | None, interval_ms: int) -> ProbeResult:  # noqa: FBT001 - a key
-    """What a line says, without its instant: there are few of them, and many lines."""
+    """The probe of a line, at instant 0: many lines have the same."""
     answer = Answer(status=402 if up else status or 0)
     exchange = Exchange(
         url="",

@@ -1,7 +1,7 @@
 """Retention: how long each kind of row is kept. docs/operating.md has the same as a table, with the
 reasons; a test compares the two.
 
-What is not here is kept for good: payments and the books, month sums, the counts of forecasts, and
+What is not here is never deleted: payments and the books, month sums, the counts of forecasts, and
 whatever there is one of for each endpoint, wallet or version of the program.
 """
 

@@ -1,15 +1,15 @@
 """Retry-After: how long a server asks its client to wait (RFC 9110 section 10.2.3).
 
-Reading the header is done here, for every caller. How much of the wait a caller grants, and what
-it does without one, is the caller's own rule.
+How much of the wait a caller grants, and what it does without one, is the caller's own rule.
 """
 
 from __future__ import annotations
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import Final
 
-_DIGITS_MAX = 9
+_DIGITS_MAX: Final = 9
 """Digits of a number of seconds that are read: 31 years, more than any caller waits."""
 
 

@@ -17,10 +17,9 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 
-SLOT_MS: Final = 30 * 60 * 1_000
-SLOTS_PER_DAY: Final = 48
+SLOT_MS: Final = 30 * MINUTE_MS
 
 
 class RollupError(TollgaugeError):

@@ -1,19 +1,19 @@
-"""When to probe again: cadence, shares of a budget, jitter, and the pause that a target asked for.
+"""Schedule: when to probe again, by cadence, budget, jitter, and the pause that a target asks for.
 
 An endpoint is probed every 30 minutes, and every 5 minutes while it is watched. One that was
 delisted is probed every 6 hours while somebody watched it or paid for a report of it in the last
-30 days, then once a day. One that was dead for more than 7 days is probed every 6 hours, until it
-gives a sign of life, somebody asks for it, or a directory says something new of it.
+30 days, then once a day. One that was down for more than 7 days is dead: it is probed every 6
+hours, until it is up, somebody asks for it, or a directory says something new of it.
 
-Where a host or a site cannot be asked so often (one probe at a time, a pause after each), what it
-can do is shared by weight (`Standing.weight`): a watched endpoint takes 512 times the share of a
-listed one, and no endpoint gets none. `round_for` says how long a round takes then, `interval_ms`
-how often each endpoint really is probed.
+Where a host or a site cannot be asked so often (one probe at a time, a pause after each), its
+endpoints share the probes that it can have by weight (`Standing.weight`): a watched endpoint gets
+512 times the share of a listed one, and every endpoint gets some. `round_for` says how long a round
+takes then, `interval_ms` how often each endpoint really is probed.
 
-Each endpoint has its place in the period, by its id. Probes that were made together (after a stop,
-after a crawl) come apart again: the jitter, up to a twentieth of the period either way, draws each
-to its place. It comes from a hash of the endpoint's id and the time, so it needs no randomness and
-does not drift. Which endpoints are due is the store's query; leasing them is jobs/probe's.
+Each endpoint has its place in the period, by its id. Endpoints that were probed together (after a
+stop, after a crawl) move apart again: the jitter, up to a twentieth of the period either way, moves
+each towards its place. It comes from a hash of the endpoint's id and the time, so it needs no
+randomness and does not drift. Finding and leasing those that are due is the store's work.
 """
 
 from __future__ import annotations
@@ -39,19 +39,23 @@ RETRY_AFTER_MAX_MS: Final = 6 * HOUR_MS
 HOST_PAUSE_MAX_MS: Final = 10 * MINUTE_MS
 """The longest pause that one endpoint gets for the others of its host."""
 DELISTED_EVERY_MS: Final = 6 * HOUR_MS
+"""How often a delisted endpoint is probed that somebody asked for."""
 ASKED_MS: Final = 30 * DAY_MS
 """For how long a delisted endpoint that somebody asked for is probed more often than once a day."""
 CONFIRM_AFTER_MS: Final = (MINUTE_MS, 5 * MINUTE_MS)
 """How long after the failure of an endpoint that was payable it is asked again."""
 DEAD_MS: Final = 7 * DAY_MS
-"""How long an endpoint is down until it is probed seldom."""
+"""How long an endpoint is down until it is dead."""
 DEAD_EVERY_MS: Final = 6 * HOUR_MS
+"""How often a dead endpoint is probed, unless the cadence is slower."""
 INTERVAL_MAX_MS: Final = 30 * DAY_MS
 """No endpoint waits longer: the window of a score."""
 _PAUSING: Final = frozenset({429, 503})
+"""The statuses whose Retry-After is heeded."""
 _USED_PERCENT: Final = 95
-"""How much of its budget a host is planned to use: late probes need some room."""
+"""How much of a budget is planned: late probes need some room."""
 _SCALE: Final = 10**15
+"""Probes per millisecond are counted in so many parts, as integers."""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +118,7 @@ _WEIGHTS: Final = {
 
 
 def standing(endpoint: Endpoint, *, now: int) -> Standing:
-    """The standing of an endpoint; in SQL it is store/endpoints/standings'."""
+    """The standing of an endpoint. store/endpoints/standings says the same in SQL."""
     asked = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS
     if endpoint.watched_until > now:
         return Standing.WATCHED
@@ -194,11 +198,11 @@ def next_due(
     drawn = int.from_bytes(seed[:4], "big")
     place = int.from_bytes(hashlib.sha256(endpoint.id.encode()).digest()[:8], "big") % period
     half = period // 2
-    early = (place - now + half) % period - half  # how much later its place is, negative: earlier
-    if abs(early) > period // 40:
-        jitter = drawn % (period // 20) * (1 if early > 0 else -1)
+    offset = (place - now + half) % period - half  # to its place: later, or earlier below zero
+    if abs(offset) > period // 40:
+        jitter = drawn % (period // 20) * (1 if offset > 0 else -1)
     else:
-        jitter = early + drawn % (period // 20) - period // 40
+        jitter = offset + drawn % (period // 20) - period // 40
     return now + max(period + jitter, pause_ms)
 
 
@@ -224,13 +228,13 @@ def after_probe(
     pause_ms: int = 0,
     round_ms: int = 0,
 ) -> NextProbe:
-    """What comes after a result of an endpoint (as it was before), which asked for a pause or not,
-    on a host whose rounds take `round_ms` (0: as long as its endpoints' cadence):
+    """What follows from a result. `endpoint` is as it was before; `pause_ms` is the pause that it
+    asked for, 0 for none; `round_ms` how long the rounds of its host take (0: as long as its
+    endpoints' cadence).
 
-    - the first sign of life ends that a dead endpoint is probed seldom;
-
-    - a failure of an endpoint that was payable is asked again after each of CONFIRM_AFTER_MS, as
-      far as its regular probe is due more than a minute later, and unless it asked for a pause;
+    - a dead endpoint that is up is probed as often as any other again;
+    - after a failure, an endpoint that was payable is asked again after each of CONFIRM_AFTER_MS,
+      as far as its regular probe is due more than a minute later, and unless it asked for a pause;
     - a probe that says something of the target ends that, whatever it says;
     - the regular probes stay where they would have been.
     """

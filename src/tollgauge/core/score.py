@@ -1,8 +1,8 @@
 """Score: the outcome of scoring, in the integers that are published.
 
 Every figure is an integer in the unit its name says; nothing here is computed from another
-rounded figure. A score goes to the store and back as JSON of integers, texts and nulls.
-core/scoring makes scores; turning them into answers and pages is the read side's work.
+rounded figure. A score is stored as JSON of integers, texts and nulls. core/scoring computes it;
+turning it into answers and pages is the work of web/.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tollgauge.core.signals.flag import Flag
 
 
 class ScoreError(TollgaugeError):
-    """A stored text that is no score, or names a policy that this version does not know."""
+    """A stored text that is no score, or a policy that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Settlement:
 
 
 def _caps(rows: Any) -> Any:
-    """Caps as they are stored; until policy 2 the limit was kept in whole points."""
+    """Caps as they are stored; before policy 2 their limit was in whole points."""
     if not isinstance(rows, list):
         return rows
     return [
@@ -157,7 +157,7 @@ class Score:
 
     @property
     def is_down(self) -> bool | None:
-        """Whether the latest probes that there are say so, None while nothing was measured."""
+        """Whether it is down by its flags, None while nothing was measured."""
         if self.score_tenths is None:
             return None
         return any(flag.code == "down-now" for flag in self.flags)

@@ -4,15 +4,14 @@ Rules:
 - the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
   `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, from any
   caller, and also when a proxy, a batch or a smart account makes several in one transaction);
-- so pairs are made by log order inside a transaction, never by transaction: a transfer belongs to
-  the authorization whose log comes right before it and whose authorizer is its sender;
-- logs come filtered by topic, so a gap between the two may hide another log. What only a look at
-  the whole transaction can decide is returned as unclear, and `paired` decides it;
+- so a transfer belongs to the authorization whose log comes right before it and whose authorizer is
+  its sender: logs are paired by their order, not by their transaction alone;
+- logs come filtered by topic, so a gap between the two may hide another log. What only the whole
+  transaction can decide is returned as unclear, and `matched_by_receipts` decides it;
 - a log that is not exactly what the ABI says raises LogError: its node is not trusted.
 
-Bytes are sliced, not decoded by an ABI library, which is 30 times slower.
-Hashes and addresses are bytes. Fetching logs is clients/chain's work, storing transfers
-store/chain's.
+Hashes and addresses are bytes, sliced from the logs: an ABI library takes 30 times as long.
+Fetching logs is clients/chain's work, storing transfers store/chain's.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class Used(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of some logs, each once, in no order. `stamps` are the times (ms UTC) of blocks
-    whose logs carry one (`blockTimestamp`), by block hash.
+    """The events of some logs, without duplicates, in no order. `stamps` are the times (ms UTC) of
+    blocks whose logs carry one (`blockTimestamp`), by block hash.
     """
 
     transfers: list[Transfer]
@@ -73,8 +72,8 @@ class Events(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A transfer as one watched wallet has it: with whom, and whether it came in. `at` is the
-    block's time in ms UTC. A transfer between two watched wallets is an entry of each.
+    """A transfer from the side of one watched `wallet`: the `other` address, and whether money came
+    in. `at` is the block's time in ms UTC. A transfer between two watched wallets has two entries.
     """
 
     number: int
@@ -107,7 +106,7 @@ class Deposit(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """Transfers with what made them. `unclear` are those that a filtered view cannot decide."""
+    """Transfers with their authorizations; filtered logs cannot decide the `unclear` ones."""
 
     transfers: list[Transfer]
     unclear: list[Transfer]
@@ -193,7 +192,7 @@ def _used(
 
 
 def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
-    """Each transfer with its authorization, from a view that may lack logs in between.
+    """Each transfer with its authorization, from logs of which others in between may be missing.
 
     Certain without the rest of the transaction: the log right before is the sender's
     authorization (then it is that one), or the sender used none before it in the transaction
@@ -237,13 +236,14 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
 
 
 def _makes(use: Used, transfer: Transfer) -> bool:
+    """Whether an authorization is of the transaction and the sender of a transfer after it."""
     return use.transaction == transfer.transaction and use.authorizer == transfer.sender
 
 
 def matched_by_receipts(
     unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
 ) -> list[Transfer]:
-    """Unclear transfers decided by the receipts of their transactions.
+    """The unclear transfers with their authorizations, from the receipts of their transactions.
 
     Raises LogError where a receipt does not hold the transfer that was seen.
     """
@@ -267,9 +267,9 @@ def matched_by_receipts(
 def entries(
     transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
 ) -> list[Entry]:
-    """What is remembered of transfers: money that an authorization brought to a watched wallet,
-    and money that left one, whatever moved it (a round trip needs no authorization;
-    docs/methodology.md, *organic settlement*). `times` are those of the transfers' blocks, by hash.
+    """The entries of transfers: money that an authorization brought to a watched wallet, and money
+    that left one, whatever moved it (a round trip needs no authorization; docs/methodology.md,
+    *organic settlement*). `times` are the times of the transfers' blocks (ms UTC), by hash.
     """
     rows = []
     new = Entry._make  # half the time of calling Entry
@@ -314,7 +314,7 @@ def word(text: str) -> bytes:
 
 
 def _quantity(text: str) -> int:
-    """A number below 2^40: no block, log or second is later for 30,000 years."""
+    """A number of JSON-RPC below 2^40, which as seconds reaches for 30,000 years."""
     if text[:2] != "0x" or not 2 < len(text) <= 12:
         raise LogError("A log's number is malformed.")
     return int(text, 16)

@@ -1,4 +1,4 @@
-"""Signatures of wallets: who signed a digest, and what a wallet signs when it signs a text.
+"""Signature: which wallet signed a digest, and the digest that a wallet signs for a text.
 
 An externally owned account signs with secp256k1, and the signature gives its address back.
 Contract wallets (ERC-1271) sign in ways of their own: no address can be recovered from their
@@ -13,7 +13,7 @@ from coincurve import PublicKey
 from eth_utils.crypto import keccak
 
 _HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
-"""A larger `s` is the malleable twin of a signature, which tokens refuse (EIP-2)."""
+"""Half of the curve's order (SEC 2). Tokens refuse signatures with a larger `s` (EIP-2)."""
 _LENGTH: Final = 65
 
 

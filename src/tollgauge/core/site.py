@@ -1,21 +1,18 @@
 """Site: what tells unrelated hosts apart.
 
 Hosts of one registrable domain are one site: `api.shop.co.uk` and `www.shop.co.uk` belong to
-`shop.co.uk`. What can be registered says the public suffix list (https://publicsuffix.org, in the
-package publicsuffixlist), with its private part: two shops of `vercel.app` are two sites.
+`shop.co.uk`. The public suffix list (https://publicsuffix.org, in the package publicsuffixlist)
+says what can be registered, its private part included: two shops of `vercel.app` are two sites.
 """
 
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Final
 
 from publicsuffixlist import PublicSuffixList
 
-_KEPT: Final = 16_384
 
-
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=16_384)
 def site(host: str) -> str:
     """The site of a host, in lower case. An address, and a host that is itself a public suffix, is
     a site of its own.

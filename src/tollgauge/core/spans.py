@@ -2,29 +2,30 @@
 
 A probe speaks from its instant to the next probe that speaks, at most for as long as it `holds`:
 HOLDS_MIN_MS if it was payable, else one and a half times the time to the endpoint's next probe,
-so a target that answers 503 and asks for six hours of silence is down for those hours. What comes
-after that is nobody's: a standstill of ours counts neither way.
+so a target that answers 503 and asks for six hours of silence is down for those hours. The time
+after that is in no sum, so that a stop of our own counts neither way.
 
 Which probes speak (docs/methodology.md, *time, not probe counts*):
-- every scored probe, and a 429, which is no part of the counts but says that nobody was served;
+- every scored probe, and a 429, which is in no count of probes but says that nobody was served;
 - the probes that confirm a failure (`ProbeResult.confirms`), which are in no count either;
-- no other: what is ours or unknown says nothing.
+- no other: a result that is ours or unknown says nothing of the target.
 
 Sums are integers of milliseconds and split at midnight UTC, so those of closed days never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
-from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.units import DAY_MS, HOUR_MS
 
 HOLDS_MAX_MS: Final = 24 * HOUR_MS
+"""How long any probe speaks at most."""
 REFUSALS: Final = frozenset({Outcome.THROTTLED, Outcome.FORBIDDEN})
-"""Answers that refuse to say anything: not up as time, although a 401 is up as a count."""
+"""Refusals: their time is not up, although a 401 or 403 counts as a probe that was up."""
 
 
 class Statement(NamedTuple):
@@ -114,8 +115,8 @@ def spans(
 ) -> Spans:
     """The spans of a UTC day up to `until` (ms UTC), from its statements in any order.
 
-    `before` is the last statement of the day before. An older one is nobody's memory: the first
-    statement after a day of silence begins neither a failure nor a repair.
+    `before` is the last statement of the day before. Older ones are not known: the first statement
+    after a day of silence begins neither a failure nor a repair.
     """
     begin, end = day * DAY_MS, min((day + 1) * DAY_MS, until)
     ordered = sorted(statements)
@@ -143,18 +144,3 @@ def spans(
         failures=failures,
         repairs=repairs,
     )
-
-
-def spans_by_day(statements: Sequence[Statement], *, until: int) -> dict[int, Spans]:
-    """The spans of each UTC day that has a statement or a part of one, up to `until`."""
-    by_day: dict[int, list[Statement]] = {}
-    for item in sorted(statements):
-        by_day.setdefault(day_of(item.at), []).append(item)
-    result: dict[int, Spans] = {}
-    for day, items in by_day.items():
-        earlier = by_day.get(day - 1)
-        before = earlier[-1] if earlier else None
-        result[day] = spans(day, items, before=before, until=until)
-        if day + 1 not in by_day and items[-1].at + items[-1].holds > (day + 1) * DAY_MS < until:
-            result[day + 1] = spans(day + 1, (), before=items[-1], until=until)
-    return result

@@ -1,4 +1,4 @@
-"""Strict JSON for what callers send: each text has one meaning, and none can exhaust the parser.
+"""Strict JSON for what callers send: every text has one meaning, and none exhausts the parser.
 
 Rules (RFC 8259, RFC 7493): UTF-8 without a byte order mark, depth at most 32, no duplicate keys, no
 NaN or Infinity, no integer that Python refuses to convert (more than 4,300 digits). The depth is
@@ -16,10 +16,11 @@ from typing import Final
 from tollgauge.core.errors import TollgaugeError
 
 DEPTH_MAX: Final = 32
+"""Levels of JSON, the outermost object or array included."""
 _OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string, or what is left of a text whose last string does not end: each byte is looked at once,
-whatever the text.
+"""A string, or the rest of a text whose last string does not end. It never backtracks, so it takes
+linear time.
 """
 
 

@@ -1,7 +1,7 @@
 """Terms: what an endpoint asks to be paid, in one form for x402 v1 and v2.
 
-This module owns the type and its order of preference. Reading terms out of hostile bytes, and
-saying what is wrong with those bytes, is core/lint's work.
+This module owns the type and its order of preference. Reading terms from foreign bytes is
+core/lint's work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import PlainSerializer
 from tollgauge.core.units import BASE, known_asset, micro_usd
 
 Amount = Annotated[int, PlainSerializer(str)]
-"""Atomic units of an asset. Text in JSON: it may be a uint256, which JSON's numbers cannot hold."""
+"""Atomic units of an asset. A text in JSON, as many parsers cannot hold a uint256 as a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,8 @@ Advertised = Quote | UnpricedTerms
 
 
 def preferred(terms: tuple[Terms, ...]) -> Quote | None:
-    """The quote that stands for an endpoint: its first `exact` entry on Base in a known asset,
-    else the first in a known asset, else the first; None without terms.
+    """The quote of an endpoint: that of its first `exact` entry on Base in a known asset, else of
+    the first in a known asset, else of the first; None without terms.
     """
 
     def rank(entry: Terms) -> int:

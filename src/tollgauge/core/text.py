@@ -1,11 +1,11 @@
-"""Text that a provider wrote: made safe to store and show, and judged for instructions to agents.
+"""Text that a provider wrote: cleaned for storing and showing, and searched for instructions.
 
 Rules (a listing may be an attack on the agents that read it):
 - provider text is data: it is cleaned once, where it comes in, and never obeyed;
 - cleaning removes what a reader cannot see (control, bidirectional, zero-width, tag and private
   characters, lone surrogates), and collapses white space to single spaces;
-- a phrase that addresses an agent instead of describing a service is reported, not removed: the
-  list below is the whole of the judgement. It is a hint with false positives, never a verdict.
+- a phrase of INJECTION_PHRASES, which address an agent instead of describing a service, is
+  reported and not removed. It is a hint with false positives, never a verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DESCRIPTION_MAX: Final = 500
 TAG_MAX: Final = 32
 TAGS_MAX: Final = 8
 _READ_MAX: Final = 8_192
-"""How much of a text is looked at; what follows is cut before any other work."""
+"""How many characters of a text are read; the rest is cut before any other work."""
 
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _UNSEEN_LETTERS: Final = frozenset(
@@ -27,7 +27,11 @@ _UNSEEN_LETTERS: Final = frozenset(
 )
 """Characters that show nothing but count as letters or marks (Unicode: Default_Ignorable)."""
 _VARIATION: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-
+_TAG_CHARACTER: Final = re.compile("[\U000e0000-\U000e007f]")
+_REGION_FLAG: Final = re.compile(
+    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+)
+"""A black flag, the code of a region in tag characters, and their end (UTS 51, annex C)."""
 _LINE_ENDS: Final = str.maketrans(dict.fromkeys("\u2028\u2029\u0085", " "))
 
 INJECTION_PHRASES: Final = (
@@ -103,8 +107,8 @@ def injection_suspected(text: object) -> bool:
     """Whether a text holds a phrase of INJECTION_PHRASES, or characters that hide one. Never
     raises, whatever it is given.
 
-    Tag characters (U+E0000 to U+E007F) write ASCII that no reader sees: they are read as that
-    ASCII, and their presence outside an emoji flag is itself suspect.
+    Tag characters (U+E0000 to U+E007F) write ASCII that no reader sees: outside of an emoji flag
+    of a region they are suspect, whatever they say.
     """
     if not isinstance(text, str):
         return False
@@ -120,11 +124,12 @@ def injection_suspected(text: object) -> bool:
 
 
 def _hides_ascii(text: str) -> bool:
-    """Whether tag characters appear other than after the black flag emoji (region flags)."""
-    return bool(re.search("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]", text))
+    """Whether a text has tag characters other than those of region flags."""
+    return bool(_TAG_CHARACTER.search(_REGION_FLAG.sub("", text)))
 
 
 def _visible(text: str) -> str:
+    """A text without the characters that a reader cannot see."""
     shown = _VARIATION.sub("", text)
     unseen = "".join(filter(_is_unseen, set(shown)))
     return shown.translate(dict.fromkeys(map(ord, unseen))) if unseen else shown

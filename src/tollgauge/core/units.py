@@ -1,7 +1,7 @@
-"""Networks, assets, amounts and time, each in the one form that the rest of the code uses.
+"""Units: networks, assets, amounts and time, in the forms that the rest of the code uses.
 
 Rules:
-- a network is a CAIP-2 id (`eip155:8453`); the short names of x402 v1 are translated at the edge;
+- a network is a CAIP-2 id (`eip155:8453`); short names of x402 v1 are translated on reading;
 - an amount is an integer of atomic units; dollars appear only when something is shown;
 - an instant is an integer of milliseconds since the epoch, UTC.
 """
@@ -23,10 +23,9 @@ WINDOW_MS: Final = 30 * DAY_MS
 """The scoring window: 30 days."""
 
 AMOUNT_PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,77})", re.ASCII)
-"""An atomic amount on the wire: a decimal number without sign, at most 78 digits."""
+"""An atomic amount in JSON: a decimal number without sign or leading zeros, at most 78 digits."""
 
 UINT256_MAX: Final = 2**256 - 1
-
 CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCII)
 """CAIP-2: namespace and reference."""
 

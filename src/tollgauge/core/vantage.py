@@ -1,11 +1,11 @@
-"""Vantages: the places on the network that endpoints are watched from.
+"""Vantages: the places on the network that endpoints are probed from.
 
 Rules (docs/methodology.md, *several vantages*):
 - the first vantage that is configured is the primary: its probes are the evidence of scores, and
   the latencies that are published are measured from there;
 - of every other vantage the latest result of each endpoint counts, for RECENT_MS;
-- where several watch an endpoint, it is down only if more than half of those that have a result of
-  the last RECENT_MS find it so. A failure that fewer of them see is nobody's: it is not scored;
+- where several probe an endpoint, it is down only if it is down for more than half of those that
+  have a result of the last RECENT_MS. A failure that fewer of them see is not scored;
 - an endpoint that some of them reach and others do not is partly reachable, for as long as a probe
   speaks (core/spans).
 """
@@ -23,6 +23,7 @@ DEFAULT: Final = "default"
 """The name of the only vantage, where the operator names none."""
 NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 RECENT_MS: Final = 10 * MINUTE_MS
+"""How long the latest result of another vantage counts."""
 PARTLY_REACHABLE: Final = "partly-reachable"
 """The reason of a failure that most of the other vantages do not see."""
 
@@ -92,7 +93,7 @@ def by_majority(result: ProbeResult, states: Iterable[VantageState]) -> ProbeRes
 
 
 def partly_reachable(states: Iterable[VantageState], *, now: int) -> bool:
-    """Whether some vantages reach an endpoint and others do not, as far as each was there within
+    """Whether an endpoint is up for some vantages and down for others, by their results of the last
     HOLDS_MIN_MS.
     """
     return len({state.up for state in states if state.says(now, for_ms=HOLDS_MIN_MS)}) > 1

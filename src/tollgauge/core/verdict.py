@@ -1,8 +1,8 @@
 """Verdict: the uptime in a word, and a score in a few plain sentences.
 
-The cut-offs are those of docs/methodology.md, *confidence and range*. The two ends are literal, so
-a single miss or a single answer leaves them; between them the word goes by the uptime as it is
-published, so that a reader who has only the figure finds the same word.
+The cut-offs are those of docs/methodology.md, *confidence and range*. The two ends are exact, so
+one miss or one answer is enough to leave them; between them the word goes by the uptime as it is
+published, so that a reader who has only the figure gets the same word.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _reason(score: Score) -> str:
 
 
 def _span(observed_days: int) -> str:
-    """Since when checks can have been made: no more is claimed than was watched."""
+    """The time in which it was checked: no longer than it has been known."""
     if observed_days >= _WINDOW_DAYS:
         return f"in {_WINDOW_DAYS} days"
     if observed_days == 0:

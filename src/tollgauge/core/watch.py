@@ -20,6 +20,7 @@ from tollgauge.core.changes import EVENTS
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 PERIOD_MS: Final = 30 * DAY_MS
+"""How long a watch lasts."""
 READABLE_MS: Final = 30 * DAY_MS
 """How long an ended watch can still be read and renewed."""
 EXPIRING_MS: Final = 3 * DAY_MS
@@ -29,7 +30,7 @@ SENSITIVITY_MAX: Final = 10
 SENSITIVITY_DEFAULT: Final = 2
 DESTINATIONS_MAX: Final = 10
 FIELD_MAX: Final = 5
-
+"""Destinations that one field of a request may name."""
 RETRIES_MS: Final = (
     5 * SECOND_MS,
     5 * MINUTE_MS,
@@ -39,6 +40,7 @@ RETRIES_MS: Final = (
     10 * HOUR_MS,
     10 * HOUR_MS,
 )
+"""The pauses after failed attempts, before their jitter."""
 RETRY_AFTER_MIN_MS: Final = SECOND_MS
 RETRY_AFTER_MAX_MS: Final = DAY_MS
 
@@ -76,7 +78,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a watch listens to: types of events, misses before an alarm, a daily digest."""
+    """What a watch asks for: types of events, misses before an alarm, a daily digest."""
 
     events: tuple[str, ...] = EVENTS
     sensitivity: int = SENSITIVITY_DEFAULT
@@ -127,8 +129,8 @@ def masked_host(host: str) -> str:
 def retry_at(
     delivery: str, attempts: int, *, now: int, retry_after_ms: int | None = None
 ) -> int | None:
-    """When to try again after `attempts` failed ones, None when it was the last. A receiver's
-    Retry-After (1 s to 24 h) may only make it later.
+    """When to try a delivery again (ms UTC) after `attempts` failed attempts, None after the last.
+    A receiver's Retry-After, taken as 1 s to 24 h, can only make it later.
     """
     if attempts > len(RETRIES_MS):
         return None
@@ -149,7 +151,7 @@ def message_id(watch_id: str, event: str) -> str:
 
 
 def own_event(number: int) -> str:
-    """What `message_id` is made of for the event of that number in a watch's own history."""
+    """The `event` of `message_id` for an event of the watch itself, by its number."""
     return f"own:{number}"
 
 
@@ -159,5 +161,5 @@ def rotation_text(watch_id: str, base_url: str, signed_at: object) -> str:
 
 
 def renewed_until(expires_at: int, *, now: int) -> int:
-    """The end of a watch that is renewed now: what is left is kept."""
+    """The end (ms UTC) of a watch that is renewed now: a period after its end, or after now."""
     return max(expires_at, now) + PERIOD_MS

@@ -2,8 +2,8 @@
 
 Rules (docs/methodology.md): z = 1.96, n_eff = n / 3 because neighbouring probes agree more
 than independent ones would; square roots are `isqrt(floor(x * 10^12)) / 10^6`, so the bounds are
-rational and the same on every machine. The root falls short by less than 10^-6; the bounds are
-therefore never put on the wrong side of the share itself, nor outside 0..1.
+rational and the same on every machine. Such a root is too small by less than 10^-6, so the bounds
+are limited to their own side of the share, and to 0..1.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fracti
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
-    # With p = a/b, n = c/d and z = e/f, all over one denominator: fractions that are cut after each
-    # step take ten times as long.
+    # With p = a/b, n = c/d and z = e/f, all over one denominator: fractions that are reduced after
+    # each step take ten times as long.
     a, b = share.numerator, share.denominator
     c, d = effective.numerator, effective.denominator
     e, f = z.numerator, z.denominator
@@ -39,5 +39,5 @@ def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fracti
 
 
 def root(part: int, whole: int) -> int:
-    """The square root of a fraction >= 0 in millionths, cut."""
+    """The square root of the fraction `part / whole` >= 0 in millionths, rounded down."""
     return isqrt(part * _MILLION**2 // whole)

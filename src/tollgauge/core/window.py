@@ -40,7 +40,7 @@ class Latest:
     state: LatestState | None = None
 
     def after(self, other: Latest) -> Latest:
-        """The later ones of these and some others."""
+        """The later of these and of others, one by one."""
         return Latest(
             last=_later(self.last, other.last),
             envelope=_later(self.envelope, other.envelope),

@@ -35,8 +35,8 @@ from tollgauge.core.attribution import (
     LastUp,
     Sign,
     Wave,
+    attributed_to_us,
     cause,
-    made_ours,
     network_failure,
     sign,
     suspicious,
@@ -257,7 +257,7 @@ class Prober:
             references = await self._references_answer()
         reason = cause(minute, answered=answered, references=references)
         if reason is not None:
-            return made_ours(wave, reason, even_dead=even_dead)
+            return attributed_to_us(wave, reason, even_dead=even_dead)
         results: Sequence[ProbeResult] = [result for _, result in wave]
         if nobody_to_ask:
             results = unproven(wave, recent=recent)

@@ -250,7 +250,7 @@ def test_an_unknown_reference_is_a_broken_schema_and_fetches_nothing() -> None:
         ({"$dynamicRef": "https://a.b/c"}, True),
     ],
 )
-def test_references_out_of_the_document_are_found_at_any_depth(
+def test_references_out_of_the_document_count_at_any_depth(
     schema: dict[str, Any], external: bool
 ) -> None:
     assert has_external_reference({"a": [{"b": schema}]}) is external

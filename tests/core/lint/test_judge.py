@@ -38,7 +38,7 @@ def test_a_perfect_v2_answer_has_no_findings() -> None:
     assert (terms.network, terms.amount, terms.domain_name) == ("eip155:8453", 10_000, "USD Coin")
 
 
-def test_a_v1_body_is_payable_and_told_to_move_on() -> None:
+def test_a_v1_body_is_payable_with_a_warning() -> None:
     result = judged(body=V1)
     assert fired(result) == {"v1-only"}
     assert (result.payable, result.compliant, result.version) == (True, True, 1)
@@ -403,7 +403,7 @@ def test_one_payable_option_is_enough() -> None:
     assert wheres(result, "amount-form") == {"accepts[0].amount"}
 
 
-def test_an_entry_that_is_no_object_is_told_once_and_null_spoils_the_rest() -> None:
+def test_an_entry_that_is_no_object_has_one_finding_and_null_makes_the_rest_unpayable() -> None:
     good = V2["accepts"][0]
     text = judged(changed(V2, "accepts", ["exact", good]))
     assert (fired(text), text.payable) == ({"entry-object"}, True)
@@ -460,7 +460,7 @@ def test_the_older_name_of_an_mcp_tool_is_read_and_mentioned() -> None:
     assert fired(result) == {"bazaar-tool-name"}
 
 
-def test_an_internal_url_is_told_from_the_public_one() -> None:
+def test_an_internal_url_is_not_the_public_one() -> None:
     result = judged(changed(V2, "resource.url", "http://localhost:4021/weather"))
     assert {"resource-internal", "resource-mismatch", "resource-http"} <= fired(result)
     mapped = judged(

@@ -158,7 +158,7 @@ def test_published_bodies_are_judged_without_an_exception(path: Path) -> None:
     assert not (result.payable and result.version == 2)
 
 
-def test_published_headers_are_told_from_payments_and_receipts() -> None:
+def test_of_published_headers_only_those_that_ask_for_payment_are_payable() -> None:
     lines = (CHALLENGES / "headers.jsonl").read_text(encoding="utf-8").splitlines()
     payable = 0
     for line in lines:

@@ -192,7 +192,7 @@ def test_what_could_never_settle_is_an_error(path: str, value: Any, rule: str) -
     assert not result.payable
 
 
-def test_asset_and_payee_that_are_mixed_up_are_told() -> None:
+def test_asset_and_payee_that_are_mixed_up_are_an_error() -> None:
     swapped = changed(changed(V2, ENTRY + "payTo", USDC), ENTRY + "asset", PAYEE)
     result = judged(swapped)
     assert "payto-asset" in errors(result)

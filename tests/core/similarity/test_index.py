@@ -18,8 +18,8 @@ from tollgauge.core.similarity.terms import WeightedTerms, Wording
 from tollgauge.core.similarity.terms import terms_of as read
 
 
-def terms(*found: tuple[int, int]) -> WeightedTerms:
-    ordered = sorted(dict(found).items())
+def terms(*weights: tuple[int, int]) -> WeightedTerms:
+    ordered = sorted(dict(weights).items())
     return WeightedTerms(
         array("I", [one for one, _ in ordered]).tobytes(), bytes(w for _, w in ordered)
     )
@@ -46,14 +46,14 @@ ASKED = entry("asked", score_tenths=500)
 
 
 def search(entries: Sequence[Entry], asked: Entry = ASKED, limit: int = 25) -> list[str]:
-    found = Index([asked, *OTHERS, *entries]).search(
+    matches = Index([asked, *OTHERS, *entries]).search(
         asked.terms,
         host=asked.host,
         pay_to=asked.pay_to,
         least_tenths=(asked.score_tenths or 0) + 50,
         limit=limit,
     )
-    return [match.id for match in found]
+    return [match.id for match in matches]
 
 
 def test_the_ranking_is_similarity_then_score_then_price_then_id() -> None:
@@ -214,10 +214,10 @@ def test_the_index_finds_what_comparing_every_pair_finds(entries: list[Entry]) -
     for asked in entries:
         least = (asked.score_tenths or 0) + 50
         expected = brute(entries, asked, least)
-        found = index.search(
+        matches = index.search(
             asked.terms, host=asked.host, pay_to=asked.pay_to, least_tenths=least, limit=100
         )
-        assert list(found) == expected
+        assert list(matches) == expected
         assert counts[asked.id] == min(len(expected), COUNT_MAX)
 
 
@@ -232,14 +232,14 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
     index = Index(rows)
     counts = dict(index.counts(0, index.size))
     for asked in dice.sample(rows, 40):
-        found = index.search(
+        matches = index.search(
             asked.terms,
             host=asked.host,
             pay_to=asked.pay_to,
             least_tenths=(asked.score_tenths or 0) + 50,
             limit=COUNT_MAX,
         )
-        assert counts[asked.id] == len(found)
+        assert counts[asked.id] == len(matches)
 
 
 def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:

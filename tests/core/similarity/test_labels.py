@@ -33,18 +33,18 @@ def services() -> tuple[Service, ...]:
     return relevance.read_labels(LABELS)
 
 
-def mean(found: dict[str, Quality]) -> float:
-    return sum(row.ndcg for row in found.values()) / len(found)
+def mean(by_source: dict[str, Quality]) -> float:
+    return sum(row.ndcg for row in by_source.values()) / len(by_source)
 
 
 def test_alternatives_are_of_the_same_category_in_every_catalogue(
     services: Sequence[Service],
 ) -> None:
-    found = relevance.quality(services, relevance.ours(services))
-    assert found.keys() == FLOORS.keys()
+    by_source = relevance.quality(services, relevance.ours(services))
+    assert by_source.keys() == FLOORS.keys()
     for source, (ndcg, precision) in FLOORS.items():
-        assert found[source].ndcg >= ndcg, source
-        assert found[source].precision >= precision, source
+        assert by_source[source].ndcg >= ndcg, source
+        assert by_source[source].precision >= precision, source
 
 
 def test_the_default_is_better_than_what_it_was_compared_with(services: Sequence[Service]) -> None:

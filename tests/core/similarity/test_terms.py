@@ -151,10 +151,10 @@ def percent(candidate: str) -> int:
         )
         for name, text in texts.items()
     ]
-    found = Index(entries).search(
+    matches = Index(entries).search(
         entries[0].terms, host="asked", pay_to=None, least_tenths=50, limit=25
     )
-    return next((match.percent for match in found if match.id == "candidate"), 0)
+    return next((match.percent for match in matches if match.id == "candidate"), 0)
 
 
 def test_repeating_a_word_does_not_bring_a_service_closer_than_an_honest_one() -> None:

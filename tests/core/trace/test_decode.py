@@ -82,7 +82,7 @@ def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
     assert "by which method" in trace_json(hidden)["reason"]
 
 
-def test_the_amount_of_the_logs_stands_where_the_token_keeps_a_part() -> None:
+def test_the_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
     result = trace_files(sent(call(5)), receipt_with(used(), moved(4)))
     assert paid(result) == [(TWA, 4, USDC)]
 
@@ -241,7 +241,7 @@ def test_a_null_transaction_is_not_known() -> None:
         assert (result.status, result.payments) == (Status.NOT_FOUND, ())
 
 
-def test_the_token_behind_an_unknown_proxy_is_told_by_the_signature() -> None:
+def test_the_signature_names_the_token_behind_an_unknown_proxy() -> None:
     assert paid(trace_files(sent(call(), to=OTHER))) == [(TWA, 5, USDC)]
     assert paid(trace_files(sent(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
     # With another function's selector the signature proves nothing: the called contract stands.

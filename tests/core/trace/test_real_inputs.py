@@ -155,7 +155,7 @@ def test_a_permit2_settlement_is_no_payment_by_authorization() -> None:
     assert "Permit2" in str(result.reason)
 
 
-def test_only_the_payment_among_a_real_blocks_receipts_is_found() -> None:
+def test_of_a_real_blocks_receipts_only_the_payment_is_a_payment() -> None:
     """The flashblock: its receipts have dozens of logs, one pair of which is a payment."""
     flashblock = load("base-flashblock-37646058-idx10")
     paid = {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.day_spans import spans_by_day
 from tests.support.probe_archive import DAY, GOOD, A, B, cadence, close_all, lively, prepare
 from tests.support.record_probe import record_probe
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Totals, rollup, totals
-from tollgauge.core.spans import NO_SPANS, spans_by_day, spans_sum, statement
+from tollgauge.core.spans import NO_SPANS, spans_sum, statement
 from tollgauge.core.units import DAY_MS, date_of, day_of, month_of
 from tollgauge.db.engine import Store
 from tollgauge.store.probes import changes, months, probes

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
+from tests.support.day_spans import spans_by_day
 from tests.support.probe_archive import (
     DAY,
     DOWN,
@@ -31,7 +32,7 @@ from tests.support.windows import shown
 from tollgauge.core.evidence import RECENT_MS, LastProbe
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, rollup
-from tollgauge.core.spans import NO_SPANS, Statement, spans, spans_by_day, statement
+from tollgauge.core.spans import NO_SPANS, Statement, spans, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store

@@ -1,9 +1,8 @@
 """The envelope linter: what an answer asks to be paid, and what is wrong with how it asks.
 
-`lint` judges one exchange, `read_capture` reads a saved one; `ALL_RULES` is the table of everything
-that is looked for; `terms_of_accepts` reads listings the way challenges are read. Nothing here does
-IO, and nothing but reading a saved exchange raises on foreign bytes. What a finding costs is
-core/probe's and core/scoring's concern.
+`lint` judges one exchange, `read_capture` reads a saved one; `ALL_RULES` is every rule;
+`terms_of_accepts` reads listings the way challenges are read. Only reading a saved exchange raises
+on foreign bytes. What a finding costs is core/probe's and core/scoring's concern.
 """
 
 from tollgauge.core.lint.accepts import terms_of_accepts

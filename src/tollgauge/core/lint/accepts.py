@@ -14,11 +14,11 @@ from tollgauge.core.terms import Terms
 from tollgauge.core.units import UINT256_MAX, legacy_network
 
 ENTRIES_MAX: Final = 64
-"""Entries that are looked at; no real challenge comes near, a hostile one may hold thousands."""
+"""Entries that are read. No real challenge has nearly as many; a hostile one may have thousands."""
 TEXT_MAX: Final = 256
-"""Longest identifier that is kept; a Cardano asset needs 120."""
+"""Longest identifier in characters; a Cardano asset needs 120."""
 TIMEOUT_MAX: Final = 2**53
-"""Largest timeout a JavaScript client adds without losing a second."""
+"""Largest timeout in seconds that a JavaScript client adds without losing one."""
 _DIGITS: Final = re.compile(r"[0-9]{1,78}", re.ASCII)
 AMOUNT_KEYS: Final = {1: "maxAmountRequired", 2: "amount"}
 """The name of the amount, by envelope version."""
@@ -55,18 +55,19 @@ def timeout_seconds(value: object) -> int | None:
     return value if 0 < value <= TIMEOUT_MAX else None
 
 
-def clean_text(value: object) -> str | None:
-    """A short printable text, or None."""
+def _identifier(value: object) -> str | None:
+    """A printable text of 1 to TEXT_MAX characters, or None."""
     if isinstance(value, str) and 0 < len(value) <= TEXT_MAX and value.isprintable():
         return value
     return None
 
 
 def _terms(entry: object, version: int) -> Terms | None:
+    """The terms of one entry, None where it does not say how much of what goes to whom."""
     if not isinstance(entry, dict):
         return None
-    scheme, network = clean_text(entry.get("scheme")), clean_text(entry.get("network"))
-    asset, pay_to = clean_text(entry.get("asset")), clean_text(entry.get("payTo"))
+    scheme, network = _identifier(entry.get("scheme")), _identifier(entry.get("network"))
+    asset, pay_to = _identifier(entry.get("asset")), _identifier(entry.get("payTo"))
     amount = _amount(entry, version)
     if scheme is None or network is None or asset is None or pay_to is None or amount is None:
         return None
@@ -80,8 +81,8 @@ def _terms(entry: object, version: int) -> Terms | None:
         amount=amount,
         pay_to=pay_to,
         timeout_seconds=timeout_seconds(entry.get("maxTimeoutSeconds")),
-        domain_name=clean_text(domain.get("name")),
-        domain_version=clean_text(domain.get("version")),
+        domain_name=_identifier(domain.get("name")),
+        domain_version=_identifier(domain.get("version")),
     )
 
 

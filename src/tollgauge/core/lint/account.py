@@ -1,8 +1,7 @@
 """Accounts: what the account of a network looks like.
 
 EVM addresses (EIP-55) and Solana's keys are checked in full; the forms of other chains are only
-recognised, loosely, to tell one chain's account from another's. Nothing here raises. Which account
-of an entry is checked, core/lint/reading says (`Entry.account`).
+compared loosely, to tell one chain's account from another's. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -78,7 +77,9 @@ def solana_key(value: object) -> str | None:
 
 
 def fits_other_chain(chain: str, account: str) -> bool:
-    """Whether an account may be one of a chain of OTHER_CHAINS; yes where its form is unknown."""
+    """Whether an account may be one of a chain of OTHER_CHAINS. Where the form of its accounts is
+    not known, anything may be, but for an EVM address. True for every other chain.
+    """
     form = OTHER_CHAINS.get(chain)
     if form is not None:
         return form.fullmatch(account) is not None

@@ -1,4 +1,4 @@
-"""Captured exchanges: the forms in which people hand an answer to the linter, and its report.
+"""Captured exchanges: the forms in which people give an answer to the linter, and its report.
 
 The forms are those of `tollgauge lint`: `{status, headers, body, url?, method?}` as JSON or what
 `curl -i` prints in, `{payable, compliant, version, findings, terms}` out.
@@ -48,7 +48,7 @@ def read_capture(text: bytes) -> Exchange:
 
 
 def exchange_from_capture(obj: object) -> Exchange:
-    """The exchange that a capture describes; `at` is 0, for a capture has no clock.
+    """The exchange that a capture describes; `at` is 0, because a capture does not say when it was.
 
     `status` is a number, also as a text; `headers` a mapping or a list of pairs, names in any
     case; `body` a text, or JSON that is serialised, or null. A missing `url` or `method` leaves
@@ -76,10 +76,10 @@ def lint_json(lint: Lint) -> dict[str, object]:
 
 
 def _printed(text: bytes) -> Exchange:
-    """The last of the answers that curl printed: those before it asked to go on (100), to go
-    elsewhere (redirects), or were a proxy's.
+    """The last of the answers that curl printed: those before it are interim answers (100),
+    redirects, or those of a proxy.
     """
-    at, status = 0, 0
+    at = status = 0
     headers: tuple[tuple[str, str], ...] = ()
     while line := _STATUS_LINE.match(text, at):
         status = int(line[1])

@@ -16,7 +16,7 @@ ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = rules_of(entry, network, token, sc
 
 
 def applies(rule: Rule[Entry], subject: Entry) -> bool:
-    """Whether an entry is judged by a rule: one that is no object is only told so."""
+    """Whether a rule judges an entry: one that is no object has that as its only finding."""
     return isinstance(subject.raw, dict) or rule is entry.entry_object
 
 

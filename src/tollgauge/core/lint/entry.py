@@ -16,9 +16,10 @@ from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.payment import SETTLE_MARGIN_S
 
 TIGHT_S: Final = 10
+"""Seconds; a shorter timeout leaves little time to settle."""
 LONG_S: Final = 3_600
 CLIENT_CAP_MICRO_USD: Final = 1_000_000
-"""The official clients refuse more than a dollar a payment unless told otherwise."""
+"""The official clients refuse more than a dollar a payment, unless their owner allows it."""
 _AMOUNT_BITS: Final = {"batch-settlement": 128, "auth-capture": 120}
 """Width of the amount in the contracts of a scheme; a uint256 elsewhere, a u64 on Solana."""
 _SOLANA_BITS: Final = 64
@@ -145,7 +146,7 @@ def extra_object(entry: Entry) -> Iterator[str]:
     fatal=True,
 )
 def flow_unknown(entry: Entry) -> Iterator[str]:
-    """A payment flow that the official clients drop the entry for."""
+    """A payment flow that the official clients do not know: they leave the entry out."""
     if entry.extra.get("paymentFlow") not in _FLOWS:
         yield entry.at("extra.paymentFlow")
 

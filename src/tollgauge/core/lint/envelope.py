@@ -1,7 +1,7 @@
-"""Rules about the envelope as a whole: where it lies, its version, its `accepts`.
+"""Rules about the envelope as a whole: its place, its version, its `accepts`.
 
-x402 v2 specification, PaymentRequired; v2 HTTP transport: the header is where the envelope lies,
-the body is the server's own affair.
+x402 v2 specification, PaymentRequired; v2 HTTP transport: the envelope belongs into the header, and
+the server may write anything into the body.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def envelope_nested(reading: Reading) -> Iterator[str]:
     fatal=True,
 )
 def v2_in_body(reading: Reading) -> Iterator[str]:
-    """A version 2 envelope that lies only in the body. Both official clients answer "Invalid
+    """A version 2 envelope that is only in the body. Both official clients answer "Invalid
     payment required response" to it.
     """
     if reading.envelope.place == "body" and reading.envelope.version == 2:

@@ -5,10 +5,10 @@ envelope, and none fires for at least one entry of `accepts`. A rule is fatal wh
 official clients that know the scheme and the network cannot read the envelope, select the entry
 or sign it, or when what it signs could never settle whatever the chain holds (zero address,
 another signature domain than the known token's, no time left).
-Two departures, both as published verdicts have it: variants of base64 in the header are read,
-since the specification names no alphabet; and an entry that cannot be read does not spoil the
-others, although the official Python client then refuses the whole envelope (only null, at which
-the TypeScript client stops too, does).
+Two exceptions: variants of base64 in the header are read, since the specification names no
+alphabet; and an entry that cannot be read does not make the others unpayable, although the
+official Python client then refuses the whole envelope. Only a null entry does, because the
+TypeScript client stops at it too.
 
 Schemes and networks that we do not know are judged by the protocol alone, never by EVM shapes,
 and a network that is not evaluated is never called wrong. On EVM networks and Solana, where the
@@ -42,7 +42,7 @@ ERROR_RULES: Final = RuleSet(
 """The rules whose findings are errors, in the revisions of this version of the program."""
 
 FINDINGS_MAX: Final = 5
-"""Findings that are kept of one rule: a thousand bad entries say no more than five."""
+"""The most findings of one rule: a thousand bad entries say no more than five."""
 
 _CHALLENGE_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
     transport, envelope, resource, extensions
@@ -78,14 +78,14 @@ def _findings_of(
     *,
     applies: Callable[[Rule[Subject], Subject], bool] | None = None,
 ) -> list[Finding]:
-    """What rules find, in their order; of each at most FINDINGS_MAX."""
+    """The findings of rules, in their order; at most FINDINGS_MAX of each rule."""
     findings: list[Finding] = []
     for rule in rules:
         room = len(findings) + FINDINGS_MAX
         for subject in subjects:
             if applies is not None and not applies(rule, subject):
                 continue
-            # Most rules find nothing: not even an iterator of findings is made for them.
+            # `extend` would create an iterator of findings for every rule, and most find nothing.
             for where in rule.check(subject):
                 findings.append(rule.finding(where))
                 if len(findings) == room:
@@ -96,7 +96,7 @@ def _findings_of(
 
 
 def _any_payable(entries: Sequence[Entry], findings: Sequence[Finding]) -> bool:
-    """Whether any entry has no fatal finding, among those that were found of all entries."""
+    """Whether any entry has no fatal finding; `findings` are those of all entries."""
     if len(entries) == 1:
         return not any(finding.rule in _FATAL_ENTRY_RULES for finding in findings)
     return any(payable_entry(entry) for entry in entries)

@@ -1,8 +1,8 @@
-"""JSON Schema, the few keywords that nearly every Bazaar schema has, without the library.
+"""JSON Schema: the few keywords that nearly every Bazaar schema has, without the library.
 
 The library takes ten times as long, most of it to follow references that such schemas do not have.
-What it would say of a schema with any other keyword is core/lint/schema's to ask: `fits` is None
-then. Where it is not None it is what the library says, in the same steps.
+`fits` says what the library would say, and counts the same steps; it is None for a schema with any
+other keyword, which core/lint/schema then gives to the library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TYPES: Final[dict[object, Callable[[object], bool]]] = {
 }
 """The types of JSON; 1.0 is an integer (draft 2020-12, validation, section 6.1.1)."""
 _DESCRIBING: Final = frozenset({"description", "title", "default", "example", "examples", "format"})
-"""Keywords that ask nothing of a value, here or in the library as it is used."""
+"""Keywords that demand nothing of a value, here or in the library as core/lint/schema uses it."""
 
 
 class _OtherSchemaError(Exception):
@@ -33,8 +33,8 @@ class _OtherSchemaError(Exception):
 
 
 def fits(value: object, schema: dict[str, Any], *, steps_max: int) -> bool | None:
-    """Whether a value fits a schema; None unless the schema has plain keywords only, and is told
-    within so many steps: one for each keyword that is evaluated and for each of its parts.
+    """Whether a value fits a schema; None unless the schema has plain keywords only, and takes at
+    most `steps_max` steps: one for each keyword that is evaluated and for each of its parts.
     """
     try:
         return _Evaluation(steps_max).fits(value, schema)
@@ -43,7 +43,7 @@ def fits(value: object, schema: dict[str, Any], *, steps_max: int) -> bool | Non
 
 
 class _Evaluation:
-    """One evaluation, which may take some more steps."""
+    """One evaluation, with a budget of steps. Its methods are the keywords, by their names."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps

@@ -1,4 +1,4 @@
-"""Reading: the envelope as it lies in an answer's bytes, before anyone judges it.
+"""Reading: the envelope in an answer's bytes, before the rules judge it.
 
 Rules (x402 v2 HTTP transport, and the official clients' order):
 - a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is; the
@@ -74,9 +74,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One element of `accepts`. `network` is CAIP-2 where the text could be translated. What every
-    rule asks is worked out once.
-    """
+    """One element of `accepts`. What several rules ask of it is computed once."""
 
     index: int
     version: int
@@ -118,14 +116,14 @@ class Entry:
         parts = ((key, self.extra.get(key)) for key in ("name", "version"))
         return {key: value for key, value in parts if isinstance(value, str) and value}
 
+    def domain_gaps(self) -> Iterator[str]:
+        """The paths of the parts of the domain that `extra` does not name."""
+        return (self.at(f"extra.{key}") for key in ("name", "version") if key not in self.domain)
+
     @cached_property
     def terms(self) -> tuple[Terms, ...]:
         """Its terms, if they can be read, else none."""
         return terms_of_accepts([self.raw], version=self.version)
-
-    def domain_gaps(self) -> Iterator[str]:
-        """The paths of those that it does not name."""
-        return (self.at(f"extra.{key}") for key in ("name", "version") if key not in self.domain)
 
     @cached_property
     def scheme(self) -> str:
@@ -140,8 +138,8 @@ class Entry:
 
     @cached_property
     def chain(self) -> str:
-        """The kind of network: its CAIP-2 namespace, or what a plain name stands for. A name that
-        nobody knows is taken for an EVM network, as most are; empty when there is none.
+        """The kind of network: its CAIP-2 namespace, or the one that a plain name implies. An
+        unknown name is taken for an EVM network, as most are; empty when there is none.
         """
         namespace, colon, _ = self.network.partition(":")
         if colon or not namespace:
@@ -210,8 +208,8 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """A payment challenge: where it lies (`header` or `body`), the version that its reader takes
-    it for, its object. `NO_ENVELOPE` stands for one that is not there.
+    """A payment challenge: its place (`header` or `body`), the version by which clients read it,
+    and its object. NO_ENVELOPE is that of an answer without one.
     """
 
     place: str
@@ -282,7 +280,7 @@ class Reading:
     @cached_property
     def example(self) -> Verdict | None:
         """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
-        Worked out once, because it is dear.
+        Evaluated once, because that is slow.
         """
         bazaar = members(self.envelope.extensions.get("bazaar"))
         schema = bazaar.get("schema")
@@ -318,11 +316,11 @@ def read(exchange: Exchange) -> Reading:
 
 
 def read_header(answer: Answer) -> Header:
-    """The header, decoded as leniently as its meaning stays certain.
+    """The header, decoded as leniently as its meaning allows.
 
     Several headers of the name are joined with a comma as HTTP clients join them (RFC 9110
     section 5.3), which no longer decodes. The specification names no base64 alphabet, so the
-    URL-safe one, missing padding and white space are read and left for the rules to mention.
+    URL-safe one, missing padding and white space are read, and the rules warn of them.
     """
     values = answer.header_values(HEADER)
     text = ", ".join(values)
@@ -330,10 +328,10 @@ def read_header(answer: Answer) -> Header:
     compact = b"".join(encoded.split())
     if not compact:
         return Header(count=len(values))
-    bare = compact.rstrip(b"=")
-    standard = bare.translate(_STANDARD_ALPHABET)
+    digits = compact.rstrip(b"=")
+    standard = digits.translate(_STANDARD_ALPHABET)
     header = Header(text=text, count=len(values))
-    if len(compact) - len(bare) > 2:
+    if len(compact) - len(digits) > 2:
         return replace(header, fault=HeaderFault.BASE64)
     try:
         raw = base64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
@@ -343,7 +341,7 @@ def read_header(answer: Answer) -> Header:
         text=text,
         count=len(values),
         spaced=compact != encoded,
-        urlsafe=standard != bare,
+        urlsafe=standard != digits,
         unpadded=len(compact) % 4 != 0,
     )
     document = load_json(raw)
@@ -357,7 +355,8 @@ def read_header(answer: Answer) -> Header:
 
 
 def load_json(raw: bytes) -> object:
-    """A JSON text's value, or None when there is none, `null`, or nesting below DEPTH_MAX.
+    """A JSON text's value; None for `null`, for what is no JSON, and for what is nested deeper than
+    DEPTH_MAX.
 
     orjson, because it limits the nesting itself: CPython's `json` overruns the C stack once an
     EVM library has raised the recursion limit.

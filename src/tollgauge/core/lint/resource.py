@@ -66,7 +66,7 @@ def _split_text(text: str) -> _Url | None:
 
 
 def _urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
-    """Where the resource's URL stands, and the URL, if it is one."""
+    """Each place of the resource's URL, with the URL, where it is one."""
     for where, text in _places(reading.envelope):
         url = _split(text)
         if url is not None:
@@ -74,7 +74,7 @@ def _urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
 
 
 def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
-    """Where the version keeps the resource's URL, and what stands there."""
+    """Each place where the version has the resource's URL, with the value there."""
     if envelope.version == 2 and "url" in envelope.resource:
         yield "resource.url", envelope.resource["url"]
     if envelope.version == 1:

@@ -1,8 +1,8 @@
 """Rule: one thing that can be wrong with an answer, as a small pure function with a name.
 
 A rule's function yields the places where it fires and never raises. `fatal` says that a stock
-client cannot pay while the rule fires: what "stock client" means, and why, is judge.py's matter.
-The function's docstring is its public documentation (docs/lint-rules.md is made from it).
+client cannot pay while the rule fires (core/lint/judge says what a stock client is). The function's
+docstring is its public documentation: docs/lint-rules.md is generated from it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Check = Callable[[Subject], Iterator[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Generic[Subject]):
     """A named check. `fix` is the message of its findings: it says what to write instead.
-    `revision` is raised when the check begins to find what it passed before, so that no endpoint
-    is told to have changed because the check did.
+    `revision` is raised when the check begins to find what it passed before, so that our change is
+    not reported as a change of endpoints (core/change_state).
     """
 
     slug: str
@@ -38,7 +38,7 @@ class Rule(Generic[Subject]):
 
     @property
     def doc(self) -> str:
-        """What the rule looks for and where that comes from."""
+        """What the rule looks for and where that comes from: the docstring of its function."""
         return inspect.cleandoc(self.check.__doc__ or "")
 
     def finding(self, where: str) -> Finding:

@@ -1,15 +1,15 @@
 """JSON Schema, evaluated on hostile schemas: does `info` fit the schema that came with it?
 
-The schema comes from the server that is judged, so its evaluation is fenced in:
-- nothing is fetched: references leave the document nowhere (`has_external_reference` is asked
-  first, and the registry is empty);
+The schema comes from the server that is judged, so its evaluation is limited:
+- nothing is fetched: a schema with a reference out of its document is not evaluated
+  (`has_external_reference`), and the registry is empty;
 - `pattern`, `patternProperties` and `format` are not evaluated: one regular expression can take
   exponential time, and Python's cannot be interrupted;
 - `uniqueItems` and the `unevaluated*` keywords are not evaluated either: the first is quadratic,
-  the others follow references on their own, past the fences;
+  the others follow references on their own, past these limits;
 - each keyword costs a step, references may nest only a few levels: a schema that needs more is
   `TOO_COMPLEX`, not wrong;
-- `$schema` is dropped: it would let a subschema choose a validator without fences.
+- `$schema` is dropped: it would let a subschema choose a validator without limits.
 A keyword that is not evaluated is taken as fulfilled. That only hides mismatches, except below
 `not`, `oneOf` and the like, where it can make some: such a schema gets the benefit of the doubt.
 """
@@ -51,7 +51,7 @@ Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
 
 
 class Verdict(StrEnum):
-    """What came of the evaluation."""
+    """The outcome of an evaluation."""
 
     FITS = "fits"
     MISMATCH = "mismatch"
@@ -65,7 +65,7 @@ class _ExhaustedError(Exception):
 
 @dataclass(slots=True)
 class _Budget:
-    """What an evaluation may still spend, and how deep in references it is."""
+    """How many steps an evaluation may still take, and how deep in references it is."""
 
     steps: int = STEPS_MAX
     depth: int = 0
@@ -74,10 +74,10 @@ class _Budget:
 _BUDGET: Final[ContextVar[_Budget]] = ContextVar("budget of an evaluation")
 
 
-def _fence(name: str, keyword: Keyword) -> Keyword:
-    """The keyword's function with its cost in front of it."""
+def _limited(name: str, keyword: Keyword) -> Keyword:
+    """The function of a keyword that first takes its steps from the budget."""
 
-    def fenced(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    def capped(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         budget = _BUDGET.get()
         budget.steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
         if budget.steps < 0:
@@ -92,23 +92,23 @@ def _fence(name: str, keyword: Keyword) -> Keyword:
         finally:
             budget.depth -= name == "$ref"
 
-    return fenced
+    return capped
 
 
-_Fenced: Final[Any] = validators.create(  # once: it takes longer than most evaluations
+_LimitedValidator: Final[Any] = validators.create(  # once: it takes longer than most evaluations
     meta_schema=Draft202012Validator.META_SCHEMA,
     validators={
-        name: _fence(name, keyword)
+        name: _limited(name, keyword)
         for name, keyword in Draft202012Validator.VALIDATORS.items()
         if name not in _UNSAFE
     },
     type_checker=Draft202012Validator.TYPE_CHECKER,
 )
-_NOTHING_ELSE: Final[Registry[Any]] = Registry()
+_EMPTY_REGISTRY: Final[Registry[Any]] = Registry()
 
 
 def evaluate(info: object, schema: object) -> Verdict:
-    """Whether `info` fits `schema` as far as the fences let it be told. Never raises."""
+    """Whether `info` fits `schema`, as far as these limits let us know. Never raises."""
     if isinstance(schema, bool):
         return Verdict.FITS if schema else Verdict.MISMATCH
     if not isinstance(schema, dict):
@@ -118,7 +118,7 @@ def evaluate(info: object, schema: object) -> Verdict:
         return Verdict.FITS if plain else Verdict.MISMATCH
     before = _BUDGET.set(_Budget())
     try:
-        fits = _Fenced(_without_dialect(schema), registry=_NOTHING_ELSE).is_valid(info)
+        fits = _LimitedValidator(_without_dialect(schema), registry=_EMPTY_REGISTRY).is_valid(info)
     except (_ExhaustedError, RecursionError):
         return Verdict.TOO_COMPLEX
     except _BROKEN_SCHEMA:
@@ -165,6 +165,7 @@ def _objects(value: object) -> Iterator[dict[str, object]]:
 
 
 def _without_dialect(value: Any) -> Any:
+    """A schema without `$schema`, at any depth."""
     if isinstance(value, list):
         return [_without_dialect(item) for item in value]
     if isinstance(value, dict):

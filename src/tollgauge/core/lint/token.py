@@ -114,8 +114,8 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     " network's on the main network, or the other way round).",
 )
 def asset_network(entry: Entry) -> Iterator[str]:
-    """An address that is a known token elsewhere and not here. Clients sign it, and what the chain
-    holds at that address is not ours to say, so it is no bar to paying.
+    """An address that is a known token on another network and not on this one. Clients sign it, and
+    only the chain knows what is at that address, so the entry may be payable.
     """
     asset = entry.account("asset")
     if entry.evm and asset in _KNOWN_ADDRESSES and _token(entry) is None:

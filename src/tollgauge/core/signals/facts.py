@@ -1,11 +1,11 @@
-"""Facts: what the signals look at, worked out once from the evidence.
+"""Facts: what the signals look at, computed once from the evidence.
 
 Rules:
 - only what lies in the window `as_of - 30 d < at <= as_of` counts; a day rollup counts when any
   instant of its day does (evidence of format 1 has cut its oldest day exactly, later evidence has
   it whole). Policies of time take the days that they weigh, the current one and the 30 before it;
 - a change that several sources report is one change: changes are counted for each source, and the
-  largest count stands, so a directory and our own probe never add up.
+  largest count is taken, so a directory and our own probe never add up.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Facts:
 
     @property
     def envelope_probe(self) -> LastProbe | None:
-        """The latest scored probe that carried an envelope, else the latest of all."""
+        """The latest scored probe that carried an envelope, else the latest scored one."""
         last = self.evidence.last
         if last is not None and last.accepts is not None:
             return last
@@ -123,7 +123,7 @@ class Facts:
 
 
 def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
-    """The facts of an evidence under a policy; `window` has its days where it does not itself."""
+    """The facts of an evidence under a policy; `window` has the days where it has none itself."""
     start = evidence.as_of - WINDOW_MS
     today = day_of(evidence.as_of)
     weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}

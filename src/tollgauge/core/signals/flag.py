@@ -16,8 +16,8 @@ from tollgauge.core.signals.facts import Facts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is what who
-    pays all the same should heed; scoring adds it to the message where the advice lets pay.
+    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is advice to
+    those who pay all the same; scoring adds it to the message where the recommendation lets pay.
     """
 
     code: str
@@ -27,14 +27,14 @@ class Flag:
     to_pay: str = ""
 
     def advised(self, *, payable: bool) -> Flag:
-        """The flag with its final message: nobody is told how to pay what is not to be paid."""
+        """The flag with its final message, which has `to_pay` only where paying is advised."""
         message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
         return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
 
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What a rule says when it fires."""
+    """What a rule says when it fires, as `Flag` has it."""
 
     message: str
     since: int | None = None
@@ -43,8 +43,8 @@ class Fired:
 
 @dataclass(frozen=True, slots=True)
 class FlagRule:
-    """A slug, its severity, the function that decides, and what the seller can do about it; empty
-    where nothing that a seller does would help.
+    """The code of a flag, its severity, the function that decides whether it is raised, and what
+    the seller can do about it; empty where nothing that a seller does would help.
     """
 
     code: str

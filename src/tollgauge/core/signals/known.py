@@ -1,4 +1,4 @@
-"""Flags about what is known of the endpoint: is it listed, is it new, can its texts be trusted?"""
+"""Flags about the endpoint itself: is it listed, is it new, can its texts be trusted?"""
 
 from __future__ import annotations
 
@@ -91,4 +91,4 @@ FLAGS_BY_TIME: Final = (
     ),
     FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site),
 )
-"""The same with what policies of time ask besides."""
+"""The flags of policies of time."""

@@ -144,4 +144,4 @@ FLAGS_BY_TIME: Final = (
     ),
     FlagRule("stale", Severity.WARN, stale),
 )
-"""The same for policies of time, where the forecast is what limits the score."""
+"""The flags of policies of time, under which forecasts limit the score."""

@@ -88,7 +88,9 @@ def _price_changes(facts: Facts, since: int) -> Iterator[list[TermChange]]:
 
 
 def _jump(changes: list[TermChange]) -> int | None:
-    """When the last change was made that left the price above twice its least, else None."""
+    """The instant of the last of some changes if its price is above twice the least one before a
+    change, else None.
+    """
     least = min(before for before, _ in (change.amounts for change in changes))
     _, price = changes[-1].amounts
     return changes[-1].at if 2 * least < price else None
@@ -178,4 +180,4 @@ FLAGS_BY_TIME: Final = (
         fix="Raise a price in steps that are less than double.",
     ),
 )
-"""The same with what policies of time ask besides."""
+"""The flags of policies of time."""

@@ -1,4 +1,4 @@
-"""Volume: who paid a payTo, and how much of it is organic.
+"""Volume: who paid a payTo, and how much of that is organic.
 
 The rules are those of docs/methodology.md, *organic settlement*; `volume_of` states them.
 Raw figures leave nothing out and divide by nothing. Hex addresses compare without case.
@@ -15,7 +15,7 @@ from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVo
 from tollgauge.core.policy import Policy, interpolate
 
 WHOLE_WEIGHT: Final = 10**6
-"""The weight of a payer who counts whole."""
+"""The weight of a payer who counts whole, in millionths."""
 
 NO_SUMS: Final = ChainSums()
 

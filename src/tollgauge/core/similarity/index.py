@@ -2,12 +2,12 @@
 
 Rules (docs/similarity.md):
 - similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
-- below FLOOR percent two endpoints do not serve a similar purpose; the labelled services put the
-  place where chance ends there (docs/similarity.md);
+- below FLOOR percent two endpoints do not serve a similar purpose: among the labelled services,
+  chance alone goes so far;
 - what is expected to be payable in 24 hours (core/forecast) comes before what is not; then ranked
   by similarity, the chance of that, score, price (none advertised comes last) and id;
 - endpoints of the same host or with the same payTo are left out;
-- who may be an alternative at all (listed, scored, to be paid) is said by `Entry.offered`.
+- only an entry that is `offered` and has a score may be an alternative.
 
 An index is built from all entries and never changed, so that it can be searched while the next one
 is built.
@@ -40,12 +40,12 @@ Sums = npt.NDArray[np.float64]
 FLOOR: Final = 15
 """The least similarity of a similar purpose, in percent."""
 COUNT_MAX: Final = 10
-"""The free snapshot counts no further (docs/similarity.md)."""
+"""The most alternatives that are counted for a free snapshot (docs/similarity.md)."""
 DELTA_TENTHS: Final = 50
-"""How much better an alternative is unless someone asks otherwise: 5 points."""
+"""How much better than an endpoint its alternatives are by default: 5 points."""
 _SLACK: Final = 64
-"""Rounding to whole steps makes a direction of 256 terms longer by at most half a step each in
-length sqrt(256) / 2 = 8; the bound below is generous."""
+"""Steps by which rounding may make a direction longer. Each of at most 256 terms is off by half a
+step at most, all together by sqrt(256) / 2 = 8; this is more than enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Match:
 
 
 class Index:
-    """All endpoints by what they say, as of one moment."""
+    """All endpoints by their terms, as of one moment."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         ordered = sorted(entries, key=_rank)
@@ -96,17 +96,17 @@ class Index:
         )
         self._score: Final = [entry.score_tenths or 0 for entry in ordered]
         offered = sum(_offered(entry) for entry in ordered)
-        # Ascending, as searching wants it.
-        self._lack: Final[Longs] = -np.array(self._score[:offered], np.int64)
-        built = build([entry.terms for entry in ordered], hosts, candidates=offered)
-        self._postings: Final[Postings] = built[0]
-        self._directions: Final[Directions] = built[1]
+        # `searchsorted` needs ascending numbers, and the best score comes first.
+        self._negative_scores: Final[Longs] = -np.array(self._score[:offered], np.int64)
+        postings, directions = build([entry.terms for entry in ordered], hosts, candidates=offered)
+        self._postings: Final[Postings] = postings
+        self._directions: Final[Directions] = directions
 
     def search(
         self, terms: WeightedTerms, *, host: str, pay_to: str | None, least_tenths: int, limit: int
     ) -> tuple[Match, ...]:
         """The `limit` best endpoints of a similar purpose with a score of `least_tenths` or more,
-        best first, of what is on neither this host nor this payTo.
+        best first, without those of this host and of this payTo.
         """
         term, step = self._postings.direction(terms)
         rank, percent = self._alike(term, step, end=self._above(least_tenths))
@@ -125,6 +125,7 @@ class Index:
         return [(self._ids[at], self._count(at)) for at in range(first, min(last, self.size))]
 
     def _count(self, at: int) -> int:
+        """The better alternatives of one endpoint: of the FIRST candidates, of all if need be."""
         own = slice(self._directions.starts[at], self._directions.starts[at + 1])
         term, step = self._directions.term[own], self._directions.step[own]
         end = self._above(self._score[at] + DELTA_TENTHS)
@@ -136,6 +137,7 @@ class Index:
         return min(count, COUNT_MAX)
 
     def _others(self, at: int, rank: Longs) -> int:
+        """How many of the candidates at some ranks have another host and another payTo."""
         pay_to = self._pay_to[at]
         others = self._host[rank] != self._host[at]
         if pay_to >= 0:
@@ -144,13 +146,14 @@ class Index:
 
     def _above(self, least_tenths: int) -> int:
         """How many candidates have at least this score."""
-        return int(np.searchsorted(self._lack, -least_tenths, side="right"))
+        return int(np.searchsorted(self._negative_scores, -least_tenths, side="right"))
 
     def _alike(self, term: Ints, step: Steps, *, end: int) -> tuple[Longs, Longs]:
-        """Ranks below `end` that are alike, ascending, and how much in percent.
+        """The candidates below the rank `end` with at least FLOOR percent, ascending, and their
+        percents.
 
-        The common terms together cannot bring a candidate to the floor, so candidates come from
-        the rare ones; what the common terms add is looked up for those alone.
+        The common terms together cannot bring a candidate to FLOOR, so candidates come from the
+        rare ones, and what the common terms add is computed for those alone.
         """
         if not end or not len(term):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -172,8 +175,8 @@ class Index:
         return ranks[alike], np.minimum(percent, 100)
 
     def _common(self, ranks: Longs, term: Ints, step: Steps, sizes: Longs, begins: Longs) -> Sums:
-        """What common terms add to the candidates at some ranks: looked up one by one where
-        they are few, summed over all postings where they are many.
+        """What common terms add to the candidates at some ranks: searched one by one for few
+        candidates, summed over all postings for many.
         """
         posted = self._postings
         if len(ranks) * len(term) * 4 > int(sizes.sum()):

@@ -1,12 +1,12 @@
 """Postings: for every term, which candidates say it and how much it is of what they say.
 
 Rules:
-- a term's rarity counts hosts, not endpoints: what one host says on all of its thousand paths is
-  said once, and no host can make a word common or rare by listing more of itself;
-- a term that a single host says leads to no one else (endpoints of one host are no alternatives
-  to each other), so it has no postings; it still counts for how much its endpoint says;
+- a term's rarity counts hosts, not endpoints: what one host says on all of its thousand paths
+  counts once, and no host can make a word common or rare by listing more paths;
+- a term that a single host says has no postings, because endpoints of one host are no alternatives
+  to each other; it still counts for the length of its endpoint's direction;
 - an endpoint's terms are a direction of unit length in whole steps of 1/SCALE. Integers make every
-  sum exact: the order of adding, the machine and the number of endpoints at once change nothing;
+  sum exact, whatever the order of adding, the machine and the number of endpoints at once;
 - candidates are numbered by rank, so that those above a score are a prefix.
 """
 
@@ -24,7 +24,7 @@ from tollgauge.core.similarity.terms import WeightedTerms
 
 SCALE: Final = 4_096
 FIRST: Final = 4_096
-"""How many of the best candidates are looked at before all are."""
+"""How many of the best candidates are searched before all are."""
 _RARITY: Final = 64
 """Steps of rarity: 1 + ln(hosts / hosts that say it), in 64ths."""
 
@@ -106,19 +106,19 @@ def build(
     said_by = _hosts_of_terms(term, host[owner], total, len(vocabulary))
     rarity = _rarities(said_by, total)
     step = _steps(tenths * rarity[term], owner, len(terms))
-    kept = np.flatnonzero((owner < candidates) & (said_by[term] > 1))
-    # Entries are in order of rank already; a stable sort by term keeps that order within a term.
-    kept = kept[np.argsort(term[kept], kind="stable")]
-    key = term[kept].astype(np.int64) * candidates + owner[kept]
+    posted = np.flatnonzero((owner < candidates) & (said_by[term] > 1))
+    # Entries are in order of rank already, and a stable sort by term leaves them so within a term.
+    posted = posted[np.argsort(term[posted], kind="stable")]
+    key = term[posted].astype(np.int64) * candidates + owner[posted]
     every = np.arange(len(vocabulary), dtype=np.int64)
     postings = Postings(
         vocabulary=vocabulary,
         rarity=rarity,
-        starts=_offsets(np.bincount(term[kept], minlength=len(vocabulary))),
+        starts=_offsets(np.bincount(term[posted], minlength=len(vocabulary))),
         firsts=np.searchsorted(key, every * candidates + min(FIRST, candidates)),
         key=key,
-        rank=owner[kept],
-        step=step[kept],
+        rank=owner[posted],
+        step=step[posted],
         candidates=candidates,
         hosts=total,
     )
@@ -132,13 +132,14 @@ def _hosts_of_terms(term: Ints, host: Longs, hosts: int, size: int) -> Longs:
 
 
 def _rarities(said_by: Longs, hosts: int) -> Longs:
-    """Rarity by number of hosts, computed once a number: the same number is the same rarity."""
+    """The rarity of each term, computed once for each number of hosts."""
     numbers, place = np.unique(said_by, return_inverse=True)
     table = np.array([_rarity(int(number), hosts) for number in numbers], np.int64)
     return table[place] if len(table) else np.zeros(0, np.int64)
 
 
 def _rarity(said_by: int, hosts: int) -> int:
+    """The rarity of a term that `said_by` of all `hosts` say."""
     return round(_RARITY * (1 + math.log((hosts + 1) / (said_by + 1))))
 
 
@@ -157,4 +158,5 @@ def _steps(weight: Longs, owner: Ints, size: int) -> Steps:
 
 
 def _offsets(sizes: Longs) -> Longs:
+    """Where parts of some sizes begin, and where the last one ends."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

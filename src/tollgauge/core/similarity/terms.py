@@ -1,16 +1,16 @@
-"""Terms: what an endpoint's provider says of its purpose, as weighted terms.
+"""WeightedTerms: what an endpoint's provider says of its purpose.
 
 Rules:
 - the text is the service name, the description, the tags, the path, and the names of the inputs
-  that its listing declares; it is data, and it is capped before it is read;
+  that its listing declares, each cut to a length before it is read;
 - a term is a word, a pair of neighbouring words, a whole tag or a whole path segment. Whole tags
   and segments weigh more: they are how providers sort their own services;
-- a word that is said again weighs a little more once, then no more: repeating it wins nothing,
-  and every further term takes weight from the others (the index compares directions, not sizes);
-- a term is kept as the CRC-32 of its text: two texts share one by chance with a probability of
-  one in four billion, which does no harm.
+- a word that is repeated weighs a little more, however often; and every further term takes weight
+  from the others, because the index compares directions and not lengths;
+- a term is stored as the CRC-32 of its text: two texts have the same one by chance with a
+  probability of one in four billion, which does no harm.
 
-How rare a term is, is the index's work.
+How rare terms are is core/similarity/postings' to count.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ EVERYWHERE: Final = frozenset({"api", "apis", "x402", "http", "https", "www", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What a term weighs before its rarity, in tenths of a word that is said `once`: one said
-    `again` (1 + ln 2, the most that repetition gives), a `pair` of neighbouring words, a `whole`
-    tag or path segment, the name of an `input`.
+    """What a term weighs before its rarity, in tenths of a word that occurs `once`: a word that
+    occurs `again` (1 + ln 2, rounded), a `pair` of neighbouring words, a `whole` tag or path
+    segment, the name of an `input`.
     """
 
     once: int = 10
@@ -123,14 +123,15 @@ def _add(weight_by_id: dict[int, int], kind: str, texts: Iterable[str], weight: 
 
 
 def _id(kind: str, text: str) -> int:
-    # An input's name is the word it is made of, so that it meets the words of descriptions.
+    # A word of an input's name is the same term as that word in a description.
     return crc32(f"{'w' if kind == 'n' else kind}:{text}".encode("utf-8", "replace"))
 
 
 def _packed(weight_by_id: dict[int, int]) -> WeightedTerms:
-    kept = sorted(weight_by_id.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
-    kept.sort()
-    return WeightedTerms(array("I", [id_ for id_, _ in kept]).tobytes(), bytes(w for _, w in kept))
+    heaviest = sorted(weight_by_id.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
+    heaviest.sort()
+    ids, weights = [id_ for id_, _ in heaviest], [weight for _, weight in heaviest]
+    return WeightedTerms(array("I", ids).tobytes(), bytes(weights))
 
 
 def _tags(tags: tuple[str, ...]) -> list[str]:

@@ -4,7 +4,7 @@ Rules:
 - compatibility-folded lower case; `getTokenPrice` is three words, digits are words of their own;
 - a plural is its singular (`prices`, `price`): the only stemming, because more did not help
   (docs/similarity.md);
-- function words say nothing of a purpose and are left out;
+- function words, which say nothing of a purpose, are left out;
 - scripts without spaces are read as pairs of neighbouring characters.
 """
 
@@ -21,7 +21,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese are written without spaces."""
 WORD_MAX: Final = 32
-"""No language's everyday word is longer; what is, is an address, a hash or noise, and cut."""
+"""Longer words are cut: they are addresses, hashes or noise."""
 
 _FUNCTION_WORDS: Final = """
     a about above after again all also am an and any are as at be because been before being below

@@ -1,7 +1,7 @@
 """ABI: arguments of a call read in place, each offset and length checked before it is followed.
 
-Written by the Solidity contract ABI specification; numbers are words of 32 bytes, a dynamic
-argument is an offset from where its arguments begin. Nothing is copied.
+By the Solidity contract ABI specification, numbers are words of 32 bytes, and a dynamic argument is
+an offset from where its arguments begin. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def word(view: memoryview, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """ABI-encoded arguments: `base` is where their offsets count from."""
+    """ABI-encoded arguments, whose offsets count from `base`. Methods raise OutsideError."""
 
     view: memoryview
     base: int

@@ -1,11 +1,11 @@
-"""Answer: a trace as JSON, in the names of the paid route's answer, and traces of saved files."""
+"""Answer: a trace as the JSON of the paid route, and traces of saved files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from tollgauge.core.trace import reason
 from tollgauge.core.trace.call_trace import read_call_trace
@@ -28,7 +28,8 @@ from tollgauge.core.trace.transaction import (
     unwrapped,
 )
 
-_LATEST_SECOND = 253_402_300_799  # the last second of the year 9999
+_LATEST_SECOND: Final = 253_402_300_799
+"""The last second of the year 9999: no ISO text is later."""
 
 
 def trace_files(
@@ -143,6 +144,7 @@ def _text(number: int | None) -> str | None:
 
 
 def _iso(at: int | None) -> str | None:
+    """An instant (ms UTC) in whole seconds, None where ISO 8601 has no text for it."""
     if at is None or at // 1_000 > _LATEST_SECOND:
         return None
     return datetime.fromtimestamp(at // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

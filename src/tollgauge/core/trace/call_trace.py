@@ -1,13 +1,13 @@
-"""Calls: the EIP-3009 transfers in a call trace (debug_traceTransaction, `callTracer`).
+"""CallTrace: the EIP-3009 transfers in a call trace (debug_traceTransaction, `callTracer`).
 
 Rules:
 - a token keeps its own balances, so it is reached by CALL: a DELEGATECALL frame is a proxy's
   implementation running the same call a second time and is not counted;
 - a frame with an `error` changed nothing, and neither did any frame inside it;
 - a frame that lacks a type, or whose parts have other types, raises TraceInputError;
-- frames are walked without recursion, so that depth costs nothing.
+- frames are read without recursion, so that no depth exhausts the stack.
 
-Wrappers need no knowledge here: the node itself says which calls were made.
+Wrappers need not be known here: the node itself says which calls there were.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTrace:
-    """What a trace says: whether the outermost call held, and the transfers asked for, in order."""
+    """What a trace says: whether the outermost call succeeded, and the transfers that were called,
+    in order.
+    """
 
     ok: bool
     calls: tuple[AuthorizedTransfer, ...]

@@ -8,7 +8,7 @@ Rules:
   but must lie inside it, or the contract would have reverted;
 - the upper bytes of an address word are masked, as the token's compiler does; `strict` reading,
   for bytes that may be no call at all, refuses them;
-- no bytes whatever raise.
+- nothing here raises, whatever the bytes are.
 
 Calls inside other calls are core/trace/nesting's work.
 """
@@ -113,8 +113,8 @@ def _bytes(arguments: Arguments) -> tuple[bytes, int]:
 
 
 def _plausible(arguments: Arguments, selector: bytes) -> bool:
-    """What a scan of arbitrary bytes asks for: clean address words, and a signature that follows
-    the other arguments.
+    """Whether arguments anywhere in arbitrary bytes look like a call: address words without upper
+    bytes, and a signature that follows the other arguments.
     """
     try:
         clean = max(arguments.number(0), arguments.number(1)) < 2**160

@@ -1,8 +1,7 @@
-"""Catalogue: the decoders that a payment trace can name, and the networks that it knows.
+"""Catalogue: the decoders and the networks that a request for a payment trace can name.
 
-`GET /v1/models` shows the models; the default is the cheapest that satisfies a request: logs
-first, call data when it gives the authorization, the call trace only for calls nested in unknown
-contracts.
+`GET /v1/models` shows the decoders. Without a name, the cheapest that satisfies the request is used
+(core/trace/decode).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ DECODERS: Final = (
         "these contracts are",
     ),
 )
-"""Cheapest first."""
+"""The decoders, cheapest first."""
 
 NETWORKS: Final = {
     "base-mainnet": "eip155:8453",

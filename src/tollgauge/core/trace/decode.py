@@ -1,4 +1,4 @@
-"""Decode: a transaction, its receipt and its calls become payments.
+"""Decode: the payments in a transaction, its receipt and its calls.
 
 Rules (EIP-3009):
 - where there are logs, they alone say what was paid; calls only add the method and the validity
@@ -12,10 +12,10 @@ Rules (EIP-3009):
   trace may be of a transaction that was never mined. One that failed moved nothing either way;
 - bytes that only look like a call (`transfers_anywhere`) count where a log pair or the payer's
   signature proves them, and only where there is no better source;
-- calls that contradict each other prove nothing, unless the payer's signature picks one.
+- calls that contradict each other prove nothing, unless the payer's signature is of one of them.
 
-Nothing here raises for any bytes; TraceInputError is for parts of different transactions, and for
-a model that lacks its input.
+No bytes raise here; TraceInputError is for parts of different transactions, and for a model that
+lacks its input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tollgauge.core.trace.transaction import Receipt, TraceInputError, Transacti
 from tollgauge.core.units import known_asset
 
 ASKED_MAX: Final = 1_024
-"""How many calls without logs are looked at: more than fit a block."""
+"""The most calls without logs that are read: more than fit a block."""
 
 
 def decode(
@@ -80,6 +80,7 @@ def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
 def _check(
     tx: Transaction, receipt: Receipt | None, trace: CallTrace | None, model: Model | None
 ) -> None:
+    """Raises TraceInputError as `decode` says."""
     if receipt and tx.hash and receipt.hash and tx.hash != receipt.hash:
         raise TraceInputError("The receipt is that of another transaction.")
     logs = receipt.logs or () if receipt else ()
@@ -155,7 +156,7 @@ def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -
 def _sources(
     tx: Transaction, trace: CallTrace | None, transfers: Sequence[LoggedTransfer]
 ) -> Iterator[Sequence[AuthorizedTransfer]]:
-    """Where calls are looked for, the best source first."""
+    """The calls of each source, the best source first."""
     if trace is not None:
         yield trace.calls
     if tx.data is not None:
@@ -186,14 +187,15 @@ def _matches(
 
 
 def _makes(call: AuthorizedTransfer, transfer: LoggedTransfer) -> bool:
-    same = (call.payee, call.value) == (transfer.payee, transfer.amount)
-    return same or call.target == transfer.token
+    """Whether a call with a transfer's payer and nonce may be what made the transfer."""
+    same_payment = (call.payee, call.value) == (transfer.payee, transfer.amount)
+    return same_payment or call.target == transfer.token
 
 
 def _one(
     calls: Sequence[AuthorizedTransfer], transfer: LoggedTransfer, network: str
 ) -> AuthorizedTransfer | None:
-    """The one thing that all of the calls say, or that the payer signed."""
+    """The call on whose terms all of the calls agree, or which the payer signed; None without."""
     if len({_terms(call) for call in calls}) > 1:
         asset = known_asset(network, transfer.token)
         calls = [call for call in calls if asset and asset_signed_for(call, network) == asset]

@@ -1,6 +1,6 @@
-"""Forms: how nodes, client libraries and explorers write one value, read as JSON-RPC writes it.
+"""Forms: the values of nodes, client libraries and explorers, as JSON-RPC writes them.
 
-| who | what is its own |
+| who | what differs |
 |---|---|
 | JSON-RPC (Ethereum execution API), cast | numbers as 0x-hex, `status` 0x1, also inside `result` |
 | viem, wagmi | `status` is a word; a BigInt is a number, `"5"`, `"5n"` or `{__type, value}` |

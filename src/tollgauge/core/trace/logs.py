@@ -1,11 +1,11 @@
 """Logs: the transfers by authorization that a receipt proves.
 
-Rules (core/settlement, whose pairing this is, for any token and a whole receipt; EIP-3009):
+Rules (EIP-3009; core/settlement pairs in the same way, here for any token and a whole receipt):
 - a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
   `Transfer` from that authorizer: an authorization makes its token's next transfer, where that is
   from its authorizer, and nothing otherwise;
 - `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
-- a log is a fact about the chain, whichever contract made the call and however it was forwarded.
+- a log counts, whichever contract called the token and however the call was forwarded.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ Rules:
   tightly. The token is their own, so a row names none;
 - a part that does not fit the data is left out, as its contract would have reverted;
 - work is bounded whatever the bytes are: at most CALLS_MAX calls in all and DEPTH_MAX levels, and
-  no byte is copied to descend;
-- an unknown wrapper hides nothing from `transfers_anywhere`, which finds the bytes of an EIP-3009
-  call anywhere; what it finds counts only where something else proves it (core/trace/decode).
+  no bytes are copied for a level;
+- in an unknown wrapper, `transfers_anywhere` searches for the bytes of EIP-3009 calls; such calls
+  count only where something else proves them (core/trace/decode).
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ DEPTH_MAX: Final = 16
 SCAN_MAX: Final = 4_096
 _TERMS_SIZE: Final = 168
 _SIGNATURE_SIZE: Final = 65
+_CALL_HEAD: Final = 85
+"""Bytes before the data of a call in Safe's MultiSend."""
 
 
 @dataclass(frozen=True, slots=True)
 class InnerCall:
-    """One call: whom (None: not told by the data) and with what."""
+    """One call: the called contract (None where the data does not name it) and its call data."""
 
     target: str | None
     data: memoryview
@@ -72,8 +74,8 @@ def transfers_in(data: bytes, target: str | None) -> tuple[AuthorizedTransfer, .
 
 
 def incomplete(data: bytes) -> bool:
-    """Whether call data ends before the arguments that it announces: it was cut, or its contract
-    would have reverted. Data of functions that are not known here is never called so.
+    """Whether call data ends before its arguments do: it was cut, or its contract would have
+    reverted. False for data of functions that are not known here.
     """
     if data[:SELECTOR_SIZE] in SELECTORS:
         return read_call(data) is None
@@ -86,7 +88,7 @@ def incomplete(data: bytes) -> bool:
 
 
 def transfers_anywhere(data: bytes) -> tuple[AuthorizedTransfer, ...]:
-    """Whatever looks like an EIP-3009 call anywhere in the data; its target is not known."""
+    """What looks like EIP-3009 calls anywhere in the data; their targets are not known."""
     transfers: list[AuthorizedTransfer] = []
     for selector in SELECTORS:
         at = data.find(selector)
@@ -156,12 +158,12 @@ def _packed(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
     """Safe's MultiSend: operation (1 byte), target (20), value (32), length (32), data."""
     data = arguments.bytes(0)
     at = 0
-    while at + 85 <= len(data):
+    while (start := at + _CALL_HEAD) <= len(data):
         length = word(data, at + 53)
-        if length > len(data) - at - 85:
+        if length > len(data) - start:
             return
-        yield InnerCall("0x" + data[at + 1 : at + 21].hex(), data[at + 85 : at + 85 + length])
-        at += 85 + length
+        yield InnerCall("0x" + data[at + 1 : at + 21].hex(), data[start : start + length])
+        at = start + length
 
 
 def _array_list(arguments: Arguments, _caller: str | None) -> Iterator[Part]:

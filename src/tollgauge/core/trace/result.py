@@ -1,4 +1,4 @@
-"""Result: what a payment trace found. The types; core/trace/decode makes them."""
+"""TraceResult: the outcome of a payment trace, which core/trace/decode computes."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class TracedPayment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
     """A transaction's payments. `network` is CAIP-2. `proven` says that logs prove the payments;
-    without them, these are only what was asked for. `reason` says in plain words why there is no
-    payment, or what the payments rest on.
+    without them, they are only what the calls asked for. `reason` says in plain words why there is
+    no payment, or what the payments rest on.
     """
 
     tx_hash: str | None

@@ -1,4 +1,4 @@
-"""Signed: which token an authorization was signed for, told by its signature alone.
+"""Signed: which token an authorization was signed for, by its signature alone.
 
 A call names the contract that is called, which may be a proxy in front of the token. The payer
 signed for one token on one chain (EIP-712 domain) and for one of the two functions (EIP-3009 type
@@ -38,7 +38,7 @@ def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # asked again for each payment of one payer that is in work
+@lru_cache(maxsize=1024)  # admission asks again for every payment in work
 def signed_by_payer(payment: Payment) -> bool:
     """Whether a payment's signature is that of the account it names as its payer. False is
     no verdict on a contract wallet (ERC-1271), whose signatures only the chain can judge.

@@ -1,6 +1,7 @@
 """Tokens: what a token's contract says of itself, read from the replies of `eth_call`.
 
-The words are the contract's own and untrusted: cleaned, short, and never a reason to show dollars.
+A symbol is the contract's own text and untrusted: it is cleaned and cut, and no amount is shown in
+dollars because of it.
 `symbol()` answers an ABI string, or 32 bytes in old tokens (EIP-20 says string).
 """
 

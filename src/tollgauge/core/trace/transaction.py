@@ -2,14 +2,12 @@
 
 Rules:
 - what a node sent, or what somebody saved of it, is read once into the small types below; hex is
-  lower case, numbers are integers. Names and values are those of JSON-RPC, of client libraries or
-  of explorers (core/trace/forms);
+  lower case, numbers are integers. Names and values may be those of JSON-RPC, of client libraries
+  or of explorers (core/trace/forms);
 - a part that is missing is None, because absence and emptiness differ: a receipt without `logs`
   tells nothing about transfers, one with an empty list says that there were none;
 - a part that is present and malformed raises TraceInputError, except call data that is no hex,
   which is unreadable and hence None.
-
-What the parts mean is the other modules' work.
 """
 
 from __future__ import annotations
@@ -166,8 +164,8 @@ def own_receipt(value: object) -> Receipt | None:
 
 
 def merged(receipt: Receipt, other: Receipt) -> Receipt:
-    """A receipt with what only another one of the same transaction says. Raises TraceInputError
-    where they disagree.
+    """A receipt, completed with what another one of the same transaction says. Raises
+    TraceInputError where their outcomes differ.
     """
     if None not in (receipt.ok, other.ok) and receipt.ok != other.ok:
         raise TraceInputError("The receipt and the transaction tell different outcomes.")
@@ -184,6 +182,7 @@ def merged(receipt: Receipt, other: Receipt) -> Receipt:
 
 
 def _log(value: object) -> Log:
+    """One event log. Raises TraceInputError."""
     fields = _object(value, "A log")
     topics = fields.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
@@ -236,6 +235,7 @@ def _read(
 
 
 def _outcome(fields: Mapping[str, Any]) -> bool | None:
+    """Whether the transaction succeeded, None where nothing says it. Raises TraceInputError."""
     try:
         return forms.outcome(fields)
     except ValueError as error:
@@ -253,4 +253,5 @@ def _data(value: object) -> bytes | None:
 
 
 def _index(value: object) -> int:
+    """The index of a log, which Etherscan writes as `0x` for 0."""
     return forms.number("0x0" if value == "0x" else value)
