@@ -20,6 +20,7 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    absent_if_null,
     camel,
     dump,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Shape",
     "SnapshotShape",
     "TrustReportShape",
+    "absent_if_null",
     "calibration",
     "camel",
     "checked",

@@ -15,6 +15,7 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    absent_if_null,
 )
 
 VANTAGE: Final = (
@@ -55,7 +56,7 @@ class FlagShape(Shape):
 
     severity: Severity
     message: str
-    since: str | None = None
+    since: str | None = absent_if_null()
 
 
 class DetailedFlag(Shape):
@@ -157,7 +158,7 @@ class ScoreShape(Shape):
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
     activity: ActivityShape | None
-    settlement: SettlementShape | None = None
+    settlement: SettlementShape | None = absent_if_null()
     stats: StatsShape
 
 

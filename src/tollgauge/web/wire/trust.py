@@ -35,6 +35,7 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    absent_if_null,
 )
 
 
@@ -127,7 +128,7 @@ class TrustReportShape(Shape):
     """
 
     resource: str
-    simulated: bool | None = None
+    simulated: bool | None = absent_if_null()
     score: Percent | None
     grade: Grade | None
     confidence: float
@@ -142,14 +143,14 @@ class TrustReportShape(Shape):
     flags: dict[str, FlagShape]
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
-    advertised: Advertised | None = None
+    advertised: Advertised | None = absent_if_null()
     activity: ActivityShape | None
-    settlement: SettlementShape | None = None
+    settlement: SettlementShape | None = absent_if_null()
     stats: StatsShape
-    live_probe: LiveProbeShape | None = None
-    partly_reachable: bool | None = None
-    vantages: list[VantageShape] | None = None
-    pace: PaceShape | None = None
+    live_probe: LiveProbeShape | None = absent_if_null()
+    partly_reachable: bool | None = absent_if_null()
+    vantages: list[VantageShape] | None = absent_if_null()
+    pace: PaceShape | None = absent_if_null()
     advertised_by: AdvertisedBy
     evidence: EvidenceShape
 
