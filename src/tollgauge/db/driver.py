@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import asyncpg
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.util import await_only
 
 from tollgauge.db.errors import StoreUnavailable
@@ -27,14 +26,13 @@ def sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
     return cast("sqlite3.Connection", connection.connection.dbapi_connection)
 
 
-def asyncpg_connection(connection: AsyncConnection) -> Any:
+def asyncpg_connection(connection: sa.Connection) -> Any:
     """The asyncpg connection behind SQLAlchemy's. Raises asyncpg's InterfaceError if SQLAlchemy
     has already discarded it.
     """
-    sync = connection.sync_connection
-    if sync is None or sync.invalidated:
+    if connection.invalidated:
         raise asyncpg.InterfaceError("the connection was lost")
-    return sync.connection.driver_connection
+    return connection.connection.driver_connection
 
 
 def fetch(connection: sa.Connection, text: str, arguments: Arguments) -> Sequence[Any]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import meta as meta_table
+
+_VALUE: Final = Prepared(
+    sa.select(meta_table.c.value).where(meta_table.c.key == sa.bindparam("key"))
+)
 
 
 def get(tx: Connection, key: str) -> str | None:
     """The value of a key, or None."""
-    return tx.execute(
-        sa.select(meta_table.c.value).where(meta_table.c.key == key)
-    ).scalar_one_or_none()
+    row = _VALUE.first(tx, {"key": key})
+    return None if row is None else str(row.value)
 
 
 def put(tx: Connection, key: str, value: str) -> None:

@@ -5,6 +5,8 @@ Rules:
   they leave connections to the readers;
 - BEGIN, COMMIT and ROLLBACK go to asyncpg itself (db/driver), and SQLAlchemy is in AUTOCOMMIT mode:
   its own way to begin and end a transaction takes longer than most transactions do;
+- a whole transaction, from the pool and back, runs in one greenlet: each of SQLAlchemy's own
+  asynchronous calls would begin another;
 - a connection that was lost while it was idle (the server restarted) is replaced unnoticed. One
   whose caller was cancelled may still be at work and is discarded.
 """
@@ -13,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from tollgauge.db.driver import asyncpg_connection
 from tollgauge.db.errors import StoreUnavailable, translated
@@ -47,101 +50,104 @@ class Postgres:
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Run work in a transaction of its own."""
-        async with self._transaction(writing=writing) as connection:
-            return await connection.run_sync(work)
+        async with self._write_lock if writing else nullcontext():
+            return await greenlet_spawn(self._run_transaction, work, _WRITE if writing else _READ)
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
         """Run work in a transaction that is rolled back."""
+
+        def work_in_vain(connection: sa.Connection) -> None:
+            work(connection)
+            raise _RolledBack
+
         with contextlib.suppress(_RolledBack):
-            async with self._transaction(writing=True) as connection:
-                await connection.run_sync(work)
-                raise _RolledBack
+            await self.run(work_in_vain, writing=True)
 
     async def close(self) -> None:
         """Close every connection, those in use when their transactions end; the next transaction
         opens another.
         """
-        await self._engine.dispose()
+        await greenlet_spawn(self._engine.dispose)
 
-    @asynccontextmanager
-    async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
-        async with self._write_lock if writing else nullcontext():
-            pool = self._engine.pool  # a close while we connect counts too
-            with translated(connecting=True):
-                connection = await self._begin(_WRITE if writing else _READ)
-            try:
-                yield connection
-                await _commit(connection)
-            except Exception:  # whatever the work raised
-                await _roll_back(connection)
-                raise
-            except BaseException:
-                await _discard(connection)
-                raise
-            finally:
-                if self._engine.pool is not pool:  # it was closed, and would leave this one open
-                    await connection.invalidate()
-                await connection.close()
+    def _run_transaction(self, work: Callable[[sa.Connection], R], begin: str) -> R:
+        """In a greenlet: take a connection, begin, work, and commit, or roll back on any error."""
+        pool = self._engine.pool  # a close while we connect counts too
+        with translated(connecting=True):
+            connection = self._begin(begin)
+        try:
+            result = work(connection)
+            _commit(connection)
+        except Exception:  # whatever the work raised
+            _roll_back(connection)
+            raise
+        except BaseException:
+            _discard(connection)
+            raise
+        finally:
+            if self._engine.pool is not pool:  # it was closed, and would leave this one open
+                connection.invalidate()
+            connection.close()
+        return result
 
-    async def _begin(self, statement: str) -> AsyncConnection:
+    def _begin(self, statement: str) -> sa.Connection:
         """A connection with a transaction begun. BEGIN is the test of an idle connection: where it
         was lost, the server restarted, and all idle ones are lost.
         """
         try:
-            return await self._begun(statement)
+            return self._begun(statement)
         except (StoreUnavailable, asyncpg.PostgresError):
-            await self._engine.dispose()
-            return await self._begun(statement)
+            self._engine.dispose()
+            return self._begun(statement)
 
-    async def _begun(self, statement: str) -> AsyncConnection:
-        connection = await self._engine.connect()
+    def _begun(self, statement: str) -> sa.Connection:
+        connection = self._engine.connect()
         try:
-            await _execute(connection, statement)
+            _execute(connection, statement)
         except BaseException:
-            await _discard(connection)
-            await connection.close()
+            _discard(connection)
+            connection.close()
             raise
         return connection
 
 
-async def _execute(connection: AsyncConnection, statement: str) -> str:
+def _execute(connection: sa.Connection, statement: str) -> str:
     """The server's command tag for a statement. Raises StoreUnavailable if the connection was
     lost.
     """
     try:
-        return str(await asyncpg_connection(connection).execute(statement))
+        return str(await_only(asyncpg_connection(connection).execute(statement)))
     except (asyncpg.InterfaceError, OSError) as error:
         raise StoreUnavailable("the connection was lost") from error
 
 
-async def _commit(connection: AsyncConnection) -> None:
+def _commit(connection: sa.Connection) -> None:
     """Commit. Raises RuntimeError if the server answers ROLLBACK, as it does after a statement
     failed: work that caught that error would otherwise pass for committed.
     """
-    if await _execute(connection, "COMMIT") != "COMMIT":
+    if _execute(connection, "COMMIT") != "COMMIT":
         raise RuntimeError("a statement of this transaction failed: nothing was written")
 
 
-async def _roll_back(connection: AsyncConnection) -> None:
+def _roll_back(connection: sa.Connection) -> None:
     """Roll back the transaction; a connection that cannot do that is discarded."""
     try:
-        await _execute(connection, "ROLLBACK")
+        _execute(connection, "ROLLBACK")
     except BaseException as error:
-        await _discard(connection)
+        _discard(connection)
         if not isinstance(error, Exception):
             raise
 
 
-async def _discard(connection: AsyncConnection) -> None:
+def _discard(connection: sa.Connection) -> None:
     """Close a connection at once, without waiting for a statement that it still runs."""
     with contextlib.suppress(asyncpg.InterfaceError):  # SQLAlchemy has discarded it already
         asyncpg_connection(connection).terminate()
-    await connection.invalidate()
+    connection.invalidate()
 
 
-def _engine(url: URL, connections: int, statement_ms: int) -> AsyncEngine:
+def _engine(url: URL, connections: int, statement_ms: int) -> sa.Engine:
     query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
-    return create_async_engine(
+    engine = create_async_engine(
         url.set(query=query),
         isolation_level="AUTOCOMMIT",
         pool_size=connections,
@@ -157,3 +163,4 @@ def _engine(url: URL, connections: int, statement_ms: int) -> AsyncEngine:
             },
         },
     )
+    return engine.sync_engine

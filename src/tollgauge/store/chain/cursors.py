@@ -24,6 +24,7 @@ from tollgauge.core.blocks import Header, Span
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import deposits, transfers, wallets
@@ -54,7 +55,9 @@ chain_header = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_CURSOR: Final = sa.select(chain_cursor).where(chain_cursor.c.chain == sa.bindparam("chain"))
+_CURSOR: Final = Prepared(
+    sa.select(chain_cursor).where(chain_cursor.c.chain == sa.bindparam("chain"))
+)
 
 
 class OvertakenError(TollgaugeError):
@@ -83,7 +86,7 @@ class Cursor:
 
 def cursor(tx: Connection, chain: int) -> Cursor | None:
     """How far a chain is indexed; None before the first step."""
-    row = tx.execute(_CURSOR, {"chain": chain}).one_or_none()
+    row = _CURSOR.first(tx, {"chain": chain})
     return None if row is None else rows.from_columns(Cursor, row)
 
 

@@ -26,6 +26,7 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    absent_if_null,
     camel,
     dump,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "Shape",
     "SnapshotShape",
     "TrustReportShape",
+    "absent_if_null",
     "calibration",
     "camel",
     "checked",

@@ -16,6 +16,7 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    absent_if_null,
 )
 
 VANTAGE: Final = (
@@ -57,9 +58,9 @@ class FlagShape(Shape):
     """
 
     severity: Severity
-    message: str | None = None
-    fix: str | None = None
-    since: str | None = None
+    message: str | None = absent_if_null()
+    fix: str | None = absent_if_null()
+    since: str | None = absent_if_null()
 
 
 class DetailedFlag(Shape):
@@ -67,7 +68,7 @@ class DetailedFlag(Shape):
 
     code: str
     severity: Severity
-    message: str | None = None
+    message: str | None = absent_if_null()
 
 
 class ScoreRange(Shape):
@@ -161,7 +162,7 @@ class ScoreShape(Shape):
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
     activity: ActivityShape | None
-    settlement: SettlementShape | None = None
+    settlement: SettlementShape | None = absent_if_null()
     stats: StatsShape
 
 

@@ -1,7 +1,7 @@
 """Shape: the base of every JSON object on the wire, its names and its words.
 
-Names are camelCase, an unknown field is an error, and a field whose absence means something is
-left out when it is null.
+Names are camelCase, an unknown field is an error, and a field whose absence means something
+(`absent_if_null`) is left out when it is null.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -49,26 +49,15 @@ class Shape(BaseModel):
     )
 
 
+def absent_if_null() -> Any:
+    """A field that is left out when it is null, because its absence means something."""
+    return Field(default=None, exclude_if=_is_null)
+
+
+def _is_null(value: object) -> bool:
+    return value is None
+
+
 def dump(shape: Shape) -> bytes:
-    """A shape as JSON bytes; fields whose absence means something are left out when null."""
-    document = shape.model_dump(by_alias=True)
-    return orjson.dumps(_without_absent(document))
-
-
-_ABSENT: Final = frozenset(
-    {"advertised", "settlement", "liveProbe", "pace", "since", "simulated"}
-    | {"partlyReachable", "vantages", "document", "fix", "message", "moreFlags", "moreFindings"}
-)
-"""Fields that are left out when null."""
-
-
-def _without_absent(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _without_absent(item) if isinstance(item, dict | list) else item
-            for key, item in value.items()
-            if item is not None or key not in _ABSENT
-        }
-    if isinstance(value, list):
-        return [_without_absent(item) for item in value]
-    return value
+    """A shape as JSON bytes."""
+    return orjson.dumps(shape.model_dump(by_alias=True))

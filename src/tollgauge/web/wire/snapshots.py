@@ -11,7 +11,15 @@ from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
-from tollgauge.web.wire.shape import Chance, Grade, OneOf, Percent, Recommendation, Shape
+from tollgauge.web.wire.shape import (
+    Chance,
+    Grade,
+    OneOf,
+    Percent,
+    Recommendation,
+    Shape,
+    absent_if_null,
+)
 
 _NotAdvertised = Annotated[
     Literal["not advertised"],
@@ -97,7 +105,7 @@ class SnapshotShape(Shape):
     previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
-    partly_reachable: bool | None = None
+    partly_reachable: bool | None = absent_if_null()
 
 
 def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:

@@ -37,6 +37,7 @@ from tollgauge.web.wire.shape import (
     Recommendation,
     Severity,
     Shape,
+    absent_if_null,
     dump,
 )
 
@@ -71,7 +72,7 @@ class FindingShape(Shape):
 
     rule: str
     severity: Severity
-    message: str | None = None
+    message: str | None = absent_if_null()
 
 
 class LiveProbeShape(Shape):
@@ -84,7 +85,7 @@ class LiveProbeShape(Shape):
     envelope: Annotated[str, OneOf(("v1", "v2"))] | None
     attribution: Annotated[str, OneOf(("theirs", "ours", "unknown"))]
     findings: list[FindingShape]
-    more_findings: int | None = None
+    more_findings: int | None = absent_if_null()
 
 
 class VantageShape(Shape):
@@ -148,7 +149,7 @@ class TrustReportShape(Shape):
 
     verdict: VerdictShape
     resource: str
-    simulated: bool | None = None
+    simulated: bool | None = absent_if_null()
     score: Percent | None
     grade: Grade | None
     confidence: float
@@ -162,16 +163,16 @@ class TrustReportShape(Shape):
     previous_policy: PolicyScoreShape | None
     flags: dict[str, FlagShape]
     flags_detailed: list[DetailedFlag]
-    more_flags: int | None = None
+    more_flags: int | None = absent_if_null()
     confidence_detail: ConfidenceDetail
-    advertised: Advertised | None = None
+    advertised: Advertised | None = absent_if_null()
     activity: ActivityShape | None
-    settlement: SettlementShape | None = None
+    settlement: SettlementShape | None = absent_if_null()
     stats: StatsShape
-    live_probe: LiveProbeShape | None = None
-    partly_reachable: bool | None = None
-    vantages: list[VantageShape] | None = None
-    pace: PaceShape | None = None
+    live_probe: LiveProbeShape | None = absent_if_null()
+    partly_reachable: bool | None = absent_if_null()
+    vantages: list[VantageShape] | None = absent_if_null()
+    pace: PaceShape | None = absent_if_null()
     advertised_by: AdvertisedBy
     evidence: EvidenceShape
 

@@ -75,7 +75,7 @@ class BulkRow(wire.Shape):
 
     resource: str
     found: bool
-    simulated: bool | None = None
+    simulated: bool | None = wire.absent_if_null()
     score: wire.Percent | None
     grade: wire.Grade | None
     recommendation: wire.Recommendation

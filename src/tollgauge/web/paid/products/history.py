@@ -136,7 +136,7 @@ class HistoryShape(wire.Shape):
     """
 
     resource: str
-    simulated: bool | None = None
+    simulated: bool | None = wire.absent_if_null()
     since: str = Field(alias="from")
     to: str
     days: float
