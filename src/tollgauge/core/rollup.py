@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.units import DAY_MS
 
 SLOT_MS: Final = 30 * 60 * 1_000
 SLOTS_PER_DAY: Final = 48
@@ -71,36 +71,23 @@ class Totals:
     spans: Spans = NO_SPANS
 
 
-class Sample(NamedTuple):
-    """What a probe adds to its day: `excluded` says why it is not scored, None where it is;
-    `latency_ms` is as in `ProbeResult`.
-    """
-
-    at: int
-    excluded: str | None
-    up: bool
-    latency_ms: int | None
-    compliant: bool
-    payable: bool
-    compliance: int
+Sample = tuple[int, str | None, bool, int | None, bool, bool, int]
+"""What a probe adds to its day: (at, excluded, up, latency_ms, compliant, payable, compliance).
+`excluded` says why it is not scored, None where it is; `latency_ms` is as in `ProbeResult`.
+"""
 
 
 def sample(result: ProbeResult) -> Sample:
     """What a result adds to its day."""
-    return Sample(
-        at=result.at,
-        excluded=None if result.scored else result.reason or result.attribution.value,
-        up=result.up,
-        latency_ms=result.latency_ms,
-        compliant=result.compliant,
-        payable=result.payable,
-        compliance=result.compliance,
+    return (
+        result.at,
+        None if result.scored else result.reason or result.attribution.value,
+        result.up,
+        result.latency_ms,
+        result.compliant,
+        result.payable,
+        result.compliance,
     )
-
-
-def slot_of(at: int) -> int:
-    """The half hour (0..47) of its UTC day that holds an instant."""
-    return at % DAY_MS // SLOT_MS
 
 
 def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
@@ -115,8 +102,9 @@ def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
     reasons: dict[str, int] = {}
     latencies: list[int] = []
     scored = ups = compliants = payables = compliances = slots = 0
+    begin, end = day * DAY_MS, (day + 1) * DAY_MS
     for at, excluded, up, latency_ms, compliant, payable, compliance in probes:
-        if day_of(at) != day:
+        if not begin <= at < end:
             raise RollupError(f"A probe at {at} ms does not belong to day {day}.")
         if excluded is not None:
             reasons[excluded] = reasons.get(excluded, 0) + 1
@@ -126,7 +114,7 @@ def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
         compliants += compliant
         payables += payable
         compliances += compliance
-        slots |= 1 << slot_of(at)
+        slots |= 1 << (at - begin) // SLOT_MS
         if latency_ms is not None:
             latencies.append(latency_ms)
     return Rollup(
