@@ -8,9 +8,9 @@ in the spans, which whoever knows the probes before and after adds (core/spans).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
@@ -193,6 +193,71 @@ def totals_sum(a: Totals, b: Totals) -> Totals:
         latency=latency_histogram.plus(a.latency, b.latency),
         excluded=_reasons((a, b)),
         spans=a.spans + b.spans,
+    )
+
+
+def totals_without(whole: Totals, part: Totals) -> Totals:
+    """The sums of the days that are in `whole` and not in `part`, which are some of its days."""
+    leaving = tuple((bucket, -count) for bucket, count in part.latency)
+    gone = dict(part.excluded)
+    left = ((reason, count - gone.get(reason, 0)) for reason, count in whole.excluded)
+    return Totals(
+        probes=whole.probes - part.probes,
+        scored=whole.scored - part.scored,
+        up=whole.up - part.up,
+        compliant=whole.compliant - part.compliant,
+        payable=whole.payable - part.payable,
+        compliance=whole.compliance - part.compliance,
+        slots=whole.slots - part.slots,
+        latency_count=whole.latency_count - part.latency_count,
+        latency_sum=whole.latency_sum - part.latency_sum,
+        latency=latency_histogram.merge((whole.latency, leaving)),
+        excluded=tuple((reason, count) for reason, count in left if count),
+        spans=spans_sum(((whole.spans, 1), (part.spans, -1))),
+    )
+
+
+def day_document(sums: Rollup) -> dict[str, Any]:
+    """The JSON object of a day, as evidence has it since format 2."""
+    spoken = sums.spans
+    return {
+        "day": sums.day,
+        "probes": sums.probes,
+        "scored": sums.scored,
+        "up": sums.up,
+        "compliant": sums.compliant,
+        "payable": sums.payable,
+        "compliance": sums.compliance,
+        "slots": sums.slots,
+        "latencySum": sums.latency_sum,
+        "latency": sorted(sums.latency),
+        "excluded": sorted(sums.excluded),
+        "spans": {
+            "up": spoken.up,
+            "payable": spoken.payable,
+            "down": spoken.down,
+            "compliance": spoken.compliance,
+            "failures": spoken.failures,
+            "repairs": spoken.repairs,
+        },
+    }
+
+
+def day_from_document(document: Mapping[str, Any]) -> Rollup:
+    """The inverse of `day_document`."""
+    return Rollup(
+        day=document["day"],
+        probes=document["probes"],
+        scored=document["scored"],
+        up=document["up"],
+        compliant=document["compliant"],
+        payable=document["payable"],
+        compliance=document["compliance"],
+        slots=document["slots"],
+        latency_sum=document["latencySum"],
+        latency=tuple(map(tuple, document["latency"])),
+        excluded=tuple(map(tuple, document["excluded"])),
+        spans=Spans(**document["spans"]),
     )
 
 
