@@ -26,3 +26,12 @@ def by_the_formula(share: Fraction, n: Fraction, z: Fraction) -> tuple[Fraction,
 @given(share=SHARES, effective=EFFECTIVE, z=st.sampled_from([Fraction(196, 100), Fraction(3)]))
 def test_bounds_are_those_of_the_formula(share: Fraction, effective: Fraction, z: Fraction) -> None:
     assert bounds(share, effective, z=z) == by_the_formula(share, effective, z)
+
+
+@given(share=SHARES, effective=EFFECTIVE)
+def test_bounds_of_a_percentage_are_a_hundred_times_those_of_the_share(
+    share: Fraction, effective: Fraction
+) -> None:
+    low, high = bounds(share, effective, z=Fraction(196, 100))
+    percent = bounds(100 * share, effective, z=Fraction(196, 100), of=100)
+    assert percent == (100 * low, 100 * high)

@@ -12,7 +12,7 @@ null where unknown.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -27,8 +27,7 @@ from pydantic.alias_generators import to_camel
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
-from tollgauge.core.rollup import Rollup
-from tollgauge.core.spans import Spans
+from tollgauge.core.rollup import Rollup, day_document
 from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -297,50 +296,6 @@ def _without_days(evidence: Evidence) -> dict[str, Any]:
         del chain["sums" if evidence.format == 1 else "payers"]
     document["changes"] = _sorted(document["changes"])
     return document
-
-
-def day_document(sums: Rollup) -> dict[str, Any]:
-    """The JSON object of a day since format 2."""
-    spoken = sums.spans
-    return {
-        "day": sums.day,
-        "probes": sums.probes,
-        "scored": sums.scored,
-        "up": sums.up,
-        "compliant": sums.compliant,
-        "payable": sums.payable,
-        "compliance": sums.compliance,
-        "slots": sums.slots,
-        "latencySum": sums.latency_sum,
-        "latency": sorted(sums.latency),
-        "excluded": sorted(sums.excluded),
-        "spans": {
-            "up": spoken.up,
-            "payable": spoken.payable,
-            "down": spoken.down,
-            "compliance": spoken.compliance,
-            "failures": spoken.failures,
-            "repairs": spoken.repairs,
-        },
-    }
-
-
-def day_from_document(document: Mapping[str, Any]) -> Rollup:
-    """The inverse of `day_document`."""
-    return Rollup(
-        day=document["day"],
-        probes=document["probes"],
-        scored=document["scored"],
-        up=document["up"],
-        compliant=document["compliant"],
-        payable=document["payable"],
-        compliance=document["compliance"],
-        slots=document["slots"],
-        latency_sum=document["latencySum"],
-        latency=tuple(map(tuple, document["latency"])),
-        excluded=tuple(map(tuple, document["excluded"])),
-        spans=Spans(**document["spans"]),
-    )
 
 
 def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

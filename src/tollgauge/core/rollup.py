@@ -8,16 +8,16 @@ in the spans, which whoever knows the probes before and after adds (core/spans).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
-from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.units import DAY_MS, MINUTE_MS
 
 SLOT_MS: Final = 30 * MINUTE_MS
 
@@ -70,36 +70,23 @@ class Totals:
     spans: Spans = NO_SPANS
 
 
-class Sample(NamedTuple):
-    """What a probe adds to its day: `excluded` says why it is not scored, None where it is;
-    `latency_ms` is as in `ProbeResult`.
-    """
-
-    at: int
-    excluded: str | None
-    up: bool
-    latency_ms: int | None
-    compliant: bool
-    payable: bool
-    compliance: int
+Sample = tuple[int, str | None, bool, int | None, bool, bool, int]
+"""What a probe adds to its day: (at, excluded, up, latency_ms, compliant, payable, compliance).
+`excluded` says why it is not scored, None where it is; `latency_ms` is as in `ProbeResult`.
+"""
 
 
 def sample(result: ProbeResult) -> Sample:
     """What a result adds to its day."""
-    return Sample(
-        at=result.at,
-        excluded=None if result.scored else result.reason or result.attribution.value,
-        up=result.up,
-        latency_ms=result.latency_ms,
-        compliant=result.compliant,
-        payable=result.payable,
-        compliance=result.compliance,
+    return (
+        result.at,
+        None if result.scored else result.reason or result.attribution.value,
+        result.up,
+        result.latency_ms,
+        result.compliant,
+        result.payable,
+        result.compliance,
     )
-
-
-def slot_of(at: int) -> int:
-    """The half hour (0..47) of its UTC day that holds an instant."""
-    return at % DAY_MS // SLOT_MS
 
 
 def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
@@ -114,8 +101,9 @@ def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
     reasons: dict[str, int] = {}
     latencies: list[int] = []
     scored = ups = compliants = payables = compliances = slots = 0
+    begin, end = day * DAY_MS, (day + 1) * DAY_MS
     for at, excluded, up, latency_ms, compliant, payable, compliance in probes:
-        if day_of(at) != day:
+        if not begin <= at < end:
             raise RollupError(f"A probe at {at} ms does not belong to day {day}.")
         if excluded is not None:
             reasons[excluded] = reasons.get(excluded, 0) + 1
@@ -125,7 +113,7 @@ def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
         compliants += compliant
         payables += payable
         compliances += compliance
-        slots |= 1 << slot_of(at)
+        slots |= 1 << (at - begin) // SLOT_MS
         if latency_ms is not None:
             latencies.append(latency_ms)
     return Rollup(
@@ -204,6 +192,71 @@ def totals_sum(a: Totals, b: Totals) -> Totals:
         latency=latency_histogram.plus(a.latency, b.latency),
         excluded=_reasons((a, b)),
         spans=a.spans + b.spans,
+    )
+
+
+def totals_without(whole: Totals, part: Totals) -> Totals:
+    """The sums of the days that are in `whole` and not in `part`, which are some of its days."""
+    leaving = tuple((bucket, -count) for bucket, count in part.latency)
+    gone = dict(part.excluded)
+    left = ((reason, count - gone.get(reason, 0)) for reason, count in whole.excluded)
+    return Totals(
+        probes=whole.probes - part.probes,
+        scored=whole.scored - part.scored,
+        up=whole.up - part.up,
+        compliant=whole.compliant - part.compliant,
+        payable=whole.payable - part.payable,
+        compliance=whole.compliance - part.compliance,
+        slots=whole.slots - part.slots,
+        latency_count=whole.latency_count - part.latency_count,
+        latency_sum=whole.latency_sum - part.latency_sum,
+        latency=latency_histogram.merge((whole.latency, leaving)),
+        excluded=tuple((reason, count) for reason, count in left if count),
+        spans=spans_sum(((whole.spans, 1), (part.spans, -1))),
+    )
+
+
+def day_document(sums: Rollup) -> dict[str, Any]:
+    """The JSON object of a day, as evidence has it since format 2."""
+    spoken = sums.spans
+    return {
+        "day": sums.day,
+        "probes": sums.probes,
+        "scored": sums.scored,
+        "up": sums.up,
+        "compliant": sums.compliant,
+        "payable": sums.payable,
+        "compliance": sums.compliance,
+        "slots": sums.slots,
+        "latencySum": sums.latency_sum,
+        "latency": sorted(sums.latency),
+        "excluded": sorted(sums.excluded),
+        "spans": {
+            "up": spoken.up,
+            "payable": spoken.payable,
+            "down": spoken.down,
+            "compliance": spoken.compliance,
+            "failures": spoken.failures,
+            "repairs": spoken.repairs,
+        },
+    }
+
+
+def day_from_document(document: Mapping[str, Any]) -> Rollup:
+    """The inverse of `day_document`."""
+    return Rollup(
+        day=document["day"],
+        probes=document["probes"],
+        scored=document["scored"],
+        up=document["up"],
+        compliant=document["compliant"],
+        payable=document["payable"],
+        compliance=document["compliance"],
+        slots=document["slots"],
+        latency_sum=document["latencySum"],
+        latency=tuple(map(tuple, document["latency"])),
+        excluded=tuple(map(tuple, document["excluded"])),
+        spans=Spans(**document["spans"]),
     )
 
 

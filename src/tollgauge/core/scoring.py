@@ -81,7 +81,10 @@ FIXES: Final[Mapping[str, str]] = {
 }
 """What a seller can do about a flag, by its slug. The message of a `lint:` flag says it itself."""
 
-_SEVERITIES: Final = tuple(Severity)
+Forecasts = tuple[Fraction, Fraction]
+"""The chances of being payable in half an hour and in 24 hours."""
+
+_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None = None) -> Score:
@@ -93,7 +96,8 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     flags = _flags(facts, rules)
     exact = {row.name: SUBSCORES[row.rule](facts) for row in policy.rows}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
-    caps = _caps(facts, flags) if measured or not rules.by_time else ()
+    forecasts = _forecasts(facts, payable=facts.is_payable)
+    caps = _caps(facts, flags, forecasts) if measured or not rules.by_time else ()
     low, point, high = _range(exact, facts, caps) if measured else (None, None, None)
     grade = None if point is None else policy.grade(point)
     advice = rules.advise(
@@ -101,7 +105,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     )
     payable = advice.recommendation in PAYABLE
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
-    chances = _chances(facts)
+    chances = _chances(facts, forecasts)
     return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
@@ -170,18 +174,17 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Fraction, Fractio
 def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
     flags = [flag for rule in rules.flags if (flag := rule.apply(facts)) is not None]
     flags += rules.lint_flags(facts)
-    return tuple(sorted(flags, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
+    return tuple(sorted(flags, key=lambda flag: (_RANKS[flag.severity], flag.code)))
 
 
-def _caps(facts: Facts, flags: tuple[Flag, ...]) -> tuple[Cap, ...]:
+def _caps(facts: Facts, flags: tuple[Flag, ...], forecasts: Forecasts) -> tuple[Cap, ...]:
     policy = facts.policy
     codes = {flag.code for flag in flags}
     if any(flag.severity is Severity.ERROR and flag.code.startswith("lint:") for flag in flags):
         codes.add("lint-error")
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
-    payable = facts.is_payable or facts.is_unconfirmed
-    now, day = _forecasts(facts, payable=payable)
+    now, day = _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts
     caps += [
         rule.cap
         for rule in policy.forecast_caps
@@ -198,18 +201,18 @@ def _is_below(one: Fraction, other: Fraction) -> bool:
     return one.numerator * other.denominator < other.numerator * one.denominator
 
 
-def _forecasts(facts: Facts, *, payable: bool) -> tuple[Fraction, Fraction]:
-    """The chances of being payable in half an hour and in 24 hours."""
+def _forecasts(facts: Facts, *, payable: bool) -> Forecasts:
+    """The chances if the latest probe that speaks was `payable` or not."""
     spans = facts.totals.spans
     now = forecast(spans, payable=payable, ahead_ms=NOW_MS)
     return now, forecast(spans, payable=payable, ahead_ms=DAY_MS)
 
 
-def _chances(facts: Facts) -> tuple[int | None, int | None]:
+def _chances(facts: Facts, forecasts: Forecasts) -> tuple[int | None, int | None]:
     """The forecasts in thousandths, None under a policy without, or where nothing was measured."""
     if not facts.policy.forecast_caps or facts.evidence.state is None:
         return None, None
-    now, day = _forecasts(facts, payable=facts.is_payable)
+    now, day = forecasts
     return half_up(now, 1_000), half_up(day, 1_000)
 
 
@@ -229,8 +232,7 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     low, high = dict(exact), dict(exact)
     effective = _observations(facts)
     for name in ("uptime", "compliance"):
-        ends = bounds(exact[name] / 100, effective, z=policy.z)
-        low[name], high[name] = 100 * ends[0], 100 * ends[1]
+        low[name], high[name] = bounds(exact[name], effective, z=policy.z, of=100)
     if RULES[policy.version].by_time:
         least, most = activity_ends(facts)
         low["activity"], high["activity"] = min(least, exact["activity"]), most

@@ -15,15 +15,17 @@ from typing import Final
 _MILLION: Final = 10**6
 
 
-def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fraction, Fraction]:
-    """Lower and upper Wilson bound of a share (0..1) seen in `effective` > 0 independent
-    observations.
+def bounds(
+    share: Fraction, effective: Fraction, *, z: Fraction, of: int = 1
+) -> tuple[Fraction, Fraction]:
+    """Lower and upper Wilson bound of a share seen in `effective` > 0 independent observations, all
+    three from 0 to `of`: percentages with 100.
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
     # With p = a/b, n = c/d and z = e/f, all over one denominator: fractions that are reduced after
     # each step take ten times as long.
-    a, b = share.numerator, share.denominator
+    a, b = share.numerator, share.denominator * of
     c, d = effective.numerator, effective.denominator
     e, f = z.numerator, z.denominator
     middle = 2 * a * f * f * c + b * e * e * d
@@ -33,8 +35,8 @@ def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fracti
     low, high = middle * _MILLION - spread, middle * _MILLION + spread
     known, whole = a * per_share, b * per_share
     return (
-        Fraction(max(min(low, known), 0), whole),
-        Fraction(min(max(high, known), whole), whole),
+        Fraction(of * max(min(low, known), 0), whole),
+        Fraction(of * min(max(high, known), whole), whole),
     )
 
 

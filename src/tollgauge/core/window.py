@@ -12,6 +12,7 @@ The rows are store/probes/window's, what a score makes of them core/scoring's.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +21,16 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.evidence import LastProbe, LatestState, day_document, day_from_document
-from tollgauge.core.rollup import Rollup, Totals, totals, totals_sum
+from tollgauge.core.evidence import LastProbe, LatestState
+from tollgauge.core.rollup import (
+    Rollup,
+    Totals,
+    day_document,
+    day_from_document,
+    totals,
+    totals_sum,
+    totals_without,
+)
 from tollgauge.core.spans import NO_SPANS, Spans, Statement, spans, spans_sum
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 
@@ -100,9 +109,42 @@ class ClosedDays:
             tail=tail,
         )
 
+    def followed_by(
+        self,
+        sums: Rollup,
+        said: Statement | None,
+        *,
+        latest: Latest,
+        tail: Sequence[tuple[int, bool]],
+    ) -> ClosedDays:
+        """These and a later day, as `of` makes them of all days: the oldest leave the window, and
+        nothing else is read again.
+        """
+        first = sums.day - DAYS + 2
+        gone = bisect_left(self.numbers, first)
+        leaving, texts = _cut(self.texts, gone)
+        ends = {self.day: (Rollup(day=self.day), self.said), sums.day: (sums, said)}
+        _, *later = with_silent_days(ends, until=sums.day)
+        added = [sums for sums in later if sums.day >= first]
+        columns = zip(*(_columns(sums.spans) for sums in added), strict=True)
+        left = totals_without(self.totals, totals(_rollups(leaving)))
+        return ClosedDays(
+            day=sums.day,
+            numbers=(*self.numbers[gone:], *(sums.day for sums in added)),
+            spans=tuple(
+                (*known[gone:], *column)
+                for known, column in zip(self.spans or ((),) * 6, columns, strict=True)
+            ),
+            totals=totals_sum(left, totals(added)),
+            texts=b",".join(filter(None, (texts, *map(day_text, added)))),
+            latest=latest.since(first * DAY_MS),
+            said=said,
+            tail=tail,
+        )
+
     def rollups(self) -> tuple[Rollup, ...]:
         """The sums of each day."""
-        return tuple(map(day_from_document, orjson.loads(b"[%b]" % self.texts)))
+        return _rollups(self.texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +215,24 @@ class Window:
 def day_text(sums: Rollup) -> bytes:
     """The canonical JSON of a day."""
     return orjson.dumps(day_document(sums), option=orjson.OPT_SORT_KEYS)
+
+
+def _rollups(texts: bytes) -> tuple[Rollup, ...]:
+    """The sums of days of which the canonical JSON is at hand, with commas between."""
+    return tuple(map(day_from_document, orjson.loads(b"[%b]" % texts)))
+
+
+def _cut(texts: bytes, count: int) -> tuple[bytes, bytes]:
+    """The texts of so many days, the first ones, and those of the others. A quote inside of a text
+    is escaped, so these bytes are between days alone.
+    """
+    begin = 0
+    for _ in range(count):
+        end = texts.find(b'},{"', begin)
+        if end < 0:
+            return texts, b""
+        begin = end + 2
+    return texts[: max(begin - 1, 0)], texts[begin:]
 
 
 def with_silent_days(

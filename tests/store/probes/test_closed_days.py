@@ -122,6 +122,27 @@ def test_what_was_pruned_is_still_known(
         tx.rollback()
 
 
+@settings(deadline=None, max_examples=60)
+@given(results=PROBES, late=PROBES, closings=CLOSINGS)
+def test_days_added_one_by_one_are_those_of_all_days_at_once(
+    engine: sa.Engine, results: list[ProbeResult], late: list[ProbeResult], closings: list[int]
+) -> None:
+    with engine.connect() as tx:
+        endpoints.insert(tx, A)
+        probes.record_many(tx, A.id, results)
+        for closing in sorted(closings):
+            close(tx, DAY + closing)
+        probes.record_many(tx, A.id, late)
+        close(tx, DAY + 42)
+        added = window.latest_closed(tx, (A.id,))
+        for days in added.values():
+            tx.execute(window.probe_window.delete())
+            meta.put(tx, window.UNBUILT, "")
+            closed_days.build(tx, before_day=days.day + 1, limit=1)
+        assert added == window.latest_closed(tx, (A.id,))
+        tx.rollback()
+
+
 async def test_the_row_of_closed_days_is_all_that_a_window_reads_of_them(store: Store) -> None:
     as_of = START + 33 * DAY_MS + 2 * HOUR_MS
     results = lively(3, first=START, last=as_of, number=300)

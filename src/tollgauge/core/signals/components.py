@@ -41,7 +41,7 @@ def uptime_by_time(facts: Facts) -> Fraction:
     count less the older they are: half as much every 7 days. What nobody spoke for, and what our
     own failures would say, counts neither way.
     """
-    return _share_of_time(facts, facts.weighted.up, now=100 if facts.is_up else 0)
+    return _share_of_time(facts, 100 * facts.weighted.up, now=100 if facts.is_up else 0)
 
 
 def compliance_by_time(facts: Facts) -> Fraction:
@@ -50,13 +50,14 @@ def compliance_by_time(facts: Facts) -> Fraction:
     stock client could still pay; 0 when it could not, or nothing was answered) for the time that
     the probe speaks for, recent days more than old ones.
     """
-    share = _share_of_time(facts, facts.weighted.compliance, now=0)
-    return share / 100 if facts.spoken else Fraction(100 if facts.is_payable else 0)
+    return _share_of_time(facts, facts.weighted.compliance, now=100 if facts.is_payable else 0)
 
 
 def _share_of_time(facts: Facts, part: int, *, now: int) -> Fraction:
-    """Percent of the weighed time; `now` where no time has passed since the first probe."""
-    return Fraction(100 * part, facts.spoken) if facts.spoken else Fraction(now)
+    """A part as a share of the weighed time; `now` where no time has passed since the first
+    probe.
+    """
+    return Fraction(part, facts.spoken) if facts.spoken else Fraction(now)
 
 
 def latency(facts: Facts) -> Fraction:

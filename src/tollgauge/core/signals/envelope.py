@@ -10,6 +10,7 @@ from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, Flag, FlagRule
 
+_SEVERITIES: Final = tuple(Severity)
 MISMATCH_RULE: Final = "envelope-mismatch"
 """The lint rule that fires when header and body disagree."""
 
@@ -112,13 +113,12 @@ def lint_flags(facts: Facts) -> tuple[Flag, ...]:
     last = facts.evidence.last
     if last is None:
         return ()
-    order = list(Severity)
     worst: dict[str, tuple[int, str]] = {}
     for rule, severity, message in last.rules:
-        ranked = (order.index(Severity(severity)), message)
+        ranked = (_SEVERITIES.index(severity), message)
         worst[rule] = min(ranked, worst.get(rule, ranked))
     return tuple(
-        Flag(code=f"lint:{rule}", severity=order[rank], message=message, since=last.at)
+        Flag(code=f"lint:{rule}", severity=_SEVERITIES[rank], message=message, since=last.at)
         for rule, (rank, message) in sorted(worst.items())
     )
 

@@ -79,7 +79,8 @@ class Volume:
 
     def _shared(self, sums: PayerSums, effective: Fraction) -> PayerVolumes:
         hosts = self.shared_hosts
-        return PayerVolumes(effective / hosts, Fraction(sums.volume, 10**6 * hosts))
+        share = effective if hosts == 1 else effective / hosts
+        return PayerVolumes(share, Fraction(sums.volume, 10**6 * hosts))
 
 
 def activity_of(volumes: PayerVolumes, policy: Policy) -> Fraction:

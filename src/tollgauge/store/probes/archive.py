@@ -6,7 +6,7 @@ Rules:
 - one process closes at a time, and the oldest day first: the spans of a day need the last statement
   of the day before;
 - a late probe of a closed day is merged into that day alone;
-- what the closed days of an endpoint add up to is written again with each of them
+- what the closed days of an endpoint add up to is kept with each of them
   (store/probes/closed_days).
 
 What becomes of days that are too old to be kept one by one: store/probes/months.
@@ -33,7 +33,7 @@ from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.probes import closed_days, window
-from tollgauge.store.probes.closed_days import CLOSE_TURN
+from tollgauge.store.probes.closed_days import CLOSE_TURN, ClosedDay
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
 
@@ -74,8 +74,8 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str], *, before_day:
         for endpoint_id, results in sorted(fresh.items())
     }
     rows.put(tx, probe_day_table, [columns for columns, _ in merged.values()])
-    whole_days = {id_: results for id_, (_, results) in merged.items()}
-    window.keep(tx, closed_days.after(tx, day, whole_days, before_day=before_day))
+    days = {id_: closed_day for id_, (_, closed_day) in merged.items()}
+    window.keep(tx, closed_days.after(tx, day, days, before_day=before_day))
 
 
 def _last_statements(
@@ -94,25 +94,22 @@ def _merged(
     results: Sequence[ProbeResult],
     row: sa.Row[Any] | None,
     before: Statement | None,
-) -> tuple[dict[str, Any], Sequence[ProbeResult]]:
-    """The closed row of a day: the fresh results with what was closed before; and all its results,
-    as far as they are still there, in their order. `before` is the last statement of the day
-    before.
+) -> tuple[dict[str, Any], ClosedDay]:
+    """The closed row of a day, of the fresh results with what was closed before; and the day.
+    `before` is the last statement of the day before.
     """
     if row is not None and row.packed is None:  # pruned: only its sums are left
         sums = merge(day_from_row(row), rollup(day, results))
         last = statement_from_json(row.last_statement)
-        return day_to_row(endpoint_id, sums, last=last, packed=None), results
+        columns = day_to_row(endpoint_id, sums, last=last, packed=None)
+        return columns, ClosedDay(sums=sums, said=last, results=results)
     by_instant = {result.at: result for result in results}
     if row is not None:
         by_instant |= {result.at: result for result in unpack(row.packed)}
     ordered = [by_instant[at] for at in sorted(by_instant)]
     statements = [said for result in ordered if (said := statement(result)) is not None]
     spoken = spans(day, statements, before=before, until=(day + 1) * DAY_MS)
-    columns = day_to_row(
-        endpoint_id,
-        replace(rollup(day, ordered), spans=spoken),
-        last=statements[-1] if statements else None,
-        packed=pack(ordered),
-    )
-    return columns, ordered
+    sums = replace(rollup(day, ordered), spans=spoken)
+    last = statements[-1] if statements else None
+    columns = day_to_row(endpoint_id, sums, last=last, packed=pack(ordered))
+    return columns, ClosedDay(sums=sums, said=last, results=ordered)

@@ -1,6 +1,7 @@
-"""Closed days: what those of an endpoint add up to, computed again whenever one of them is closed.
+"""Closed days: what those of an endpoint add up to, written whenever one of them is closed.
 
-The sums come from the rows of the days. The latest probes are those of the day that is being
+A later day is added to the stored sums; where late probes came to a day, the sums come from the
+rows of all days. The latest probes are those of the day that is being
 closed, or those that were stored before. Only where nothing is stored yet (an older version closed
 the days) the packed days are searched for them.
 """
@@ -8,6 +9,7 @@ the days) the packed days are searched for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
@@ -57,27 +59,51 @@ _ENDPOINTS: Final = (
     .limit(sa.bindparam("limit"))
 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedDay:
+    """A day whose row was just written: its sums, its last statement (`said`), and its probes,
+    oldest first, as far as they are still there.
+    """
+
+    sums: Rollup
+    said: Statement | None
+    results: Sequence[ProbeResult]
+
+
 Days = dict[int, tuple[Rollup, Statement | None]]
 """The sums of days, each with what its last probe that speaks says."""
 
 
 def after(
-    tx: Connection, day: int, results: Mapping[str, Sequence[ProbeResult]], *, before_day: int
+    tx: Connection, day: int, closed: Mapping[str, ClosedDay], *, before_day: int
 ) -> Iterator[tuple[str, ClosedDays]]:
-    """The closed days of endpoints, each with its id, after the row of a day was written. `results`
-    are the day's probes, oldest first; days are being closed up to `before_day`.
+    """The closed days of endpoints, each with its id, after the rows of a day were written
+    (`closed`); days are being closed up to `before_day`.
     """
-    known = window.latest_closed(tx, list(results))
-    by_newest: dict[int, list[str]] = {}
+    known = window.latest_closed(tx, list(closed))
+    late: dict[int, list[str]] = {}
     for id_, before in known.items():
-        by_newest.setdefault(max(before.day, day), []).append(id_)
-    for newest, ids in by_newest.items():
+        if before.day >= day:
+            late.setdefault(before.day, []).append(id_)
+            continue
+        added = closed[id_]
+        yield (
+            id_,
+            before.followed_by(
+                added.sums,
+                added.said,
+                latest=latest_of(added.results).after(before.latest),
+                tail=_tail(day, added.results),
+            ),
+        )
+    for newest, ids in late.items():
         for id_, days in _days(tx, ids, newest):
-            before, whole = known[id_], results[id_]
+            before, whole = known[id_], closed[id_].results
             latest = latest_of(whole).after(before.latest)
             tail = _tail(day, whole) if day == newest else before.tail
             yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail)
-    unknown = [id_ for id_ in results if id_ not in known]
+    unknown = [id_ for id_ in closed if id_ not in known]
     built = dict(_built(tx, unknown, before_day=max(day + 1, before_day)))
     # A day may be closed so late that it lies before all that is read for `before_day`.
     older = _built(tx, [id_ for id_ in unknown if id_ not in built], before_day=day + 1)

@@ -186,28 +186,29 @@ def open_day(
     """The sums of a day of fresh rows and unpacked probes up to `until` (ms UTC), and its last
     statement; `before` is that of the day before.
     """
-    samples: list[Sample] = []
-    statements: list[Statement] = []
-    for row in fresh:
-        _add(row, samples, statements)
+    samples, statements = _parts(fresh)
     samples += [sample(result) for result in packed if not result.confirms]
     statements += [said for probe in packed if (said := statement(probe)) is not None]
     spoken = spans(day, statements, before=before, until=until)
     return replace(rollup_of_samples(day, samples), spans=spoken), max(statements, default=None)
 
 
-def _add(row: Fresh, samples: list[Sample], statements: list[Statement]) -> None:
-    """Add what a fresh row adds to its day (`sample`), and what it says (`statement`)."""
-    at, _, attribution, reason, up, total, compliant, payable, compliance, outcome = row[:10]
-    confirms, holds = row[10:12]
-    is_scored = attribution == _SCORED
-    if not confirms:
-        excluded = None if is_scored else reason or attribution
-        latency_ms = total if up and outcome != _REFUSED else None
-        samples.append(Sample(at, excluded, up, latency_ms, compliant, payable, compliance))
-    if is_scored or outcome == _THROTTLED:
-        speaks_up = up and outcome not in REFUSALS
-        statements.append(Statement(at, holds, speaks_up, payable, compliance))
+def _parts(fresh: Sequence[Fresh]) -> tuple[list[Sample], list[Statement]]:
+    """What fresh rows add to their day (`sample`), and what they say (`statement`)."""
+    samples: list[Sample] = []
+    statements: list[Statement] = []
+    for row in fresh:
+        at, _, attribution, reason, up, total, compliant, payable, compliance, outcome = row[:10]
+        confirms, holds = row[10:12]
+        is_scored = attribution == _SCORED
+        if not confirms:
+            excluded = None if is_scored else reason or attribution
+            latency_ms = total if up and outcome != _REFUSED else None
+            samples.append((at, excluded, up, latency_ms, compliant, payable, compliance))
+        if is_scored or outcome == _THROTTLED:
+            speaks_up = up and outcome not in REFUSALS
+            statements.append(Statement(at, holds, speaks_up, payable, compliance))
+    return samples, statements
 
 
 def latest_of(probes: Sequence[Any]) -> Latest:
@@ -215,7 +216,12 @@ def latest_of(probes: Sequence[Any]) -> Latest:
     last = next(filter(is_scored, reversed(probes)), None)
     envelope = next(filter(_has_envelope, reversed(probes)), None)
     state = next(filter(statement, reversed(probes)), None)
-    return Latest(last=_last_probe(last), envelope=_last_probe(envelope), state=_state(state))
+    last_probe = _last_probe(last)
+    return Latest(
+        last=last_probe,
+        envelope=last_probe if envelope is last else _last_probe(envelope),
+        state=_state(state),
+    )
 
 
 def is_counted(probe: Any) -> bool:

@@ -133,7 +133,7 @@ class EvidenceShape(Shape):
     as_of: str
     # The canonical text as it is stored: its digest covers every byte, and it is never parsed here.
     document: Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})] = (
-        None
+        absent_if_null()
     )
 
 
