@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.support import prepared
+from tests.support import prepared, ready_tables
 from tests.support.examples import examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import (
@@ -34,6 +34,7 @@ from tests.support.postgres import (
 from tests.support.watch_service import WatchService
 from tests.support.watch_service import opened as opened_watch_service
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.db.engine import Store
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
@@ -53,10 +54,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays to the end: to look through it again for garbage took a sixth of the
-    time that the tests take.
+    time that the tests take. What libraries import when they are first used is there as well.
     """
+    ready_tables.keep(pytest.MonkeyPatch())
+    asyncio.run(first_use())
     gc.freeze()
     session.stash[PREPARED] = prepared.start()
+
+
+async def first_use() -> None:
+    """Once what every service does, before the processes that would each do it are forked."""
+    public_authorities()
+    async with opened(configuration()) as running:
+        await running.get("/healthz")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
