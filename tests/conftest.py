@@ -14,26 +14,19 @@ import itertools
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.support import prepared
+from tests.support import prepared, ready_tables
 from tests.support.examples import examples
 from tests.support.http_service import configuration, fill, opened
-from tests.support.postgres import (
-    Databases,
-    Postgres,
-    binaries,
-    migrated,
-    started,
-    unprivileged_user,
-)
+from tests.support.postgres import Databases, Postgres, migrated, server
 from tests.support.watch_service import WatchService
 from tests.support.watch_service import opened as opened_watch_service
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.db.engine import Store
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
@@ -53,10 +46,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays to the end: to look through it again for garbage took a sixth of the
-    time that the tests take.
+    time that the tests take. What libraries import when they are first used is there as well.
     """
+    ready_tables.keep(pytest.MonkeyPatch())
+    asyncio.run(first_use())
     gc.freeze()
     session.stash[PREPARED] = prepared.start()
+
+
+async def first_use() -> None:
+    """Once what every service does, before the processes that would each do it are forked."""
+    public_authorities()
+    async with opened(configuration()) as running:
+        await running.get("/healthz")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -66,28 +68,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
+def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the data directory is that every PostgreSQL server begins with."""
+    return tmp_path_factory.getbasetemp() / "postgres-data"
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_data: Path) -> Iterator[Postgres]:
     """A PostgreSQL server of this test process alone."""
-    where = binaries()
-    if where is None:
-        pytest.skip("PostgreSQL is missing: apt-get install postgresql (`make test` does it)")
-    folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
-    server = Postgres(folder=folder, binaries=where, user=unprivileged_user())
-    if server.user is not None:
-        shutil.chown(folder, server.user)
-    options = ("--auth=trust", "--username=tollgauge", "--no-sync", "--encoding=UTF8")
-    process = None
-    try:
-        server.run("initdb", "-D", str(folder / "data"), "--locale=C", *options)
-        process = started(server)
-        server.sql(f"CREATE DATABASE {server.template}")
-        asyncio.run(migrated(server.url(server.template)))
-        yield server
-    finally:
-        if process is not None:
-            process.send_signal(signal.SIGQUIT)  # immediate shutdown: nothing is kept
-            process.wait(30)
-        shutil.rmtree(folder)
+    with server(postgres_data) as (running, _):
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -116,10 +106,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         shutil.copy(request.getfixturevalue("empty_sqlite"), path)
         yield f"sqlite:///{path}"
         return
-    server: Postgres = request.getfixturevalue("postgres")
+    running: Postgres = request.getfixturevalue("postgres")
     databases: Databases = request.getfixturevalue("postgres_databases")
     name = databases.take()
-    yield server.url(name)
+    yield running.url(name)
     databases.give_back(name)
 
 

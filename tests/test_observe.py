@@ -10,6 +10,7 @@ import httpx
 from tests.support import http_service
 
 from tollgauge import app as root
+from tollgauge.clients.tls import public_authorities
 
 
 async def metrics_of_a_worker(port: int) -> int | None:
@@ -24,7 +25,7 @@ async def metrics_of_a_worker(port: int) -> int | None:
             )
             await ready.wait()
             try:
-                async with httpx.AsyncClient(timeout=1) as http:
+                async with httpx.AsyncClient(timeout=1, verify=public_authorities()) as http:
                     return (await http.get(f"http://127.0.0.1:{port}/metrics")).status_code
             except httpx.TimeoutException:
                 return None

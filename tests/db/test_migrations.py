@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pkgutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from tests.support import ready_tables
 from tests.support.day_spans import spans_by_day
 from tests.support.probe_archive import DAY, START, A, B, lively
 from tests.support.statements import execute, fetch
@@ -288,3 +291,15 @@ async def test_what_was_scored_before_an_upgrade_is_ranked(empty: str) -> None:
     )
     assert (await fetch(store, sa.select(changes.change.c.host))).scalar_one() == "1"
     await store.close()
+
+
+def test_the_tables_that_other_tests_begin_with_are_those_of_the_versions(tmp_path: Path) -> None:
+    def dump(name: str, upgrade: Callable[[sa.Connection], None]) -> list[str]:
+        engine = sa.create_engine(f"sqlite:///{tmp_path / name}")
+        with engine.begin() as connection:
+            upgrade(connection)
+        engine.dispose()
+        return list(sqlite3.connect(tmp_path / name).iterdump())
+
+    ready = partial(ready_tables.upgrade, statements=ready_tables.statements())
+    assert dump("ready.db", ready) == dump("versions.db", migrations.upgrade)

@@ -26,6 +26,7 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.demo.buyer import REPORT_PATH, PurchaseError, buy
 from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC
@@ -65,7 +66,10 @@ class Counter:
 
 @pytest.fixture
 async def counter() -> AsyncIterator[Counter]:
-    async with run_chain() as chain, httpx.AsyncClient(trust_env=False) as http:
+    async with (
+        run_chain() as chain,
+        httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http,
+    ):
         facilitator = run_facilitator(
             rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=frozenset({_PAYEE})
         )

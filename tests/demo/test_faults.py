@@ -15,6 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.exchange import Answer, Exchange, Timings
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import lint
@@ -200,7 +201,7 @@ async def test_the_door_says_what_does_not_exist(control_url: str) -> None:
 
 
 async def test_the_door_is_shut_to_other_names(faults: Faults, control_url: str) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
         answer = await http.put(
             f"{control_url}/faults/weather/down", headers={"host": "evil.example"}
         )

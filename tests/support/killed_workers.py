@@ -8,13 +8,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.support.fork_server import ROOT
+from tests.support.prepared import command as prepared_command
 from tests.support.probing_process import Order
 
 from tollgauge.app import now_ms
@@ -49,7 +49,7 @@ class Workers:
 @contextlib.contextmanager
 def working(order: Order, *, workers: int) -> Iterator[Workers]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.probing_process"],
+        prepared_command("-m", "tests.support.probing_process"),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -118,7 +118,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             return problem.response()
 
     app = Starlette(routes=[Route("/v1/a", answer, methods=["POST"])])
-    config = uvicorn.Config(app, log_level="error", lifespan="off", access_log=False)
+    config = uvicorn.Config(app, log_level="error", lifespan="off", access_log=False, ws="none")
     asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
 
 

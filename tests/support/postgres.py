@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import itertools
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+import pytest
 from tests.support.parent_death import end_with_parent
 
 from tollgauge.db.engine import Store
@@ -62,6 +67,10 @@ class Postgres:
     binaries: Path
     user: str | None  # PostgreSQL refuses to run as root
     template: str = "template_tollgauge"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
 
     def url(self, name: str) -> str:
         return f"postgresql+asyncpg://tollgauge@/{name}?host={self.folder}"
@@ -179,9 +188,58 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+@contextlib.contextmanager
+def server(kept: Path) -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
+    """A server in a folder that goes with it. It begins with a copy of the data directory `kept`,
+    which the first server of the session makes: to make one takes ten times as long as to copy it.
+    """
+    installed = binaries()
+    if installed is None:
+        pytest.skip("PostgreSQL is missing: apt-get install postgresql (`make test` does it)")
+    folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
+    postgres = Postgres(folder=folder, binaries=installed, user=unprivileged_user())
+    if postgres.user is not None:
+        shutil.chown(folder, postgres.user)
+    try:
+        with kept.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                make_data(postgres)
+                copy_files(postgres.data, kept)
+        if not postgres.data.exists():
+            copy_files(kept, postgres.data)
+        process = started(postgres)
+        try:
+            yield postgres, process
+        finally:
+            process.send_signal(signal.SIGCONT)  # a test may have stopped it
+            process.send_signal(signal.SIGQUIT)  # immediate shutdown: nothing is kept
+            process.wait(30)
+    finally:
+        shutil.rmtree(folder)
+
+
+def make_data(server: Postgres) -> None:
+    """A new data directory, with the template."""
+    options = ("--auth=trust", "--username=tollgauge", "--no-sync", "--encoding=UTF8")
+    server.run("initdb", "-D", str(server.data), "--locale=C", *options)
+    process = started(server)
+    try:
+        server.sql(f"CREATE DATABASE {server.template}")
+        asyncio.run(migrated(server.url(server.template)))
+    finally:
+        process.send_signal(signal.SIGINT)  # a shutdown that writes everything
+        process.wait(30)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a data directory with its owner and its modes."""
+    subprocess.run(["cp", "-a", source, target], check=True)
+
+
 def started(server: Postgres) -> subprocess.Popen[bytes]:
     options = [text for key, value in SETTINGS.items() for text in ("-c", f"{key}={value}")]
-    command = [str(server.binaries / "postgres"), "-D", str(server.folder / "data")]
+    command = [str(server.binaries / "postgres"), "-D", str(server.data)]
     with (server.folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "-k", str(server.folder), *options],

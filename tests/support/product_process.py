@@ -113,7 +113,9 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
 
         async with root.opened(configuration(order), clock=clock) as service:
             app = web.create(service.server())
-            settings = uvicorn.Config(app, log_level="error", lifespan="off", access_log=False)
+            settings = uvicorn.Config(
+                app, log_level="error", lifespan="off", access_log=False, ws="none"
+            )
             await uvicorn.Server(settings).serve(sockets=[listener])
 
     asyncio.run(run())

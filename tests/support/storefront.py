@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.endpoint import endpoint_id
 from tollgauge.core.payment import State
 from tollgauge.demo.seed import configuration
@@ -46,7 +47,9 @@ class Stall:
             self.pending -= 1
             reply = {"success": False, "errorReason": "settlement_pending", "transaction": ""}
             return JSONResponse(reply | {"network": "eip155:8453"})
-        async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        async with httpx.AsyncClient(
+            timeout=30, trust_env=False, verify=public_authorities()
+        ) as http:
             passed = await http.post(self.url + request.url.path, content=await request.body())
         return Response(passed.content, passed.status_code, media_type="application/json")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
 from tollgauge.app import now_ms
@@ -22,7 +23,10 @@ from tollgauge.store.probes import probes
 
 
 async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
-    """Probe once, from a store in memory, and print the result as JSON."""
+    """Print the process's number, probe once, from a store in memory, and print the result as
+    JSON.
+    """
+    print(os.getpid(), flush=True)  # noqa: T201
     host, now = url.split("/")[2], now_ms()
     known = Endpoint(id=endpoint_id(url), resource=url, host=host, first_seen=now, last_seen=now)
     store = Store.open("sqlite://")

@@ -26,6 +26,7 @@ from tests.support.ledger_world import LedgerWorld, Worker
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
@@ -108,7 +109,10 @@ async def ledger_servers(
 
     paths = ("/verify", "/settle", "/node")
     played = Starlette(routes=[Route(path, play, methods=["POST"]) for path in paths])
-    async with serve(played) as port, httpx.AsyncClient(timeout=30) as http:
+    async with (
+        serve(played) as port,
+        httpx.AsyncClient(timeout=30, verify=public_authorities()) as http,
+    ):
         try:
             yield LedgerServers(world, database, tmp_path, fork_server, port, http)
         finally:

@@ -27,6 +27,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
 from tollgauge import app
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.scoring import recompute
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import ChainError, find_anvil
@@ -200,7 +201,7 @@ async def test_an_agent_that_knows_only_http_pays_the_same_ledger(business: Busi
     """A payment that bought the route does not buy the tool."""
     before = await business.income()
     arguments = {"resource": WEATHER}
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
         terms = (await http.post(f"{business.url}/v1/x402-trust")).json()
         payment = await business.signed(terms)
         sold = await http.post(
@@ -260,7 +261,7 @@ async def test_the_leaderboard_names_an_endpoint_that_can_be_asked_about(
     """The command of docs/clients.md, where endpoints have been scored."""
     command = blocks("sh", CLIENTS)[0]
     resource = (await printed(business, "sh", "-euc", command)).strip()
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=public_authorities()) as http:
         url = f"{business.url}/trust/snapshot"
         assert (await http.get(url, params={"resource": resource})).json()["resource"] == resource
 

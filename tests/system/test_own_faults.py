@@ -27,6 +27,7 @@ from tests.support.http_service import (
 from tests.support.ready_answers import forget, grow_old
 from tests.support.unsigned_payment import free_port, payment
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.payment import decode
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.cache import FRESH_SECONDS
@@ -327,7 +328,7 @@ async def test_hostile_requests_leave_the_same_process_alive(tmp_path: Path) -> 
             answer = await raw(port, *parts)
             assert answer[9 : 9 + len(status)] == status, (name, answer[:200])
             assert process.returncode is None, name
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(verify=public_authorities()) as http:
             health = await http.get(f"http://127.0.0.1:{port}/healthz")
             assert health.status_code == 200
             forged: dict[str, Any] = {"x-forwarded-for": "203.0.113.5"}

@@ -28,6 +28,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
 from tollgauge import app
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.core.payment import Proof, State, decode
 from tollgauge.core.scoring import recompute
@@ -71,7 +72,7 @@ class Business:
 
     async def header(self) -> str:
         """A signed payment that pays one report."""
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(verify=public_authorities()) as http:
             challenge = await http.post(f"{self.url}/v1/x402-trust")
         client = x402Client()
         signer = EthAccountSigner(Account.from_key(self.world.buyer.key))
@@ -84,7 +85,7 @@ class Business:
         ).decode()
 
     async def ask(self, resource: object, header: str) -> httpx.Response:
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
             return await http.post(
                 f"{self.url}/v1/x402-trust",
                 json={"resource": resource},
@@ -216,7 +217,7 @@ async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business:
     assert (report["resource"], report["stats"]["uptime30d"]) == (resource, 0)
     assert "first-contact" in report["flags"]
     assert report["confidence"] < 0.2
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=public_authorities()) as http:
         known = await http.get(f"{business.url}/trust/snapshot", params={"resource": resource})
         host = await http.get(f"{business.url}/provider/{HOST}")
     assert known.status_code == 404, "it was never seen to sell: only its buyer knows it"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.support.hostile_server import World, hostile_world
+from tests.support.prepared import command as prepared_command
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "good.sellers.example"
@@ -32,17 +33,19 @@ async def test_a_time_out_while_our_worker_was_stopped_is_ours(
     """The seller never answers, which nobody can tell from a worker that does not listen."""
     port = str(world.mapped[HOST][1])
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.worker_process"),
+        *prepared_command("-m", "tests.support.worker_process"),
         *(f"https://{HOST}/hold", port, world.ca_file, str(deadline_ms)),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(60):
+            assert worker.stdout is not None
+            pid = int(await worker.stdout.readline())
             await world.arrived(1)
-            worker.send_signal(signal.SIGSTOP)
+            os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(stopped_s)
-            worker.send_signal(signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
             out, _ = await worker.communicate()
     finally:
         if worker.returncode is None:

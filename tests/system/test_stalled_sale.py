@@ -31,6 +31,7 @@ from tests.support.ledger_world import NOW, VALID_S, LedgerWorld, Worker
 from tests.support.product_process import STEPS, WRITES
 from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import State, decode
 from tollgauge.core.watch import PERIOD_MS, WatchState
@@ -177,7 +178,7 @@ async def market(database: str, tmp_path: Path, fork_server: ForkServer) -> Asyn
     async with (
         receivers(tmp_path) as sellers,
         serve(played) as port,
-        httpx.AsyncClient(timeout=40) as http,
+        httpx.AsyncClient(timeout=40, verify=public_authorities()) as http,
     ):
         try:
             yield Market(world, sellers, database, tmp_path, fork_server, port, http)

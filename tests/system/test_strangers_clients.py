@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 from tests.support.storefront import WEATHER, Storefront, storefront
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.demo.chain import ACCOUNTS, ChainError, find_anvil
 
 CLIENT = Path(__file__).parents[1] / "support" / "stranger.mjs"
@@ -96,14 +97,14 @@ async def buy(shop: Storefront, path: str, body: Any, price: int) -> Sold:
 
 
 async def post(shop: Storefront, path: str, body: Any, header: str, **more: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         return await http.post(
             shop.url + path, json=body, headers={"PAYMENT-SIGNATURE": header, **more}
         )
 
 
 async def poll(shop: Storefront, watch: str, secret: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         return await http.get(
             f"{shop.url}/v1/watch/{watch}/events", headers={"Authorization": f"Bearer {secret}"}
         )

@@ -25,6 +25,7 @@ from typing import IO, Any, Final
 import httpx
 from eth_account import Account
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import LOOPBACK
@@ -158,7 +159,7 @@ async def run_chain(
     with tempfile.TemporaryFile() as log:
         process = _spawn(binary or find_anvil(), log, began=began)
         try:
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as client:
                 chain = Chain(await _rpc_url(process, log), client)
                 await chain.rpc("anvil_setLoggingEnabled", False)  # noqa: FBT003 (wire value)
                 await chain.rpc("anvil_setCode", USDC, runtime_code())

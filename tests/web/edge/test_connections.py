@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 from tests.support.edge_server import HEALTH, SHORT_MS, SOON, STATS, Server, served, settings
 from tests.support.http_service import WEATHER
+from tests.support.prepared import command as prepared_command
 from tests.support.unsigned_payment import free_port, payment
 
 from tollgauge.web.edge.connections import ConnectionSettings
@@ -212,9 +211,13 @@ DESCRIPTORS = 256
 CROWDS = 600
 
 
-def few_descriptors() -> None:
-    """In the child: descriptors for half of the crowd."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+RUN = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}))
+from tollgauge.cli import main
+main()
+"""
+"""With descriptors for half of the crowd."""
 
 
 @contextlib.asynccontextmanager
@@ -224,10 +227,8 @@ async def process(tmp_path: Path, **environment: str) -> AsyncIterator[tuple[int
     log = tmp_path / "log"
     with log.open("wb") as errors:
         started = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-c", "from tollgauge.cli import main; main()", "run"),
+            *prepared_command("-c", RUN, "run"),
             stderr=errors,
-            preexec_fn=few_descriptors,
             cwd=tmp_path,
             env={
                 "DATABASE_URL": f"sqlite:///{tmp_path / 'served.db'}",

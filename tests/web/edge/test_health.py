@@ -10,8 +10,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +17,8 @@ import pytest
 import sqlalchemy as sa
 from tests.support.http_service import WEATHER_ID, Running, configuration, opened
 from tests.support.open_transaction import open_transaction
-from tests.support.postgres import Postgres, binaries, migrated, started, unprivileged_user
+from tests.support.postgres import Postgres, server
+from tests.support.prepared import command as prepared_command
 from tests.support.readiness import ready
 from tests.support.statements import fetch
 
@@ -191,12 +190,16 @@ async def test_a_limit_on_the_size_of_files_is_full(
 
 
 FULL_DISK = """
-import asyncio, json, os, subprocess, sys
+import asyncio, ctypes, json, subprocess, sys
 from pathlib import Path
 from tests.support.http_service import configuration, opened
 from tests.support.readiness import ready
 
+CLONE_NEWNS = 0x20000
+
 async def main(folder: Path) -> list[str]:
+    assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
     async with opened(configuration(store_url=f"sqlite:///{folder / 'a.db'}")) as running:
         seen = [await ready(running)]
@@ -227,7 +230,7 @@ def own_mounts() -> bool:
 @pytest.mark.skipif(not own_mounts(), reason="needs unshare -m and mount: a small disk of its own")
 def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path) -> None:
     ran = subprocess.run(
-        ["unshare", "-m", sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        prepared_command("-c", FULL_DISK, str(tmp_path)),
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
@@ -249,35 +252,18 @@ async def test_tables_of_another_version_are_named(
 
 
 @pytest.fixture
-def own_server() -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
+def own_server(postgres_data: Path) -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
     """A PostgreSQL server that a test may stop."""
-    where = binaries()
-    if where is None:
-        pytest.skip("PostgreSQL is missing: apt-get install postgresql (`make test` does it)")
-    folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
-    server = Postgres(folder=folder, binaries=where, user=unprivileged_user())
-    if server.user is not None:
-        shutil.chown(folder, server.user)
-    options = ("--auth=trust", "--username=tollgauge", "--no-sync", "--encoding=UTF8")
-    server.run("initdb", "-D", str(folder / "data"), "--locale=C", *options)
-    process = started(server)
-    try:
-        server.sql("CREATE DATABASE service")
-        asyncio.run(migrated(server.url("service")))
-        yield server, process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-        shutil.rmtree(folder)
+    with server(postgres_data) as started:
+        yield started
 
 
 @pytest.mark.postgres
 async def test_a_stopped_postgresql_is_unreachable(
     own_server: tuple[Postgres, subprocess.Popen[bytes]],
 ) -> None:
-    server, process = own_server
-    async with opened(configuration(store_url=server.url("service"))) as running:
+    postgres, process = own_server
+    async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
         assert await ready(running) == "ready"
         process.send_signal(signal.SIGINT)
         process.wait(30)
@@ -289,10 +275,10 @@ async def test_a_stopped_postgresql_is_unreachable(
 async def test_a_postgresql_that_only_reads_says_so(
     own_server: tuple[Postgres, subprocess.Popen[bytes]],
 ) -> None:
-    server, _ = own_server
-    async with opened(configuration(store_url=server.url("service"))) as running:
-        server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
-        server.sql("SELECT pg_reload_conf()")
+    postgres, _ = own_server
+    async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
+        postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        postgres.sql("SELECT pg_reload_conf()")
         for _ in range(50):  # its processes read their settings when they like
             if await ready(running) != "ready":
                 break
@@ -304,11 +290,11 @@ async def test_a_postgresql_that_only_reads_says_so(
 async def test_a_database_whose_table_another_holds_is_not_waited_for_long(
     own_server: tuple[Postgres, subprocess.Popen[bytes]],
 ) -> None:
-    server, _ = own_server
+    postgres, _ = own_server
     assert TRY_SECONDS < 5
-    async with opened(configuration(store_url=server.url("service"))) as running:
+    async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
         holder = running.service.store
-        other = type(holder).open(server.url("service"))
+        other = type(holder).open(postgres.url(postgres.template))
         async with open_transaction(other, writing=True) as run:
             await run(lambda tx: tx.exec_driver_sql("LOCK TABLE payment").close())
             assert await ready(running) in ("locked", "unreachable")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
 import sys
 from collections import Counter
@@ -48,6 +49,7 @@ ROUTES = {
     "/v1/x402-trust": "get post",
     "/v1/x402-trust-preview": "get post",
 }
+ROOT = Path(__file__).resolve().parents[3]
 FUZZER = """
 [checks.positive_data_acceptance]
 # Unpaid is 402, without a bearer 401; no pattern can say what a signed payment (400) or a
@@ -288,10 +290,13 @@ async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
             "--checks=all",
             f"--max-examples={12 if THOROUGH else 6}",
             "--seed=8402",
+            "--generation-database=none",
             "--no-color",
             "--warnings=off",
             *options,
             cwd=folder,
+            # The characters of each encoding are kept there: to try all of them takes seconds.
+            env={**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis")},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
