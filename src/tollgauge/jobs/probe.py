@@ -25,7 +25,8 @@ from tollgauge.core.schedule import Cadence, standing
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.core.vantage import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.monitor import changes, elsewhere, probing
-from tollgauge.monitor.probing import Observation, Prober
+from tollgauge.monitor.observation import Observation
+from tollgauge.monitor.probing import Prober
 from tollgauge.observe import PROBE_LAG, PROBES
 from tollgauge.store.endpoints import claims, hosts
 from tollgauge.store.endpoints.hosts import HostState
