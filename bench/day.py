@@ -45,7 +45,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import probing
-from tollgauge.monitor.probing import Observation
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.endpoints import hosts
 from tollgauge.store.probes import probes

@@ -26,6 +26,7 @@ from bench.measurement import Measurement, Report, rounded
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import claims
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 
 SIZES: Final = (1_000, 10_000, 100_000)
@@ -84,7 +85,7 @@ async def _claim(store: Store, now: int, *, waves: int) -> float:
     began = time.process_time()
     for number in range(waves):
         await store.writing(
-            endpoint_rows.claim_due, owner=f"bench-{number}", now=now, limit=WAVE, lease_ms=1
+            claims.claim_due, owner=f"bench-{number}", now=now, limit=WAVE, lease_ms=1
         )
         now += MINUTE_MS
     return time.process_time() - began

@@ -35,7 +35,7 @@ from tollgauge.core.units import HOUR_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor import probing
-from tollgauge.monitor.probing import Observation
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints
 
 RESULTS: Final = 20_000

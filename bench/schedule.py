@@ -24,7 +24,7 @@ from tollgauge.core.schedule import NORMAL
 from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import schedule
-from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints import claims, endpoints, hosts
 from tollgauge.store.rows import chunks
 
 SIZES: Final = (1_000, 100_000)
@@ -115,7 +115,7 @@ async def costs(store: Store, size: int) -> dict[str, Any]:
         now = NOW + number * 10 * SECOND_MS
         with claim.timed():
             wave = await store.writing(
-                endpoints.claim_due, owner="bench", now=now, limit=WAVE, lease_ms=HOUR_MS
+                claims.claim_due, owner="bench", now=now, limit=WAVE, lease_ms=HOUR_MS
             )
         claimed += len(wave)
         free_at = {endpoint.host: now + SECOND_MS for endpoint in wave}

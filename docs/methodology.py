@@ -49,7 +49,8 @@ _LATE: Final = (
 )
 _COMMON: Final = "unrelated sites failed together as below"
 _UNPROVEN: Final = (
-    "nobody answered and there was no reference to ask: a name that is not found or that leads to "
+    "nobody answered and there was no reference to ask: unless another site answered in the minute "
+    "before, a name that is not found or that leads to "
     f"a private address; and, unless the endpoint was down for {SURPRISE_MS // HOUR_MS} hours, TLS "
     f"or a certificate when {TLS_SITES_MIN} or more unrelated sites, or any failure when "
     f"{SITES_MIN} or more, failed so within {RECENT_MS // MINUTE_MS} minutes and nobody answered "

@@ -359,6 +359,22 @@ def test_without_a_reference_what_a_resolver_says_proves_nothing(
     assert nobodys(alone(kind, count)) == [True] * count
 
 
+@pytest.mark.parametrize("kind", [FaultKind.DNS_NOT_FOUND, FaultKind.NOT_PUBLIC])
+@pytest.mark.parametrize(
+    ("host", "ago", "doubt"),
+    [
+        ("other.com", 0, False),
+        ("other.com", MINUTE_MS, True),  # our resolver may have failed since
+        ("www.seller0.com", 0, True),  # the same site
+    ],
+)
+def test_without_a_reference_another_site_that_answers_shows_that_our_resolver_works(
+    kind: FaultKind, host: str, ago: int, doubt: bool
+) -> None:
+    recent = [asked(host, paid(at=NOW - ago))]
+    assert nobodys(alone(kind), recent=recent) == [doubt]
+
+
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT, FaultKind.CONNECT, FaultKind.TLS_INVALID])
 def test_without_a_reference_one_other_failure_is_the_target_s(kind: FaultKind) -> None:
     assert nobodys(alone(kind)) == [False]

@@ -33,7 +33,7 @@ from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import crawls, endpoints, ranking
+from tollgauge.store.endpoints import claims, crawls, ranking
 from tollgauge.store.ledger import payments, retention
 from tollgauge.store.probes import changes, closed_days, probes, window
 from tollgauge.store.tables import TABLES
@@ -211,9 +211,7 @@ async def test_what_was_due_before_an_upgrade_is_due_after_it(empty: str) -> Non
     await store.writing(scheduled_before)
     await store.migrate()
     for now, ids in ((6, []), (7, ["2"]), (8, ["1"])):
-        claimed = await store.writing(
-            endpoints.claim_due, owner="one", now=now, limit=9, lease_ms=60
-        )
+        claimed = await store.writing(claims.claim_due, owner="one", now=now, limit=9, lease_ms=60)
         assert [endpoint.id for endpoint in claimed] == ids
     await store.close()
 

@@ -17,7 +17,8 @@ from tollgauge.core.probe import Attribution, judge
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
-from tollgauge.monitor.probing import Observation, Prober
+from tollgauge.monitor.observation import Observation
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe

@@ -21,7 +21,7 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, scoring
-from tollgauge.monitor.probing import Observation
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import changes as change_rows

@@ -25,6 +25,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.jobs import alert
 from tollgauge.monitor import discovery, probing
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import crawls, endpoints
 
 RESOURCE = "https://api.example.com/v1/weather"
@@ -117,7 +118,7 @@ class WatchService:
             reason="common-mode" if ours else "",
         )
         result = replace(found, **more)
-        seen = probing.Observation(endpoint=await self.endpoint(), result=result, learned=None)
+        seen = Observation(endpoint=await self.endpoint(), result=result, learned=None)
         await self.store.writing(
             probing.record, (seen,), cadence=Cadence(), owner="test", now=self.clock()
         )

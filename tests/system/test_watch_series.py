@@ -35,7 +35,7 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.watch import Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.monitor import discovery, probing
-from tollgauge.monitor.probing import Observation
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination

@@ -217,8 +217,9 @@ def unresolved(
 def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, ...]:
     """The results of a wave without any answer where there was no reference to ask.
 
-    A name that is not found, or that leads to a private address, is attributed to nobody, because a
-    resolver of ours that answers wrongly looks the same. So are, unless they are of dead endpoints,
+    A name that is not found, or that leads to a private address, is attributed to nobody unless
+    another site answered in the minute before (`recent`), because a resolver of ours that answers
+    wrongly looks the same. So are, unless they are of dead endpoints,
     TLS failures when at least TLS_SITES_MIN unrelated sites had one since anybody last answered,
     here or in `recent`, and all failures when at least SITES_MIN sites had one.
     """
@@ -229,11 +230,21 @@ def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, 
     tls_sites = {site(asked.host) for asked in failed if asked.sign is Sign.TLS_FAILED}
     doubt_tls = len(tls_sites) >= TLS_SITES_MIN
     doubt_all = len({site(asked.host) for asked in failed}) >= SITES_MIN
+
+    def resolves(asked: Asked) -> bool:
+        """Whether our resolver worked: another site answered within the minute."""
+        return any(
+            other.sign is Sign.ANSWERED
+            and asked.at - MINUTE_MS < other.at
+            and site(other.host) != site(asked.host)
+            for other in recent
+        )
+
     return tuple(
         replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
         if network_failure(result)
         and (
-            _rests_on_resolver(result)
+            (_rests_on_resolver(result) and not resolves(asked))
             or (doubt_all and not asked.dead)
             or (doubt_tls and not asked.dead and asked.sign is Sign.TLS_FAILED)
         )

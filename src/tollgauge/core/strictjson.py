@@ -17,7 +17,8 @@ from tollgauge.core.errors import TollgaugeError
 
 DEPTH_MAX: Final = 32
 """Levels of JSON, the outermost object or array included."""
-_OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
+_OTHERS: Final = bytes(set(range(256)) - set(b'[{]}"'))
+_BRACES: Final = bytes.maketrans(b"[]", b"{}")
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string, or the rest of a text whose last string does not end. It never backtracks, so it takes
 linear time.
@@ -43,15 +44,18 @@ def loads(data: bytes) -> object:
 
 def depth(data: bytes) -> int:
     """The deepest nesting of brackets outside strings; an upper bound for broken texts."""
+    braces = (_STRING.sub(b"", data) if b"\\" in data else data).translate(_BRACES, _OTHERS)
+    # Without an escape every second piece is a string; most strings hold no bracket.
+    braces = b"".join(braces.replace(b'""', b"").split(b'"')[::2])
+    rest = braces
+    for level in range(DEPTH_MAX + 1):  # the innermost pairs of what is left are a level
+        if not rest:
+            return level
+        rest = rest.replace(b"{}", b"")
     level = deepest = 0
-    # Without an escape every second piece is a string: that needs no regular expression.
-    outside = _STRING.sub(b"", data) if b"\\" in data else b"".join(data.split(b'"')[::2])
-    for char in outside.translate(None, _OTHERS):
-        if char in b"[{":
-            level += 1
-            deepest = max(deepest, level)
-        else:
-            level -= 1
+    for char in braces:  # deeper, or not balanced
+        level += 1 if char in b"{" else -1
+        deepest = max(deepest, level)
     return deepest
 
 

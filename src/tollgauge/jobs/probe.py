@@ -25,9 +25,10 @@ from tollgauge.core.schedule import Cadence, standing
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.core.vantage import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.monitor import changes, elsewhere, probing
-from tollgauge.monitor.probing import Observation, Prober
+from tollgauge.monitor.observation import Observation
+from tollgauge.monitor.probing import Prober
 from tollgauge.observe import PROBE_LAG, PROBES
-from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints import claims, hosts
 from tollgauge.store.endpoints.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
@@ -202,7 +203,7 @@ def _claim(
     tx: Connection, *, settings: ProbeSettings, owner: str, now: int
 ) -> tuple[tuple[Endpoint, ...], dict[str, HostState]]:
     """Due endpoints, and what is known of their hosts, whose leases are the owner's for now."""
-    due = endpoints.claim_due(
+    due = claims.claim_due(
         tx, owner=owner, now=now, limit=settings.wave, lease_ms=settings.lease_ms
     )
     return due, hosts.get_many(tx, {endpoint.host for endpoint in due})

@@ -1,5 +1,5 @@
-"""Probing from the vantages beside the primary one: which endpoints are due there, and what is
-stored of their results.
+"""Probing from the vantages beside the primary one: which endpoints are due there, what is stored
+of their results, and what they are told of the primary one's.
 
 These probes confirm or contradict the primary vantage (core/vantage) and are part of no score. The
 steps of a probe are monitor/probing's; this module replaces its claiming and recording.
@@ -8,17 +8,20 @@ steps of a probe are monitor/probing's; this module replaces its claiming and re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core.attribution import LastUp
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.probe import Attribution, ProbeResult
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, next_due
 from tollgauge.core.units import HOUR_MS
-from tollgauge.monitor.probing import Observation
+from tollgauge.core.vantage import PARTLY_REACHABLE
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import hosts
-from tollgauge.store.probes import vantages
+from tollgauge.store.probes import probes, vantages
 from tollgauge.store.probes.vantages import VantageResult
 
 ASKED_MS: Final = 2 * HOUR_MS
@@ -78,3 +81,39 @@ def record(
         free_at[observation.endpoint.host] = now + pause_ms
     vantages.save(tx, vantage, results)
     hosts.release(tx, free_at, owner=owner, now=now)
+
+
+def tell(
+    tx: Connection, own: str, new: Sequence[tuple[Endpoint, ProbeResult]], *, now: int
+) -> None:
+    """Keep what the primary vantage saw beside what the others see, let them look at endpoints that
+    have just failed there, and take the first failure back where they see none.
+    """
+    down = [seen.id for seen, result in new if result.scored and not result.up]
+    before = vantages.states(tx, down)
+    failed = [
+        id_ for id_ in down if any(state.primary and state.up for state in before.get(id_, ()))
+    ]
+    vantages.save_primary(
+        tx,
+        own,
+        [VantageResult(endpoint_id=seen.id, result=_as_seen(result)) for seen, result in new],
+    )
+    partly = [(seen, result) for seen, result in new if result.reason == PARTLY_REACHABLE]
+    if ids := [*failed, *(endpoint.id for endpoint, _ in partly)]:
+        vantages.ask(tx, ids, now=now)
+    probes.take_back(
+        tx,
+        {
+            endpoint.id: endpoint.unconfirmed_at
+            for endpoint, _ in partly
+            if endpoint.unconfirmed_at is not None
+        },
+        reason=PARTLY_REACHABLE,
+    )
+
+
+def _as_seen(result: ProbeResult) -> ProbeResult:
+    """A result as it was before other vantages were asked."""
+    theirs = result.reason == PARTLY_REACHABLE
+    return replace(result, attribution=Attribution.THEIRS) if theirs else result

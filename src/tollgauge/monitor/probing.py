@@ -28,7 +28,6 @@ from sqlalchemy import Connection
 
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, Request
-from tollgauge.clients.x402 import PAYMENT_REQUIRED
 from tollgauge.core.attribution import (
     RECENT_MS,
     Asked,
@@ -43,61 +42,24 @@ from tollgauge.core.attribution import (
     unproven,
     unresolved,
 )
-from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
 from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
-from tollgauge.core.probe import Attribution, ProbeResult, judge
+from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery
+from tollgauge.monitor import changes, discovery, elsewhere
+from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.probes import NewProbe
-from tollgauge.store.probes.vantages import VantageResult
 
 WILDCARD_EVERY_MS: Final = DAY_MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """One probe of an endpoint and what was seen.
-
-    `learned` is the request that elicited a 402 (`Endpoint.learned` from now on), `pause_ms` what
-    the target asked for (Retry-After), `wildcard` whether a 402 of its host means nothing, None
-    where that was not asked. `round_ms` is how long a round of the host's endpoints takes
-    (HostState).
-    """
-
-    endpoint: Endpoint
-    result: ProbeResult
-    learned: str | None
-    pause_ms: int = 0
-    wildcard: bool | None = None
-    round_ms: int = 0
-
-    @property
-    def sells(self) -> bool:
-        """Whether the endpoint answered 402."""
-        return self.result.status == PAYMENT_REQUIRED
-
-    def makes_public(self, *, first: bool) -> bool:
-        """Whether this is the first 402 of a resource that no directory lists, which anyone may
-        see from now on; `first` says that nobody knew it.
-        """
-        endpoint = self.endpoint
-        never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
-        return self.sells and (first or never_sold)
-
-    @property
-    def is_final(self) -> bool:
-        """Whether no other result of the same wave could change what is made of this one."""
-        watched = self.endpoint.watched_until > self.result.at
-        return not watched and not network_failure(self.result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +267,9 @@ def _wildcard_due(host: HostState, *, now: int) -> bool:
     """
     if host.wildcard_at is None:
         return True
-    return now - host.wildcard_at >= WILDCARD_EVERY_MS // 2 + secrets.randbelow(WILDCARD_EVERY_MS)
+    late_ms = now - host.wildcard_at - WILDCARD_EVERY_MS // 2
+    # The system's random numbers cost more than most of a probe: only whom they concern asks.
+    return late_ms >= 0 and late_ms >= secrets.randbelow(WILDCARD_EVERY_MS)
 
 
 def record(
@@ -334,7 +298,7 @@ def record(
     ]
     changes.observe_each(tx, new, slow_here=slow_here)
     if vantages.several:
-        _tell_other_vantages(tx, vantages.own, new, now=now)
+        elsewhere.tell(tx, vantages.own, new, now=now)
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
         for seen in observations
@@ -352,42 +316,6 @@ def record(
         for seen in observations
     }
     hosts.release(tx, free_at, owner=owner, now=now)
-
-
-def _tell_other_vantages(
-    tx: Connection, own: str, new: Sequence[tuple[Endpoint, ProbeResult]], *, now: int
-) -> None:
-    """Keep what this vantage saw beside what the others see, let them look at endpoints that have
-    just failed here, and take the first failure back where they see none.
-    """
-    down = [seen.id for seen, result in new if result.scored and not result.up]
-    before = vantage_probes.states(tx, down)
-    failed = [
-        id_ for id_ in down if any(state.primary and state.up for state in before.get(id_, ()))
-    ]
-    vantage_probes.save_primary(
-        tx,
-        own,
-        [VantageResult(endpoint_id=seen.id, result=_as_seen(result)) for seen, result in new],
-    )
-    partly = [(seen, result) for seen, result in new if result.reason == PARTLY_REACHABLE]
-    if ids := [*failed, *(endpoint.id for endpoint, _ in partly)]:
-        vantage_probes.ask(tx, ids, now=now)
-    probes.take_back(
-        tx,
-        {
-            endpoint.id: endpoint.unconfirmed_at
-            for endpoint, _ in partly
-            if endpoint.unconfirmed_at is not None
-        },
-        reason=PARTLY_REACHABLE,
-    )
-
-
-def _as_seen(result: ProbeResult) -> ProbeResult:
-    """A result as it was before other vantages were asked."""
-    theirs = result.reason == PARTLY_REACHABLE
-    return replace(result, attribution=Attribution.THEIRS) if theirs else result
 
 
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:

@@ -61,18 +61,21 @@ def with_any(
 
 def prepared_with_any(query: sa.Select[Any], column: sa.ColumnElement[str]) -> Prepared:
     """A prepared query of the rows whose column has any of the texts of `any_of`."""
+    return Prepared({name: query.where(is_in) for name, is_in in is_any(column).items()})
+
+
+def is_any(column: sa.ColumnElement[str]) -> dict[str, sa.ColumnElement[bool]]:
+    """Whether a column has any of the texts of `any_of`, by the name of the database."""
     values = sa.func.json_each(sa.bindparam("any", type_=sa.Text)).table_valued("value")
     array = sa.bindparam("any", type_=postgresql.ARRAY(sa.Text))
-    return Prepared(
-        {
-            "sqlite": query.where(column.in_(sa.select(values.c.value))),
-            "postgresql": query.where(column == sa.func.any(array)),
-        }
-    )
+    return {
+        "sqlite": column.in_(sa.select(values.c.value)),
+        "postgresql": column == sa.func.any(array),
+    }
 
 
 def any_of(tx: Connection, texts: Iterable[str]) -> dict[str, Any]:
-    """The parameter of `prepared_with_any`; however many there are."""
+    """The parameter of `is_any` and `prepared_with_any`; however many there are."""
     values = list(texts)
     return {"any": values if tx.dialect.name == "postgresql" else orjson.dumps(values).decode()}
 

@@ -16,7 +16,7 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import endpoints, hosts, scores
+from tollgauge.store.endpoints import claims, endpoints, hosts, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
 
@@ -71,9 +71,7 @@ async def add(store: Store, *rows: Endpoint) -> None:
 
 
 async def claim(store: Store, *, owner: str = "w", now: int = NOW, limit: int = 9) -> list[str]:
-    found = await store.writing(
-        endpoints.claim_due, owner=owner, now=now, limit=limit, lease_ms=LEASE
-    )
+    found = await store.writing(claims.claim_due, owner=owner, now=now, limit=limit, lease_ms=LEASE)
     return [one.resource.removeprefix("https://") for one in found]
 
 
@@ -189,7 +187,7 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
         idle = 0
         while idle < 4:
             found = await own.writing(
-                endpoints.claim_due, owner=owner, now=NOW, limit=4, lease_ms=LEASE
+                claims.claim_due, owner=owner, now=NOW, limit=4, lease_ms=LEASE
             )
             names = [one.host for one in found]
             assert len(set(names)) == len(names)

@@ -32,7 +32,7 @@ from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
 from tollgauge.jobs import prune
 from tollgauge.monitor import alternatives, discovery, probing, reports
-from tollgauge.monitor.probing import Observation
+from tollgauge.monitor.observation import Observation
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import alternative_counts as similar_rows
 from tollgauge.store.endpoints import crawls, endpoints, hosts, public, scores

@@ -15,7 +15,7 @@ from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import schedule
-from tollgauge.store.endpoints import budgets, endpoints, hosts, standings
+from tollgauge.store.endpoints import budgets, claims, endpoints, hosts, standings
 
 NOW = 1_795_000_000_000
 INSTANTS = (None, NOW, NOW - DEAD_MS, NOW - DEAD_MS - 1, NOW - ASKED_MS, NOW - ASKED_MS - 1)
@@ -35,7 +35,7 @@ def endpoint(host: str, number: int = 0, *, due: int = 0) -> Endpoint:
 
 async def claim(store: Store, *, now: int = NOW, limit: int = 128) -> list[str]:
     claimed = await store.writing(
-        endpoints.claim_due, owner="one", now=now, limit=limit, lease_ms=60_000
+        claims.claim_due, owner="one", now=now, limit=limit, lease_ms=60_000
     )
     return [each.host for each in claimed]
 

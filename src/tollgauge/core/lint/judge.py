@@ -18,13 +18,13 @@ that scheme's maker could pay by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, status, transport
-from tollgauge.core.lint.entries import ENTRY_RULES, applies, payable_entry
+from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, payable_entry
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 
@@ -58,7 +58,9 @@ def lint(exchange: Exchange) -> Lint:
     # A 402 breaks no rule about other statuses, and any other status leaves nothing else to read.
     rules = _CHALLENGE_RULES if reading.status == 402 else ANSWER_RULES
     about_answer = _findings_of(rules, (reading,))
-    about_entries = _findings_of(ENTRY_RULES, challenge.entries, applies=applies)
+    about_entries = _findings_of(SHAPE_RULES, challenge.entries)
+    objects = [entry for entry in challenge.entries if isinstance(entry.raw, dict)]
+    about_entries += _findings_of(TERM_RULES, objects)
     findings = tuple(about_answer + about_entries)
     blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in about_answer)
     entries = len(challenge.accepts) if isinstance(challenge.accepts, list) else 0
@@ -72,20 +74,13 @@ def lint(exchange: Exchange) -> Lint:
     )
 
 
-def _findings_of(
-    rules: Sequence[Rule[Subject]],
-    subjects: Sequence[Subject],
-    *,
-    applies: Callable[[Rule[Subject], Subject], bool] | None = None,
-) -> list[Finding]:
+def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) -> list[Finding]:
     """The findings of rules, in their order; at most FINDINGS_MAX of each rule."""
     findings: list[Finding] = []
     for rule in rules:
         room = len(findings) + FINDINGS_MAX
         for subject in subjects:
-            if applies is not None and not applies(rule, subject):
-                continue
-            # `extend` would create an iterator of findings for every rule, and most find nothing.
+            # Most rules find nothing: not even an iterator of findings is made for them.
             for where in rule.check(subject):
                 findings.append(rule.finding(where))
                 if len(findings) == room:

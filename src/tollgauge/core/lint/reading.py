@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -330,28 +330,35 @@ def read_header(answer: Answer) -> Header:
         return Header(count=len(values))
     digits = compact.rstrip(b"=")
     standard = digits.translate(_STANDARD_ALPHABET)
-    header = Header(text=text, count=len(values))
+    no_base64 = Header(text=text, count=len(values), fault=HeaderFault.BASE64)
     if len(compact) - len(digits) > 2:
-        return replace(header, fault=HeaderFault.BASE64)
+        return no_base64
     try:
         raw = base64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
     except ValueError:
-        return replace(header, fault=HeaderFault.BASE64)
-    header = Header(
+        return no_base64
+    document = load_json(raw)
+    fault = _document_fault(document)
+    return Header(
         text=text,
         count=len(values),
         spaced=compact != encoded,
         urlsafe=standard != digits,
         unpadded=len(compact) % 4 != 0,
+        document=members(document) if fault is None else None,
+        fault=fault,
     )
-    document = load_json(raw)
+
+
+def _document_fault(document: object) -> HeaderFault | None:
+    """Why the JSON value of a header is no envelope."""
     if document is None:
-        return replace(header, fault=HeaderFault.JSON)
+        return HeaderFault.JSON
     if not isinstance(document, dict):
-        return replace(header, fault=HeaderFault.OBJECT)
+        return HeaderFault.OBJECT
     if "accepts" not in document and {"scheme", "payTo"} <= document.keys():
-        return replace(header, fault=HeaderFault.REQUIREMENTS)
-    return replace(header, document=document)
+        return HeaderFault.REQUIREMENTS
+    return None
 
 
 def load_json(raw: bytes) -> object:

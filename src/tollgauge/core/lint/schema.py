@@ -140,6 +140,7 @@ def has_external_reference(value: object) -> bool:
         # `id` is an identifier of older drafts, and more often the name of a property
         and (key != "id" or "://" in target)
         for level in _objects(value)
+        if not _REFERENCES.isdisjoint(level)  # nearly every one
         for key in _REFERENCES & level.keys()
     )
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.budgets import ALL
 from tollgauge.core.units import SECOND_MS
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import budget as budget_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -26,11 +27,28 @@ _US: Final = 1_000
 """Microseconds of a millisecond."""
 
 
+def _spent() -> sa.ColumnElement[int]:
+    """Until when the time of all probes together is given away once some more of them begin."""
+    now_us, probes, most = (
+        sa.bindparam(name, type_=sa.BigInteger) for name in ("now_us_", "probes_", "most_")
+    )
+    table = budget_table.c
+    return rows.greatest(table.taken_until_us, now_us - most * table.gap_us) + probes * table.gap_us
+
+
+_COMMON: Final = Prepared(
+    sa.select(budget_table).where(budget_table.c.name == ALL).with_for_update()
+)
+_SPEND: Final = Prepared(
+    budget_table.update().where(budget_table.c.name == ALL).values(taken_until_us=_spent())
+)
+
+
 def left(tx: Connection, *, now: int, most: int) -> int:
     """How many probes may begin now, `most` at most; the budget is locked until the transaction
     ends. What was not used before counts up to `most`.
     """
-    row = tx.execute(_locked([ALL])).one_or_none()
+    row = _COMMON.first(tx, {})
     if row is None:
         return most
     unused: int = now * _US - row.taken_until_us
@@ -39,18 +57,10 @@ def left(tx: Connection, *, now: int, most: int) -> int:
 
 def spend(tx: Connection, *, now: int, probes: int, most: int) -> None:
     """Note that so many probes begin now."""
-    table = budget_table.c
-    begin = rows.greatest(table.taken_until_us, now * _US - most * table.gap_us)
-    tx.execute(
-        budget_table.update()
-        .where(table.name == ALL)
-        .values(taken_until_us=begin + probes * table.gap_us)
-    )
+    _SPEND.run(tx, {"now_us_": now * _US, "probes_": probes, "most_": most})
 
 
-def admitted(
-    tx: Connection, hosts: Sequence[sa.Row[Any]], *, now: int, at_once: bool = False
-) -> list[str]:
+def admitted(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:
     """Which of these locked hosts may be probed now: those that take no turns, and those whose turn
     it is. The others are put off to their turns. `at_once` puts nobody off, but uses the turns.
     """

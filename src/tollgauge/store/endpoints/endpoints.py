@@ -1,14 +1,8 @@
-"""Rows of endpoints, which of them are due, and the claims of due work.
+"""Rows of endpoints, and which of them owe a score.
 
-Rules:
-- a due endpoint is claimed by leasing its host, so that no two probes run at one host at once, in
-  any process; when a lease runs out, its endpoint, still due, is claimed by another worker;
-- watched endpoints come first, then the hosts that may be claimed for longest, each with the
-  longest overdue of its endpoints: a host with many of them holds up no other;
-- all probes together, and the hosts of a large site, keep to their budgets
-  (store/endpoints/budgets);
-- a score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
-  again if the worker dies (see the columns in db/schema).
+A score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
+again if the worker dies (see the columns in db/schema). Endpoints that are due for a probe are
+claimed in store/endpoints/claims.
 
 Hosts are store/endpoints/hosts', listings store/endpoints/listings', probes
 store/probes/probes'.
@@ -25,16 +19,13 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.prepared import Prepared, PreparedAny
-from tollgauge.db.schema import NEVER, SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import budgets, due_hosts
+from tollgauge.store.endpoints import due_hosts
 from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
-_LOOKS: Final = 4
-"""How often a claim looks for further hosts in place of those that wait for their turns."""
 _NO_WILDCARD: Final = sa.exists().where(
     host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(False)
 )
@@ -158,40 +149,6 @@ def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
     due_hosts.all_due(tx, now=now)
-
-
-def claim_due(
-    tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int
-) -> tuple[Endpoint, ...]:
-    """Claim due endpoints, at most one of each host, by leasing their hosts to `owner` until
-    `now + lease_ms`. Hosts that are leased, or not free before `free_at`, are left out.
-    """
-    watched = budgets.admitted(
-        tx, _lock_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
-    )
-    claimed = _due_endpoints(tx, watched, now=now, watched=True)
-    room = budgets.left(tx, now=now, most=limit) - len(claimed)
-    others = _others(tx, now=now, limit=room, without=[endpoint.host for endpoint in claimed])
-    claimed += _due_endpoints(tx, others, now=now, watched=False)
-    hosts = {endpoint.host for endpoint in claimed}
-    if stale := {*watched, *others} - hosts:
-        due_hosts.compute(tx, stale, now=now)
-    if claimed:
-        budgets.spend(tx, now=now, probes=len(claimed), most=limit)
-        until = now + lease_ms
-        tx.execute(
-            host_table.update()
-            .where(host_table.c.host.in_(hosts))
-            .values(
-                lease_owner=owner,
-                lease_until=until,
-                claimed_at=now,
-                turn_at=0,
-                next_claim=until,
-                next_watched=sa.case((host_table.c.next_watched < NEVER, until), else_=NEVER),
-            )
-        )
-    return tuple(claimed)
 
 
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.Row[Any]]:
@@ -322,77 +279,6 @@ def counts(tx: Connection) -> dict[str, int]:
         numbers["adopted" if adopted else status] += number
         numbers["simulated"] += number if simulated else 0
     return numbers
-
-
-def _others(tx: Connection, *, now: int, limit: int, without: Iterable[str]) -> list[str]:
-    """Free hosts with due endpoints, locked until the transaction ends, whose turn it is where
-    their site takes turns.
-    """
-    taken: list[str] = []
-    for _ in range(_LOOKS):
-        if len(taken) >= limit:
-            break
-        hosts = _lock_hosts(
-            tx, now=now, limit=limit - len(taken), watched=False, without=(*without, *taken)
-        )
-        admitted = budgets.admitted(tx, hosts, now=now)
-        taken += admitted
-        if len(admitted) == len(hosts):
-            break
-    return taken
-
-
-def _lock_hosts(
-    tx: Connection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
-) -> list[sa.Row[Any]]:
-    """Free hosts with due endpoints, those first that may be claimed for longest, locked until the
-    transaction ends.
-    """
-    since = host_table.c.next_watched if watched else host_table.c.next_claim
-    query = (
-        sa.select(*host_table.c["host", "site", "takes_turns", "turn_at"])
-        .where(since <= now, host_table.c.lease_until <= now, host_table.c.free_at <= now)
-        .order_by(since, host_table.c.host)
-        .limit(limit)
-        .with_for_update(skip_locked=True, key_share=True)
-    )
-    if watched:
-        query = query.where(SOME_WATCHED)
-    if without := list(without):
-        query = query.where(host_table.c.host.not_in(without))
-    return list(tx.execute(query))
-
-
-def _due_endpoints(tx: Connection, hosts: list[str], *, now: int, watched: bool) -> list[Endpoint]:
-    """The longest overdue endpoint of each host, longest overdue first.
-
-    This is a statement of its own, after the hosts are locked, so that it sees what the last owner
-    of a lease committed.
-    """
-    if not hosts:
-        return []
-    candidates = (
-        endpoint_table.c.host == host_table.c.host,
-        endpoint_table.c.next_due <= now,
-        *_watched(now, watched=watched),
-    )
-    first = (
-        sa.select(endpoint_table.c.id)
-        .where(*candidates)
-        .order_by(endpoint_table.c.next_due, endpoint_table.c.id)
-        .limit(1)
-        .scalar_subquery()
-    )
-    ids = tx.execute(sa.select(first).where(host_table.c.host.in_(hosts))).scalars()
-    by_id = get_many(tx, [id_ for id_ in ids if id_ is not None])
-    return sorted(by_id.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
-
-
-def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnExpressionArgument[bool], ...]:
-    """The condition for watched endpoints, with a literal, so that both databases use the partial
-    index.
-    """
-    return (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now) if watched else ()
 
 
 def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:

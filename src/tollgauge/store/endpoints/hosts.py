@@ -1,7 +1,7 @@
 """Rows of hosts: leases, when a host is free, and whether its 402 means nothing.
 
 A lease keeps two probes from running at one host at once, in any process. Those of due endpoints
-are taken in store/endpoints/endpoints.
+are taken in store/endpoints/claims.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import upsert
-from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -47,7 +47,7 @@ class HostState:
 
 _STATES: Final = sa.select(*(host_table.c[field.name] for field in fields(HostState)))
 _ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
-_MANY: Final = PreparedAny(lambda names: _STATES.where(host_table.c.host.in_(names)))
+_MANY: Final = rows.prepared_with_any(_STATES, host_table.c.host)
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
 _TOOK: Final = rows.least(_FREE_AT - host_table.c.claimed_at, PACE_MAX_MS)
@@ -79,7 +79,7 @@ def get(tx: Connection, host: str) -> HostState:
 
 def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
-    known = _MANY.rows(tx, sorted(set(hosts)))
+    known = _MANY.rows(tx, rows.any_of(tx, hosts))
     return {row.host: rows.from_columns(HostState, row) for row in known}
 
 
