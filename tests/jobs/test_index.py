@@ -30,7 +30,7 @@ from tollgauge.core.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.monitor import scoring
 from tollgauge.store.chain import deposits, volumes, wallets
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoint_list, endpoints
 
 
 @pytest.fixture
@@ -317,10 +317,11 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
     async with world(database, chain) as (indexer, _):
         await indexer.watch(wallet)
         await indexer.settle()
-        (found,) = (
-            await indexer.store.reading(endpoints.of_host, f"seller-{wallet.hex()}.dev", limit=9),
-        )
-        seen = await indexer.store.reading(scoring.gather, found[0], as_of=indexer.now())
+        host = f"seller-{wallet.hex()}.dev"
+        (listed,) = await indexer.store.reading(endpoint_list.of_host, host, limit=9)
+        endpoint = await indexer.store.reading(endpoints.get, listed.id)
+        assert endpoint is not None
+        seen = await indexer.store.reading(scoring.gather, endpoint, as_of=indexer.now())
         (volume,) = await indexer.store.reading(volumes.published)
     assert seen.chain is not None
     sums = seen.chain.sums

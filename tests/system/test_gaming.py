@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.score import score_from_json
 from tollgauge.core.site import site
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.sellers import SELLERS
@@ -38,8 +37,8 @@ async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Pa
         await prepare(service, history_days=DAYS, report=_silent)
         board = await service.store.reading(reports.leaderboard, now=app.now_ms())
         ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in SELLERS}
-        rows = await service.store.reading(scores.get_many, ids.values())
-    told = {seller: score_from_json(rows[ids[seller]].result) for seller in SELLERS}
+        by_id = await service.store.reading(scores.results, ids.values())
+    told = {seller: by_id[ids[seller]] for seller in SELLERS}
     for seller in SELLERS:
         if seller.label in HONEST:
             assert (told[seller].grade, told[seller].recommendation) == ("A", "proceed")

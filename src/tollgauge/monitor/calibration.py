@@ -28,7 +28,6 @@ from tollgauge.core.calibration import (
 )
 from tollgauge.core.outcomes import Outcomes
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.score import score_from_json
 from tollgauge.core.spans import statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.store.endpoints import endpoints, forecasts, scores
@@ -56,11 +55,10 @@ def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[Forec
     """
     known = endpoints.get_many(tx, endpoint_ids)
     rows = []
-    for id_, row in scores.get_many(tx, endpoint_ids).items():
-        score = score_from_json(row.result)
-        if row.as_of <= now - HOUR_MS or score.payable_now_permille is None or id_ not in known:
+    for id_, score in scores.results(tx, endpoint_ids).items():
+        if score.as_of <= now - HOUR_MS or score.payable_now_permille is None or id_ not in known:
             continue
-        history = probes.history(tx, id_, since=row.as_of - WINDOW_MS, until=row.as_of)
+        history = probes.history(tx, id_, since=score.as_of - WINDOW_MS, until=score.as_of)
         baselines = Baselines()
         counted = [result for result in history if _counts(result)]
         for result in counted:
@@ -71,8 +69,8 @@ def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[Forec
                 ForecastRow(
                     hour=forecasts.hour_of(now),
                     endpoint_id=id_,
-                    policy_version=row.policy_version,
-                    as_of=row.as_of,
+                    policy_version=score.policy_version,
+                    as_of=score.as_of,
                     forecast=forecast,
                 )
             )

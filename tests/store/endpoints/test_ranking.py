@@ -108,6 +108,11 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
         ),
         ("ix_endpoint_rank", endpoint_list.page, {"after": (500, 50, "8"), "limit": 9}),
         ("ix_endpoint_host_ranked_score", endpoint_list.of_host, {"host": "a.com", "limit": 9}),
+        (
+            "ix_endpoint_host_ranked_score",
+            endpoint_list.of_host,
+            {"host": "a.com", "after": endpoint("/").id, "limit": 9},
+        ),
         ("ix_endpoint_simulated", endpoints.counts, {}),
         ("ix_flip_host", changes.public, {"host": "a.com"}),
     ],
@@ -117,6 +122,8 @@ async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
 ) -> None:
     store = Store.open("sqlite://")
     await store.migrate()
+    await store.writing(endpoints.insert, endpoint("/"))
+    await save(store, row("/", 500))
     plan = await store.reading(query_plans, read, **values)
     assert index in plan
     assert "FOR ORDER BY" not in plan

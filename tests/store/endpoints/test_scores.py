@@ -16,6 +16,7 @@ from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoint_list, endpoints, ranking, scores
+from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
 
 
 async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
@@ -68,15 +69,31 @@ async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store)
     )
     await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
     await save(store, row("/low", 100), row("/high", 900), row("/none", None))
-    found = [one.resource for one in await store.reading(endpoints.of_host, "a.com", limit=9)]
-    first = await store.reading(endpoints.of_host, "a.com", limit=1)
-    known = await store.reading(scores.get_many, [endpoint("/low").id, endpoint("/new").id])
-    assert found[:2] == ["https://a.com/high", "https://a.com/low"]
-    assert set(found[2:]) == {"https://a.com/none", "https://a.com/new"}
-    assert [one.resource for one in first] == ["https://a.com/high"]
-    assert set(known) == {endpoint("/low").id}
-    listed = await store.reading(endpoint_list.of_host, "a.com", limit=3)
-    assert [one.resource for one in listed] == found[:3]
+    listed = await store.reading(endpoint_list.of_host, "a.com", limit=9)
+    assert [one.resource for one in listed[:2]] == ["https://a.com/high", "https://a.com/low"]
+    assert {one.resource for one in listed[2:]} == {"https://a.com/none", "https://a.com/new"}
+    assert await store.reading(endpoint_list.of_host, "a.com", limit=1) == listed[:1]
+    assert await store.reading(endpoint_list.of_host, "a.com", limit=3) == listed[:3]
+
+
+async def test_pages_of_a_host_follow_each_other_without_a_gap(store: Store) -> None:
+    paths = [f"/{number}" for number in range(9)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
+    await save(store, *(row(path, 500 + int(path[1:]) % 2) for path in paths[:6]))
+    whole = await store.reading(endpoint_list.of_host, "a.com", limit=20)
+    assert len(whole) == 9
+    for limit in (1, 2, 4, 9):
+        pages: list[ListedEndpoint] = []
+        while page := await store.reading(
+            endpoint_list.of_host, "a.com", after=pages[-1].id if pages else None, limit=limit
+        ):
+            pages += page
+        assert tuple(pages) == whole
+    of_another = endpoint("/other", host="b.com").id
+    for unknown in (of_another, "0123456789abcdef", "no id"):
+        listed = await store.reading(endpoint_list.of_host, "a.com", after=unknown, limit=4)
+        assert listed == whole[:4]
 
 
 async def test_a_row_of_a_list_has_the_figures_of_the_newest_score(store: Store) -> None:

@@ -321,6 +321,18 @@ def test_an_endpoint_page_leads_to_json_badge_and_provider() -> None:
     assert f"{BASE}/endpoint/0123456789abcdef/badge.svg" in reader.pieces["pre"][1]
 
 
+def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None:
+    first = Provider(host="api.example.com", rows=(snapshot(),), next_after=snapshot().id)
+    reader = check_structure(views.provider_html(first, base_url=BASE))
+    (link,) = [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
+    assert link["href"] == f"/provider/api.example.com?after={snapshot().id}"
+    assert "1 monitored endpoint on this host; others follow." in reader.words
+    last = Provider(host="api.example.com", rows=(snapshot(),), after=snapshot().id)
+    reader = check_structure(views.provider_html(last, base_url=BASE))
+    assert not [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
+    assert "1 more monitored endpoint on this host." in reader.words
+
+
 @pytest.mark.parametrize("name", ["home", "leaderboard"])
 def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
     reader = check_structure(PAGES[name]())

@@ -17,7 +17,8 @@ from tollgauge.store.endpoints import alternative_counts, endpoint_list, public,
 from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
 from tollgauge.store.probes import vantages
 
-PROVIDER_ROWS: Final = 200
+PROVIDER_ROWS: Final = 100
+"""How many endpoints of a host one page has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +84,15 @@ class Snapshot(EndpointRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """One host and its endpoints, best first."""
+    """A page of one host's endpoints, best first. `after` is the id of the last endpoint of the
+    page before, None on the first page; `next_after` that of the last of this page, None where no
+    more follow.
+    """
 
     host: str
     rows: tuple[EndpointRow, ...]
+    after: str | None = None
+    next_after: str | None = None
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
@@ -116,16 +122,16 @@ def read_snapshot(
     )
 
 
-def provider(tx: Connection, host: str) -> Provider | None:
-    """One host's public endpoints, best first, at most PROVIDER_ROWS; None when there are none."""
-    listed = endpoint_list.of_host(tx, host, limit=PROVIDER_ROWS)
+def provider(tx: Connection, host: str, after: str | None = None) -> Provider | None:
+    """A page of one host's public endpoints (store/endpoints/endpoint_list); None when there are
+    none.
+    """
+    listed = endpoint_list.of_host(tx, host, after=after, limit=PROVIDER_ROWS + 1)
     if not listed:
         return None
-    rows = sorted(
-        map(_row, listed),
-        key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id),
-    )
-    return Provider(host=host, rows=tuple(rows))
+    rows = tuple(map(_row, listed[:PROVIDER_ROWS]))
+    more = len(listed) > PROVIDER_ROWS
+    return Provider(host=host, rows=rows, after=after, next_after=rows[-1].id if more else None)
 
 
 def _row(listed: ListedEndpoint) -> EndpointRow:

@@ -122,9 +122,11 @@ def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
     document = evidence.get(tx, digest)
     if document is not None:
         return document
-    ids = (example.endpoint_id for example in ranking.current(tx, now=now).examples)
-    samples = scores.get_many(tx, ids).values()
-    return next((row.evidence for row in samples if row.digest == digest), None)
+    for example in ranking.current(tx, now=now).examples:
+        row = scores.get(tx, example.endpoint_id)
+        if row is not None and row.digest == digest:
+            return row.evidence
+    return None
 
 
 def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:

@@ -15,11 +15,11 @@ from tollgauge.db.schema import RANKED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import quote_from_row
-from tollgauge.store.endpoints.endpoints import best_of_host
+from tollgauge.store.endpoints.endpoints import PUBLIC
 from tollgauge.store.endpoints.ranking import BEST_FIRST, behind
 
 _ROWS: Final = sa.select(
-    *endpoint_table.c["id", "resource", "host", "simulated"],
+    *endpoint_table.c["id", "resource", "host", "first_seen", "simulated"],
     *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
     *endpoint_table.c["ranked_score", "ranked_confidence", "ranked_grade"],
     *endpoint_table.c["ranked_recommendation", "ranked_uptime", "ranked_latency"],
@@ -28,13 +28,15 @@ _ROWS: Final = sa.select(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedEndpoint:
-    """An endpoint as a row of a list. `ranked_score` and `ranked_uptime` are tenths,
-    `ranked_confidence` hundredths, `ranked_latency` milliseconds; None while it has no score.
+    """An endpoint as a row of a list. `first_seen` is ms UTC; `ranked_score` and `ranked_uptime`
+    are tenths, `ranked_confidence` hundredths, `ranked_latency` milliseconds; None while it has no
+    score.
     """
 
     id: str
     resource: str
     host: str
+    first_seen: int
     simulated: bool
     quote: Quote | None
     ranked_score: int | None
@@ -45,9 +47,31 @@ class ListedEndpoint:
     ranked_latency: int | None
 
 
-def of_host(tx: Connection, host: str, *, limit: int) -> tuple[ListedEndpoint, ...]:
-    """Public endpoints of a host, in the order of `endpoints.best_of_host`."""
-    return tuple(map(_from_row, best_of_host(tx, _ROWS, host, limit=limit)))
+def of_host(
+    tx: Connection, host: str, *, after: str | None = None, limit: int
+) -> tuple[ListedEndpoint, ...]:
+    """A page of the public endpoints of a host: those with the best scores first, then those
+    without; of equal ones those with the greatest ids. `after` is the id of the last endpoint of
+    the page before; one that the host does not have gives the first page.
+    """
+    score, id_ = endpoint_table.c.ranked_score, endpoint_table.c.id
+    query = _ROWS.where(endpoint_table.c.host == host, PUBLIC)
+    # Each part is read in the order of its index: a host may have tens of thousands.
+    scored = query.where(score.is_not(None)).order_by(score.desc(), id_.desc())
+    unscored = query.where(score.is_(None)).order_by(id_.desc())
+    last = _place(tx, host, after)
+    if last is None:
+        parts = [scored, unscored]
+    elif last.ranked_score is None:
+        parts = [unscored.where(id_ < last.id)]
+    else:
+        parts = [scored.where(sa.tuple_(score, id_) < (last.ranked_score, last.id)), unscored]
+    listed: list[ListedEndpoint] = []
+    for part in parts:
+        listed += map(_from_row, tx.execute(part.limit(limit - len(listed))))
+        if len(listed) == limit:
+            break
+    return tuple(listed)
 
 
 def page(
@@ -58,6 +82,13 @@ def page(
     if after is not None:
         query = query.where(behind(after))
     return tuple(map(_from_row, tx.execute(query)))
+
+
+def _place(tx: Connection, host: str, endpoint_id: str | None) -> Any:
+    """The score and id of an endpoint of a host; None for an unknown id."""
+    one = (endpoint_table.c.id == endpoint_id, endpoint_table.c.host == host)
+    query = sa.select(endpoint_table.c.id, endpoint_table.c.ranked_score).where(*one)
+    return None if endpoint_id is None else tx.execute(query).one_or_none()
 
 
 def _from_row(row: Any) -> ListedEndpoint:

@@ -217,29 +217,6 @@ def hosts_sharing(tx: Connection, ids: Sequence[str]) -> dict[tuple[str, str], i
     return {(row.network, row.pay_to): row.hosts for row in counted}
 
 
-def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
-    """Public endpoints of a host, in the order of `best_of_host`."""
-    listed = best_of_host(tx, sa.select(endpoint_table), host, limit=limit)
-    return tuple(from_row(row) for row in listed)
-
-
-def best_of_host(
-    tx: Connection, query: sa.Select[Any], host: str, *, limit: int
-) -> list[sa.Row[Any]]:
-    """The rows of a query of endpoints for the public ones of a host: those with the best scores
-    first, then those without; of equal ones those with the greatest ids. Each part is read in the
-    order of its index, because a host may have tens of thousands.
-    """
-    score, id_ = endpoint_table.c.ranked_score, endpoint_table.c.id
-    query = query.where(endpoint_table.c.host == host, PUBLIC)
-    scored = query.where(score.is_not(None)).order_by(score.desc(), id_.desc())
-    best = list(tx.execute(scored.limit(limit)))
-    if len(best) < limit:
-        unscored = query.where(score.is_(None)).order_by(id_.desc())
-        best += tx.execute(unscored.limit(limit - len(best)))
-    return best
-
-
 def of_common_terms(
     tx: Connection, host: str, *, more_than: int, sample: int
 ) -> tuple[Endpoint, ...]:

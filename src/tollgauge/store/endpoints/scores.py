@@ -146,13 +146,6 @@ def result(tx: Connection, endpoint_id: str) -> Score | None:
     return None if row is None else score_from_json(row.result)
 
 
-def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
-    """The scores of some endpoints, by endpoint id; those without are left out."""
-    query = sa.select(score_table)
-    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
-    return {row.endpoint_id: _from_row(row) for row in known}
-
-
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     """The scores of some endpoints without their evidence, by endpoint id; those without
     are left out.

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from tollgauge.core import notice
 from tollgauge.core.text import clean_text
-from tollgauge.store.endpoints import endpoints, public
+from tollgauge.store.endpoints import endpoint_list, public
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
 from tollgauge.web.dependencies import Dependencies, unknown_host
@@ -44,11 +44,11 @@ class Feeds:
     async def of_provider(self, host: Host) -> Response:
         """The feed of a host's endpoints."""
         name, store = host.lower(), self.dependencies.store
-        host_endpoints = await store.reading(endpoints.of_host, name, limit=1)
-        if not host_endpoints:
+        best = await store.reading(endpoint_list.of_host, name, limit=1)
+        if not best:
             raise unknown_host()
         incidents = await store.reading(changes.public, host=name, limit=ENTRIES)
-        return self._feed(f"/provider/{name}", name, host_endpoints[0].first_seen, incidents)
+        return self._feed(f"/provider/{name}", name, best[0].first_seen, incidents)
 
     def _feed(
         self, path: str, name: str, first_seen: int, incidents: Sequence[tuple[str, StoredChange]]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from typing import Final
-from urllib.parse import urlsplit
 
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS
@@ -164,13 +163,14 @@ def network_name(network: str | None) -> str:
 
 def path(resource: str) -> str:
     """What follows scheme and authority in a canonical resource."""
-    parts = urlsplit(resource)
-    return resource[len(f"{parts.scheme}://{parts.netloc}") :] if parts.netloc else resource
+    _, separator, rest = resource.partition("://")
+    _, slash, following = rest.partition("/")
+    return slash + following if separator else resource
 
 
 def authority(row: EndpointRow) -> str:
     """Host and, where it is not the default one, port."""
-    return urlsplit(row.resource).netloc or row.host
+    return row.resource.partition("://")[2].partition("/")[0] or row.host
 
 
 def reason(slug: str) -> str:

@@ -7,6 +7,7 @@ misspells is an error; each function of web/pages/labels is a filter.
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -45,6 +46,7 @@ def _ticked(text: str) -> Markup:
     )
 
 
+@lru_cache(maxsize=256)
 def _dots(host: str) -> Markup:
     """A host that may break after its dots rather than inside a label."""
     return Markup(".<wbr>").join(labels.plain(host).split("."))

@@ -17,7 +17,13 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
-from tollgauge.web.wire.parameters import EndpointId, Host, PolicyVersion, ResourceQuery
+from tollgauge.web.wire.parameters import (
+    AfterEndpoint,
+    EndpointId,
+    Host,
+    PolicyVersion,
+    ResourceQuery,
+)
 from tollgauge.web.wire.request_model import resource_of
 
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
@@ -43,9 +49,9 @@ class Site:
         html = views.leaderboard_html(board, stats, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
-    async def provider(self, host: Host) -> Response:
-        """One host's endpoints."""
-        provider = await self.dependencies.store.reading(reports.provider, host.lower())
+    async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
+        """A page of one host's endpoints."""
+        provider = await self.dependencies.store.reading(reports.provider, host.lower(), after)
         if provider is None:
             raise unknown_host()
         return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))

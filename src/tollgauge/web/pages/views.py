@@ -152,7 +152,7 @@ def endpoint_html(
 
 
 def provider_html(provider: Provider, *, base_url: str) -> bytes:
-    """One host and its endpoints, best first."""
+    """A page of one host's endpoints, best first."""
     return render(
         "provider.html",
         base_url,

@@ -34,6 +34,14 @@ Digest = Annotated[
     ),
 ]
 Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
+AfterEndpoint = Annotated[
+    str | None,
+    Query(
+        description="Id of the last endpoint of the page before; without it the first page",
+        examples=[parse_resource(examples.RESOURCE).id],
+        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+    ),
+]
 PolicyVersion = Annotated[
     str,
     Path(

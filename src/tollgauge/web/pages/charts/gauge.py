@@ -7,6 +7,7 @@ without a score the barrier stays down and hollow.
 from __future__ import annotations
 
 import math
+from functools import cache, lru_cache
 from typing import Final
 
 from markupsafe import Markup
@@ -52,7 +53,8 @@ def gauge(
     )
 
 
-def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
+@lru_cache(maxsize=16)
+def _bands(grades: tuple[tuple[str, int], ...]) -> tuple[Markup, ...]:
     """One arc a grade, with its letter on it."""
     elements: list[Markup] = []
     top = 1_000
@@ -63,10 +65,11 @@ def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
         kind = f"band-letter on-{style}"
         elements.append(label(letter, x, y + 4, anchor="middle", kind=kind))
         top = least
-    return elements
+    return tuple(elements)
 
 
-def _ticks() -> list[Markup]:
+@cache
+def _ticks() -> tuple[Markup, ...]:
     """Marks every 5 points, a figure every 20."""
     elements: list[Markup] = []
     for value in range(0, 1_001, 50):
@@ -76,7 +79,7 @@ def _ticks() -> list[Markup]:
         if long:
             x, y = _at(178, value)
             elements.append(label(str(value // 10), x, y + 4, anchor="middle"))
-    return elements
+    return tuple(elements)
 
 
 def _barrier(score: int | None) -> list[Markup]:

@@ -8,6 +8,7 @@ classes of the stylesheet, or from presentation attributes where an image stands
 from __future__ import annotations
 
 import math
+from functools import cache, lru_cache
 
 from markupsafe import Markup, escape
 
@@ -19,11 +20,13 @@ def element(name: str, *children: Markup, **attributes: object) -> Markup:
     hyphens (`stroke_width`). Attributes that are None are left out.
     """
     written = "".join(
-        f' {key.removesuffix("_").replace("_", "-")}="{_value(value)}"'
-        for key, value in attributes.items()
-        if value is not None
+        [
+            f' {_attribute_name(key)}="{_value(value)}"'
+            for key, value in attributes.items()
+            if value is not None
+        ]
     )
-    inner = "".join(map(escape, children))
+    inner = "".join([child if isinstance(child, Markup) else escape(child) for child in children])
     text = f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
     return Markup(text)  # noqa: S704 - names are ours, values and children are escaped above
 
@@ -74,6 +77,17 @@ def points(pairs: list[tuple[float, float]]) -> str:
     return " ".join(f"{number(x)},{number(y)}" for x, y in pairs)
 
 
+@cache
+def _attribute_name(key: str) -> str:
+    return key.removesuffix("_").replace("_", "-")
+
+
 def _value(value: object) -> str:
     """An attribute's value, escaped."""
-    return number(value) if isinstance(value, int | float) else escape(plain(str(value)))
+    return number(value) if isinstance(value, int | float) else _escaped(str(value))
+
+
+@lru_cache(maxsize=512)
+def _escaped(text: str) -> str:
+    """A text, escaped. Most attributes have one of a few values, such as a class."""
+    return str(escape(plain(text)))
