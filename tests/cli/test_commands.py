@@ -42,7 +42,7 @@ def test_help_names_every_command(tollgauge: Command) -> None:
     for name in (
         *("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"),
         *("trace", "mcp", "backup", "restore", "config", "bench", "payments", "watch"),
-        "calibration",
+        *("calibration", "buy"),
     ):
         assert f" {name} " in done.out
 

@@ -14,6 +14,7 @@ from typing import Final
 import typer
 
 from tollgauge.cli.bench import bench
+from tollgauge.cli.buy import buy
 from tollgauge.cli.calibration import calibration_app
 from tollgauge.cli.config import config_app
 from tollgauge.cli.database import backup, migrate, restore
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(run, serve, work, mcp, migrate, backup, restore, probe, lint, score, trace),
+    *(run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score, trace),
     *(discover, bench, payments, status),
 ):
     app.command()(command)
