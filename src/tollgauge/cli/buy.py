@@ -1,4 +1,6 @@
-"""`tollgauge buy`: a trust report, bought with the key of an account."""
+"""`tollgauge buy`: a trust report, bought with the key of an account; and what every command that
+buys shares (`watch buy` is in cli/watch_buy).
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,19 @@ _STANDARD_OUTPUT: Final = "-"
 _BAD: Final = frozenset({"avoid", "not-payable"})
 
 
+Service = Annotated[
+    str,
+    typer.Option(
+        "--service",
+        envvar=SERVICE,
+        help="Who is asked; else tollgauge.toml's base_url, or the demo.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file.")]
+MaxPrice = Annotated[str, typer.Option("--max-price", help="The most to pay, in dollars.")]
+Network = Annotated[str, typer.Option("--network", help="Where to pay in USDC (CAIP-2).")]
+
+
 class EvidenceChoice(StrEnum):
     """Whether the report carries its evidence or only names it."""
 
@@ -39,18 +54,13 @@ class EvidenceChoice(StrEnum):
 
 def buy(
     url: Annotated[str, typer.Argument(help="The endpoint to ask about: a https:// URL.")],
-    service: Annotated[
-        str,
-        typer.Option(
-            envvar=SERVICE, help="Who is asked; else tollgauge.toml's base_url, or the demo."
-        ),
-    ] = "",
+    service: Service = "",
     output: Annotated[str, typer.Option(help="The report's file, or - to print it.")] = (
         "report.json"
     ),
-    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
-    max_price: Annotated[str, typer.Option(help="The most to pay, in dollars.")] = "0.05",
-    network: Annotated[str, typer.Option(help="Where to pay in USDC (CAIP-2).")] = BASE,
+    force: Force = False,
+    max_price: MaxPrice = "0.05",
+    network: Network = BASE,
     evidence: Annotated[
         EvidenceChoice, typer.Option(help="full: the evidence is in the report.")
     ] = EvidenceChoice.NAMED,
@@ -64,33 +74,64 @@ def buy(
     output until its report is written: whenever something breaks, run the
     same command again, and nothing is paid twice.
     """
-    from tollgauge.clients.purchase import Limits, Order
-    from tollgauge.web.paid.catalogue import TRUST, micro_usd
+    from tollgauge.web.paid.catalogue import TRUST
 
-    if not url.startswith("https://"):
-        raise TollgaugeError(f"{url} is no https:// URL.", hint="Name an endpoint as it is listed.")
-    try:
-        limits = Limits(network=network, max_amount=micro_usd(max_price))
-    except ValueError as error:
-        raise typer.BadParameter("Give dollars, such as 0.05.", param_hint="--max-price") from error
-    base_url = (service or load_config(config).server.base_url).rstrip("/")
+    check_resource(url)
+    limits = limits_of(max_price, network)
     body = {"resource": url} | ({"evidence": "full"} if evidence is EvidenceChoice.FULL else {})
-    _check_output(output, force=force)
-    order = Order(url=f"{base_url}{TRUST}", body=body)
-    purchase, kept = _bought(order, limits, output)
-    _write(purchase.body, output)
-    kept.remove()
-    report = orjson.loads(purchase.body)
-    document = _document(report, purchase, output)
+    check_output(output, force=force)
+    purchase = bought(order_at(TRUST, body, service=service, config=config), limits, output)
+    document = _document(orjson.loads(purchase.body), purchase, output)
     if output != _STANDARD_OUTPUT:
-        show(document, _lines(document), as_json=as_json)
+        show(document, _lines(document, purchase), as_json=as_json)
     elif not as_json:
-        for line in _lines(document):
+        for line in _lines(document, purchase):
             errors.print(line, soft_wrap=True, markup=False)
     raise typer.Exit(BAD if document["recommendation"] in _BAD else GOOD)
 
 
-def _bought(order: Order, limits: Limits, output: str) -> tuple[Purchase, KeptPayment]:
+def check_resource(url: str) -> None:
+    """Raises TollgaugeError for what is no https:// URL: a service would refuse it once paid."""
+    if not url.startswith("https://"):
+        raise TollgaugeError(f"{url} is no https:// URL.", hint="Name an endpoint as it is listed.")
+
+
+def limits_of(max_price: str, network: str) -> Limits:
+    """The buyer's limits. Raises typer.BadParameter for a text that is no amount of dollars."""
+    from tollgauge.clients.purchase import Limits
+    from tollgauge.web.paid.catalogue import micro_usd
+
+    try:
+        return Limits(network=network, max_amount=micro_usd(max_price))
+    except ValueError as error:
+        raise typer.BadParameter("Give dollars, such as 0.05.", param_hint="--max-price") from error
+
+
+def order_at(path: str, body: dict[str, Any], *, service: str, config: Path | None) -> Order:
+    """A request to a paid route of the service that was named, or else configured."""
+    from tollgauge.clients.purchase import Order
+
+    base_url = (service or load_config(config).server.base_url).rstrip("/")
+    return Order(url=f"{base_url}{path}", body=body)
+
+
+def bought(order: Order, limits: Limits, output: str) -> Purchase:
+    """Buy an answer and write it to its output, for its owner alone: then its payment need not be
+    kept any more.
+    """
+    purchase, kept = _paid(order, limits, output)
+    _write(purchase.body, output)
+    kept.remove()
+    return purchase
+
+
+def paid_line(purchase: Purchase) -> str:
+    """What was paid, and where that can be looked up."""
+    receipt = purchase.transaction or "a transaction that the service does not name"
+    return f"paid {usd_text(purchase.payment.value)} USDC in {receipt}"
+
+
+def _paid(order: Order, limits: Limits, output: str) -> tuple[Purchase, KeptPayment]:
     """The purchase, and its kept payment."""
     from tollgauge.clients import purchase
 
@@ -138,7 +179,7 @@ def _key(url: str) -> str:
     )
 
 
-def _check_output(output: str, *, force: bool) -> None:
+def check_output(output: str, *, force: bool) -> None:
     """Raises TollgaugeError where the report could not be written, before anything is paid."""
     path = Path(output)
     if output == _STANDARD_OUTPUT:
@@ -160,12 +201,13 @@ def _write(body: bytes, output: str) -> None:
         sys.stdout.flush()
         return
     try:
+        Path(output).touch(mode=0o600)
         Path(output).write_bytes(body + b"\n")
     except OSError as error:
         raise TollgaugeError(
             f"{output} cannot be written ({error.strerror}).",
-            hint="The report is paid for: run the same command again when there is room. The same "
-            "payment fetches it again.",
+            hint="It is paid for: run the same command again when there is room. The same payment "
+            "fetches it again.",
         ) from error
 
 
@@ -190,16 +232,14 @@ def _document(report: dict[str, Any], purchase: Purchase, output: str) -> dict[s
     }
 
 
-def _lines(document: dict[str, Any]) -> Iterator[str]:
-    payment, output = document["payment"], document["output"]
+def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
+    output = document["output"]
     yield f"{document['recommendation']}: {document['reason']}"
     if document["score"] is None:
         yield "no score yet"
     else:
         grade, confidence = document["grade"], document["confidence"]
         yield f"score {document['score']}, grade {grade}, confidence {confidence:.2f}"
-    amount = usd_text(int(payment["amount"]))
-    receipt = payment["transaction"] or "a transaction that the service does not name"
-    yield f"paid {amount} USDC in {receipt}"
+    yield paid_line(purchase)
     if output != _STANDARD_OUTPUT:
         yield f"wrote {output}; `tollgauge score {output}` computes the score again"
