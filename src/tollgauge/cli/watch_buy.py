@@ -121,7 +121,7 @@ def _polled(poll_url: str, secret: str) -> dict[str, Any]:
                     f"{poll_url} answered {answer.status_code}.",
                     hint="401 and 404: the file's secret is of another watch, or was replaced.",
                 )
-            document = answer.json()
+            document: dict[str, Any] = answer.json()
             events += document["events"]
             if not document["events"]:
                 return document | {"events": events}
