@@ -74,8 +74,9 @@ async def page(shop: Storefront) -> Page:
     bought = await buy(shop.url, WEATHER, account=shop.world.buyer)
     async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
         text = (await http.get(f"{shop.url}/docs")).text
+    lost = text.partition('id="lost"')[2].partition('id="money"')[0]
     routes = {path: figures(rest) for path, rest in ARTICLE.findall(text)}
-    return Page(routes, figures(text.partition('id="lost"')[2]), bought.transaction)
+    return Page(routes, figures(lost), bought.transaction)
 
 
 async def run(shop: Storefront, language: str, program: str, folder: Path, **more: str) -> str:

@@ -27,7 +27,9 @@ REPORT = DocumentedRoute(
     tool="x402_trust_score",
     tool_example=json.dumps({"resource": RESOURCE}),
 )
-WATCH = DocumentedRoute("POST", "/v1/watch", "A watch.", micro_usd=200_000, example="{}")
+TRACE = DocumentedRoute(
+    "POST", "/v1/x402-payment-trace", "A trace.", micro_usd=11_673, example='{"txHash": "0x5a"}'
+)
 OFFER = Offer(
     route="/v1/x402-trust",
     resource=f"{BASE}/v1/x402-trust",
@@ -42,7 +44,7 @@ KNOWN = "https://shop.dev/a&b=it's"
 
 
 def docs(*, resource: str | None = KNOWN, report: Offer | None = OFFER) -> Reader:
-    page = docs_html((FREE, REPORT, WATCH), base_url=BASE, resource=resource, report=report)
+    page = docs_html((FREE, REPORT, TRACE), base_url=BASE, resource=resource, report=report)
     reader = Reader(page)
     (script,) = reader.all("script")
     for tag, attrs in reader.elements:
@@ -61,8 +63,9 @@ def programs(reader: Reader) -> list[tuple[str, str]]:
 
 def test_a_paid_route_has_a_program_in_every_language_that_can_buy_it() -> None:
     names = [name for name, _ in programs(docs())]
-    report, watch = ["Python", "TypeScript", "curl", "MCP"], ["Python", "TypeScript", "curl"]
-    assert names == ["curl", *report, *watch, "shell", "Python", "TypeScript", "curl"]
+    http = ["Python", "TypeScript", "curl"]
+    lost = ["shell", *http]
+    assert names == ["curl", *http, "MCP", *http, *lost, *http]
     assert "No tool sells this: buy it over HTTP." in docs().words
 
 
@@ -128,8 +131,11 @@ def test_the_languages_are_radio_buttons_with_one_chosen() -> None:
 
 
 def test_the_retry_sends_what_was_signed() -> None:
-    shell, python, typescript, curl = (text for _, text in programs(docs())[-4:])
-    assert shlex.split(shell) == ["tollgauge", "buy", KNOWN, "--service", BASE]
+    shell, python, typescript, curl = (text for _, text in programs(docs())[-7:-3])
+    assert shlex.split(shell) == [
+        *("tollgauge", "buy", KNOWN, "--service", BASE),
+        *("--network", "eip155:84532"),
+    ]
     assert 'headers={"PAYMENT-SIGNATURE": signed}' in python
     assert "await send(signed)" in typescript
     assert "PAYMENT-SIGNATURE: $PAYMENT" in shlex.split(curl, comments=True)

@@ -16,10 +16,12 @@ from urllib.parse import quote
 import orjson
 
 from tollgauge.core.payment import Offer
+from tollgauge.core.units import BASE
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.pages.views import DocumentedRoute
+from tollgauge.web.paid.catalogue import TRACE
 from tollgauge.web.wire.examples import RESOURCE
 
 MCP_PATH: Final = "/mcp"
@@ -48,9 +50,13 @@ def docs_html(
     about `resource`, which is monitored here; without one, about an invented one.
     """
     base, about = base_url.rstrip("/"), resource or RESOURCE
-    free = [route for route in routes if route.micro_usd is None]
-    paid = [route for route in routes if route.micro_usd is not None] if report else []
     network = report.network if report else ""
+    free = [route for route in routes if route.micro_usd is None]
+    paid = [
+        _paid(route, base, about, network)
+        for route in routes
+        if report and route.micro_usd is not None
+    ]
     order = {"resource": about}
     lost = [
         (language, snippets.lost(language, report.resource, order, network=network))
@@ -61,13 +67,20 @@ def docs_html(
         "docs.html",
         base_url,
         free=[_free(route, base, about) for route in free],
-        paid=[_paid(route, base, about, network) for route in paid],
+        paid=paid,
         lost=lost,
+        trace=next((entry.programs for entry in paid if entry.route.path == TRACE), ()),
         languages=tuple(Language),
         network=network,
         resource=resource,
-        command=f"tollgauge buy {shlex.quote(about)} --service {shlex.quote(base)}",
+        command=_shell(about, base, network),
     )
+
+
+def _shell(resource: str, base: str, network: str) -> str:
+    """The command that buys a report."""
+    words = ["tollgauge", "buy", resource, "--service", base]
+    return shlex.join(words if network == BASE else [*words, "--network", network])
 
 
 def _free(route: DocumentedRoute, base: str, resource: str) -> Entry:
