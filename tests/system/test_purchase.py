@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import json
 import shutil
 import socket
@@ -160,9 +161,12 @@ async def test_the_official_typescript_client_buys_a_report(business: Business) 
     assert await business.newest_ticket(), "the client repeats the ticket of its 402"
 
 
-async def test_a_report_can_be_recomputed_from_the_evidence_it_carries(business: Business) -> None:
+async def test_a_report_can_be_recomputed_from_the_evidence_it_names(business: Business) -> None:
     bought = await buy(business.url, WEATHER, account=business.world.buyer)
-    again = recompute(json.dumps(bought.report).encode())
+    async with httpx.AsyncClient(base_url=business.url) as http:
+        evidence = await http.get(f"/evidence/{bought.report['evidence']['digest']}")
+    assert hashlib.sha256(evidence.content).hexdigest() == bought.report["evidence"]["digest"]
+    again = recompute(evidence.content)
     assert again.score_tenths == round(bought.report["score"] * 10)
     assert again.grade == bought.report["grade"]
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import re
+import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -261,6 +262,8 @@ async def test_a_fuzzer_with_money_finds_nothing(
     async with facilitator(asked) as settings:
         url = market_database(tmp_path / "service.db")
         config = replace(configuration(store_url=url), facilitator=settings)
+        # What no seller of the market has: that such a name is unknown is said at once.
+        config = replace(config, egress=replace(config.egress, resolver=unknown))
         async with opened(config) as running:
             resource, now = parse_resource(examples.RESOURCE), running.clock()
             await running.service.store.writing(
@@ -275,6 +278,11 @@ async def test_a_fuzzer_with_money_finds_nothing(
                 "--phases=examples,fuzzing",
             )
     assert asked["/settle"] > 1
+
+
+def unknown(host: str) -> tuple[str, ...]:
+    """A resolver that knows no name."""
+    raise socket.gaierror(socket.EAI_NONAME, host)
 
 
 async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
