@@ -13,6 +13,7 @@ import shutil
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from tollgauge.demo.world import World
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import probes
 from tollgauge.web import routes as web
+from tollgauge.web.paid.live_probe import SHARE_MS
 
 ROOT = Path(__file__).resolve().parents[2]
 WEATHER = "https://weather.example/v1/current"
@@ -242,12 +244,16 @@ def _age(tx: Connection, endpoint_id: str) -> None:
 
 async def test_callers_within_ten_seconds_share_one_live_probe(business: Business) -> None:
     resource = "https://fx.example/v2/rates"
-    one, other = await asyncio.gather(
-        *(buy(business.url, resource, account=business.world.buyer) for _ in range(2))
-    )
+    for _ in range(5):  # on a busy machine three purchases may take longer
+        one, other = await asyncio.gather(
+            *(buy(business.url, resource, account=business.world.buyer) for _ in range(2))
+        )
+        third = await buy(business.url, resource, account=business.world.buyer)
+        probed = datetime.fromisoformat(one.report["liveProbe"]["at"])
+        if datetime.now(UTC) - probed < timedelta(milliseconds=SHARE_MS):
+            break
     assert one.transaction != other.transaction
     assert one.report["liveProbe"]["at"] == other.report["liveProbe"]["at"]
-    third = await buy(business.url, resource, account=business.world.buyer)
     assert third.report["liveProbe"]["at"] == one.report["liveProbe"]["at"]
     assert third.report["evidence"] in (one.report["evidence"], other.report["evidence"])
 
