@@ -22,6 +22,7 @@ from tests.support.storefront import WEATHER, Storefront, storefront
 from tollgauge.clients.tls import public_authorities
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.paid.catalogue import PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd
 from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
@@ -44,6 +45,7 @@ class Page:
 
     routes: Mapping[str, Mapping[str, str]]
     lost: Mapping[str, str]
+    trace: Mapping[str, str]
     transaction: str
 
 
@@ -74,9 +76,9 @@ async def page(shop: Storefront) -> Page:
     bought = await buy(shop.url, WEATHER, account=shop.world.buyer)
     async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
         text = (await http.get(f"{shop.url}/docs")).text
-    lost = text.partition('id="lost"')[2].partition('id="money"')[0]
+    lost, _, trace = text.partition('id="lost"')[2].partition('id="money"')
     routes = {path: figures(rest) for path, rest in ARTICLE.findall(text)}
-    return Page(routes, figures(lost), bought.transaction)
+    return Page(routes, figures(lost), figures(trace), bought.transaction)
 
 
 async def run(shop: Storefront, language: str, program: str, folder: Path, **more: str) -> str:
@@ -157,6 +159,19 @@ async def test_the_program_that_loses_nothing_pays_once_for_a_late_answer(
     assert answer["resource"] == WEATHER
     assert shop.stall.pending == 0
     assert await shop.income() - before == micro_usd(PRICES[TRUST])
+
+
+@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
+async def test_the_trace_of_what_was_signed_says_what_it_bought(
+    shop: Storefront, page: Page, tmp_path: Path, language: Language
+) -> None:
+    (row,) = [row for row in await shop.settled() if row.transaction == page.transaction]
+    program = page.trace[language].replace(AUTHORIZATION["payer"], row.payer)
+    program = program.replace(AUTHORIZATION["nonce"], row.nonce)
+    answer = json.loads(await run(shop, language, program, tmp_path))
+    assert answer["authorization"]["used"]
+    assert answer["txHash"] == page.transaction
+    assert (answer["ledger"]["route"], answer["ledger"]["status"]) == (TRUST, "settled")
 
 
 async def test_curl_fetches_the_answer_again_with_the_payment_that_was_sent(

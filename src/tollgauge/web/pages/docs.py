@@ -25,6 +25,9 @@ from tollgauge.web.paid.catalogue import TRACE
 from tollgauge.web.wire.examples import RESOURCE
 
 MCP_PATH: Final = "/mcp"
+AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
+"""What somebody asks about who lost an answer, for the reader to fill in."""
+_OVER_HTTP: Final = (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)
 _READERS_OWN: Final = frozenset({"delivery"})
 """Fields of examples that only work with the reader's own values: the page leaves them out."""
 
@@ -60,7 +63,12 @@ def docs_html(
     order = {"resource": about}
     lost = [
         (language, snippets.lost(language, report.resource, order, network=network))
-        for language in (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)
+        for language in _OVER_HTTP
+        if report
+    ]
+    trace = [
+        (language, snippets.buy(language, f"{base}{TRACE}", dict(AUTHORIZATION), network=network))
+        for language in _OVER_HTTP
         if report
     ]
     return render(
@@ -69,7 +77,7 @@ def docs_html(
         free=[_free(route, base, about) for route in free],
         paid=paid,
         lost=lost,
-        trace=next((entry.programs for entry in paid if entry.route.path == TRACE), ()),
+        trace=trace,
         languages=tuple(Language),
         network=network,
         resource=resource,
@@ -101,7 +109,7 @@ def _programs(
     route: DocumentedRoute, base: str, resource: str, network: str
 ) -> Iterator[tuple[Language, str]]:
     body = _body(route.example, resource)
-    for language in (Language.PYTHON, Language.TYPESCRIPT, Language.CURL):
+    for language in _OVER_HTTP:
         yield language, snippets.buy(language, base + route.path, body, network=network)
     if route.tool:
         arguments = _body(route.tool_example, resource)
