@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from tollgauge.cli.terminal import Json, progress_bar, show
-from tollgauge.demo.tour import CONTROL_PORT, SERVICE_PORT
+from tollgauge.demo.tour import SERVICE_PORT
 
+PORT: Final = SERVICE_PORT
 _PLACES: Final = (
     ("leaderboard", "leaderboard"),
     ("snapshot", "what it says of the endpoint"),
@@ -32,7 +33,7 @@ def demo(
     history_days: Annotated[
         int, typer.Option(min=0, max=90, help="Days of simulated past to load first.")
     ] = 0,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = SERVICE_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = PORT,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the database here instead of in memory.")
     ] = None,
@@ -61,7 +62,7 @@ def fault(
     seller: Annotated[str, typer.Argument(help="The first part of the seller's host.")] = "",
     kind: Annotated[str, typer.Argument(help="down, slow, price, payto, broken, delisted.")] = "",
     state: Annotated[str, typer.Argument(help="on or off.")] = "on",
-    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = CONTROL_PORT,
+    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = PORT + 1,
     as_json: Json = False,
 ) -> None:
     """Switch a fault of a seller of the running demo on or off; without words, list them."""
@@ -85,14 +86,12 @@ def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
     yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
     yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
     if stays:
-        yield from _places(document)
+        yield from _places(document["links"])
+        yield f"\nPaste into another terminal:\n\n{document['tour']}\n\nCtrl-C ends it."
 
 
-def _places(document: dict[str, Any]) -> Iterator[str]:
-    """The pages to open, commands to paste, and how to end the demo."""
+def _places(links: dict[str, str]) -> Iterator[str]:
+    """The pages to open."""
     yield ""
     for key, words in _PLACES:
-        yield f"  {words:30}{document['links'][key]}"
-    yield "\nPaste into another terminal:\n"
-    yield document["tour"]
-    yield "\nCtrl-C ends it."
+        yield f"  {words:30}{links[key]}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from tollgauge.demo.receiver import RECEIVER_URL
 from tollgauge.demo.seed import Progress, Round, configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
-from tollgauge.demo.tour import tour
+from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import World
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
@@ -99,9 +97,7 @@ async def play(
                     await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=world.buyer)
                     group.create_task(_trade(sales, stop))
                     summary["links"] = _links(base_url, best, control=control, world=world)
-                    summary["tour"] = tour(
-                        WATCHED, folder=_folder(), service=port, control=_port(control)
-                    )
+                    summary["tour"] = tour_at(WATCHED, base_url, control)
                 show(summary)
                 await running
             finally:
@@ -176,15 +172,6 @@ def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[
         "faults": f"{control}/faults",
         "chain": world.rpc_url,
     }
-
-
-def _folder() -> str:
-    """Where this program is installed, "" where a shell finds it."""
-    return "" if shutil.which("tollgauge") else str(Path(sys.argv[0]).absolute().parent)
-
-
-def _port(url: str) -> int:
-    return int(url.rpartition(":")[2])
 
 
 def _next(port: int) -> int:

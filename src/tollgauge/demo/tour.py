@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from tollgauge.demo.seller import Seller
 
 SERVICE_PORT: Final = 8402
-CONTROL_PORT: Final = 8403
+CONTROL_PORT: Final = SERVICE_PORT + 1
 _WAIT_S: Final = 120
 """How long an alert may take: two probes of a watched endpoint, and a busy machine."""
 
@@ -34,3 +38,11 @@ def tour(
         f"{fault} off{at}",
     )
     return "\n".join(command for command in commands if command)
+
+
+def tour_at(seller: Seller, service: str, control: str) -> str:
+    """The same for a running demo's URLs, and for the shell that started it."""
+    ports = [urlsplit(url).port or SERVICE_PORT for url in (service, control)]
+    known = shutil.which("tollgauge")
+    folder = "" if known else str(Path(sys.argv[0]).absolute().parent)
+    return tour(seller, folder=folder, service=ports[0], control=ports[1])
