@@ -28,6 +28,7 @@ from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.middleware import Edge
 from tollgauge.web.edge.query import check_query
 from tollgauge.web.errors import add_error_handlers
+from tollgauge.web.free import endpoint_lists as lists
 from tollgauge.web.free import models
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
@@ -54,6 +55,7 @@ _UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
 _INVALID: Final = {
     422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
 }
+_INVALID_FILTER: Final = {422: "A parameter that is missing, invalid, or not one of this route"}
 _NO_OBJECT: Final = {
     400: "The body is not JSON",
     422: "The body is not a JSON object, or an unknown query parameter",
@@ -89,6 +91,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
     """
     described = (
         *_free_routes(dependencies),
+        *_list_routes(dependencies),
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
     )
@@ -145,6 +148,7 @@ def mcp_server(dependencies: Dependencies) -> Server[Any]:
     tools = Tools(
         products=products(dependencies),
         free=FreeApi(dependencies),
+        lists=lists.EndpointLists(dependencies),
         polling=poll.Polling(dependencies),
         gate=dependencies.gate,
     )
@@ -212,6 +216,41 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     ):
         id_ = f"get_{handler.__name__}"
         yield get(path, summary, handler, id_, answers, example=example, strict_query=True)
+
+
+def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """Search, and every endpoint page by page."""
+    endpoints, base_url = lists.EndpointLists(dependencies), dependencies.base_url
+    found = openapi.free(wire.lists.SearchShape, examples.search(base_url), _INVALID_FILTER)
+    get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
+    search = "Endpoints by URL, by host, or by what they are for"
+    for path, handler, id_, example in (
+        (lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
+        (lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
+    ):
+        yield get(path, search, handler, id_, found, example=example)
+    yield Route(
+        "POST",
+        lists.SEMANTIC_SEARCH,
+        search,
+        endpoints.search_by_post,
+        "post_semantic_search",
+        openapi.free(wire.lists.SearchShape, examples.search(base_url), _NO_OBJECT),
+        tag="free",
+        request={"requestBody": lists.SearchRequest.body(lists.EXAMPLE)},
+        strict_query=True,
+        example=orjson.dumps(lists.EXAMPLE).decode(),
+    )
+    page = openapi.free(
+        wire.lists.EndpointListShape, examples.endpoint_list(base_url), _INVALID_FILTER
+    )
+    csv = openapi.csv(_INVALID_FILTER)
+    either = {**page, 200: openapi.either(page[200], csv[200])}
+    every = "Every listed endpoint, 100 a page, as JSON or CSV"
+    query = "?sort=price&grade=A"
+    yield get(lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query)
+    as_csv, path = "The same as CSV", f"{lists.ENDPOINTS}.csv"
+    yield get(path, as_csv, endpoints.endpoints_csv, "get_endpoints_csv", csv, example=query)
 
 
 def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:

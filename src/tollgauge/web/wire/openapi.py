@@ -189,6 +189,22 @@ def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) ->
     return success | problems(own, page=True)
 
 
+def csv(own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a list as CSV."""
+    link = {"Link": {"description": 'The next page, as rel="next"', "schema": _TEXT}}
+    success = {
+        "description": "Success",
+        "content": {"text/csv": {"schema": _TEXT}},
+        "headers": link,
+    }
+    return {200: success} | problems(own)
+
+
+def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """One answer in two media types, between which `Accept` chooses."""
+    return {**other, **one, "content": {**one["content"], **other["content"]}}
+
+
 def redirect() -> Answers:
     """The answers of the redirect from a resource to its page."""
     where = {"description": "The page", "required": True, "schema": _TEXT}
