@@ -35,6 +35,7 @@ from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles,
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
+from tollgauge.web.pages.finding import Finding
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid import request as paid
@@ -321,8 +322,14 @@ def _page_routes(
         ("/endpoint/{id}/upgrade", paying, site.upgrade, known),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
-    redirect = openapi.redirect()
-    yield get("/endpoint", "From a resource's URL to its page", site.find, "page_find", redirect)
+    finding, redirect = Finding(dependencies), openapi.redirect()
+    leads = "From a resource's URL to its page, or to the offer to probe it"
+    yield get("/endpoint", leads, finding.endpoint, "page_find", redirect)
+    yield get(
+        "/search", "What a URL, a host or words name", finding.search, "page_search", redirect
+    )
+    every, lists_page = "Every endpoint, page by page", openapi.page(own=_INVALID_FILTER)
+    yield get("/endpoints", every, finding.endpoints, "page_endpoints", lists_page, cached=True)
     for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
         yield get(path, "", file, "", {}, cached=True, internal=True)
 

@@ -16,6 +16,7 @@ from tollgauge.monitor.reports.snapshots import (
     Provider,
     Snapshot,
     provider,
+    row_of,
     snapshot,
     snapshot_of,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "live",
     "preview",
     "provider",
+    "row_of",
     "scored_again",
     "scored_last",
     "shared",

@@ -197,7 +197,8 @@ class ListParameters(_Parameters):
 
     def without_empty(self) -> ListParameters:
         """The same without empty parameters, which an HTML form sends for what was left open."""
-        return ListParameters.model_validate({k: v for k, v in self.document().items() if v != ""})
+        given = self.model_dump(by_alias=True)
+        return ListParameters.model_validate({name: given[name] or None for name in given})
 
 
 SearchQuery = Annotated[SearchParameters, Query()]

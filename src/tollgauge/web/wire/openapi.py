@@ -206,11 +206,14 @@ def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def redirect() -> Answers:
-    """The answers of the redirect from a resource to its page."""
+    """The answers of a page that leads to that of what is asked for, where that is known."""
     where = {"description": "The page", "required": True, "schema": _TEXT}
     success: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
-    invalid = {422: "The resource is missing, or no public https URL"}
-    return success | problems(invalid, page=True)
+    own = {
+        404: "Nothing is known of it",
+        422: "It is missing, or no public https URL",
+    }
+    return page(own=own) | success
 
 
 def paid(
