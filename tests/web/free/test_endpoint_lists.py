@@ -17,6 +17,7 @@ from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web.wire import lists
+from tollgauge.web.wire.trust import AdvertisedBy
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 RESULT = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
@@ -260,7 +261,7 @@ async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
         network="eip155:8453",
         first_seen="2026-01-01T00:00:00Z",
         last_probed=None,
-        advertised_by=lists.AdvertisedBy(service_name="n" * 80, description="d" * 500),
+        advertised_by=AdvertisedBy(service_name="n" * 80, description="d" * 500),
         endpoint_page="https://trust.example.com/endpoint/" + "0" * 16,
         simulated=False,
         similarity=0.99,
