@@ -64,13 +64,19 @@ class EndpointPage:
 
 
 async def page(
-    alternatives: Alternatives, store: ReadOnlyStore, wanted: Filter, sort: Sort, *, after: str
+    alternatives: Alternatives,
+    store: ReadOnlyStore,
+    wanted: Filter,
+    sort: Sort,
+    *,
+    after: str,
+    limit: int = LIST_ROWS,
 ) -> EndpointPage:
     """A page of a list, behind a cursor. Raises CursorError, and IndexBuilding while there is no
     index yet.
     """
     columns = (await alternatives.fresh(store)).columns
-    chosen = columns.page(wanted, sort, after=after, limit=LIST_ROWS)
+    chosen = columns.page(wanted, sort, after=after, limit=limit)
     return EndpointPage(
         rows=tuple(await store.reading(_admitted, chosen.ids, wanted)),
         total=chosen.total,

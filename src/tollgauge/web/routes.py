@@ -53,6 +53,7 @@ _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
 _UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
 _UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
+_OTHER: Final = {422: "The resource is not that of the path"}
 _INVALID: Final = {
     422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
 }
@@ -319,7 +320,7 @@ def _page_routes(
         ("/docs", "How to ask", site.docs, page),
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
         ("/endpoint/{id}/badge.svg", "The badge of an endpoint", api.badge, badge),
-        ("/endpoint/{id}/upgrade", paying, site.upgrade, known),
+        ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=_UNKNOWN_PAGE | _OTHER)),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
     finding, redirect = Finding(dependencies), openapi.redirect()

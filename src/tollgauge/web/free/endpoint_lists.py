@@ -25,7 +25,7 @@ from tollgauge.core.similarity.columns import CursorError
 from tollgauge.core.units import CAIP2_PATTERN, legacy_network
 from tollgauge.monitor import endpoint_pages
 from tollgauge.monitor.alternatives import IndexBuilding
-from tollgauge.monitor.endpoint_pages import EndpointPage, Search
+from tollgauge.monitor.endpoint_pages import LIST_ROWS, EndpointPage, Search
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
@@ -258,12 +258,12 @@ class EndpointLists:
         except IndexBuilding as error:
             raise _building() from error
 
-    async def page(self, request: ListRequest) -> EndpointPage:
+    async def page(self, request: ListRequest, *, limit: int = LIST_ROWS) -> EndpointPage:
         """A page of a list. Raises Problem 422 and 503."""
         known = (self.dependencies.alternatives, self.dependencies.store)
         try:
             return await endpoint_pages.page(
-                *known, request.wanted(), Sort(request.sort), after=request.cursor
+                *known, request.wanted(), Sort(request.sort), after=request.cursor, limit=limit
             )
         except CursorError as error:
             message = "Take the cursor from nextCursor of the page before, with the same sort."
@@ -290,9 +290,10 @@ def query_of(parameters: ListParameters, *, cursor: str) -> str:
 def _number(text: str) -> object:
     """The number in a text; the text itself where it is none, which the model then refuses."""
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+    return value if type(value) in (int, float) else text
 
 
 def _link(shape: lists.EndpointListShape) -> dict[str, str]:

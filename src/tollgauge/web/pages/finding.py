@@ -37,6 +37,8 @@ from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.wire.parameters import ResourceQuery, SearchText
 from tollgauge.web.wire.request_model import resource_of
 
+ROWS: Final = 40
+"""How many endpoints a page of the list has: with more it would be a heavy page."""
 RESULTS: Final = 25
 """How many endpoints a page of search results has."""
 _SORTS: Final[Mapping[str, str]] = {
@@ -91,7 +93,7 @@ class Finding:
     async def endpoints(self, parameters: ListQuery) -> Response:
         """Every endpoint, a page at a time."""
         given = parameters.without_empty()
-        shown = await self._lists.page(given.request())
+        shown = await self._lists.page(given.request(), limit=ROWS)
         return HTMLResponse(endpoints_html(shown, given, base_url=self.dependencies.base_url))
 
     @property

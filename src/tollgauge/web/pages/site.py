@@ -23,7 +23,7 @@ from tollgauge.web.wire.parameters import (
     PolicyVersion,
     UnmeasuredResource,
 )
-from tollgauge.web.wire.request_model import resource_of
+from tollgauge.web.wire.request_model import invalid, resource_of
 
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
@@ -103,11 +103,15 @@ class Site:
         """The wallet page of one endpoint; of one that is not known yet, its URL is told too."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
         offer = report_offer(self.dependencies)
+        named = None
+        if resource is not None:
+            named = resource_of(resource, self.dependencies.perimeter)
+            if named.id != id:
+                raise invalid("resource", "The path names the id of another resource.")
         try:
             snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
         except Problem as problem:
-            named = resource and resource_of(resource, self.dependencies.perimeter)
-            if problem.status != 404 or not named or named.id != id:
+            if problem.status != 404 or named is None:
                 raise
             return HTMLResponse(upgrade_html(named, offer, base_url=base_url))
         return HTMLResponse(upgrade_html(snapshot, offer, base_url=base_url))
