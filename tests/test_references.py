@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tollgauge"
 PLACES = sorted(
     [path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"]
-    + ["docs", "tests", "scripts", "src", "bench", "guard", "notes", "shared", "spec"]
+    + ["docs", "tests", "scripts", "src", "bench", "deploy", "guard", "notes", "shared", "spec"]
 )
 """Folders whose names begin a path, and some that were never in the repository."""
 
