@@ -28,21 +28,20 @@ html_copy_source = False
 templates_path = ["site"]
 html_additional_pages = {"index": "redirect.html"}
 
-_SECTION = re.compile(r"^## ", re.MULTILINE)
-_PAGE = re.compile(r"\]\(([\w./-]+)\.md\)")
+_SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)\.md\)")
 
 
 def navigation(text: str) -> Iterator[str]:
-    """A table of contents for each section of a page that lists others, under its heading."""
-    for number, section in enumerate(_SECTION.split(text)):
-        caption = section.partition("\n")[0] if number else ""
-        if pages := dict.fromkeys(_PAGE.findall(section)):
-            head = [
-                "```{toctree}",
-                ":hidden:",
-                f":caption: {caption}" if caption else ":maxdepth: 1",
-            ]
-            yield "\n".join(["", *head, "", *pages, "```", ""])
+    """The tables of contents of a page that lists others: one for each section, with its heading
+    and the words of its links; one for the whole page where it has no sections.
+    """
+    head, *rest = _SECTION.split(text)
+    sections = list(zip(rest[::2], rest[1::2], strict=True)) or [("", head)]
+    for heading, section in sections:
+        pages = [f"{words} <{page}>" for words, page in _LINK.findall(section)]
+        options = [":hidden:", *([f":caption: {heading}"] if heading else [])]
+        yield "\n".join(["", "```{toctree}", *options, "", *pages, "```", ""])
 
 
 def add_navigation(_app: Any, name: str, source: list[str]) -> None:
