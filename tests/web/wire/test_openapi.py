@@ -35,6 +35,7 @@ ROUTES = {
     "/docs": "get",
     "/endpoint": "get",
     "/endpoint/{id}": "get",
+    "/endpoint/{id}/badge.json": "get",
     "/endpoint/{id}/badge.svg": "get",
     "/healthz": "get",
     "/leaderboard": "get",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -16,6 +16,7 @@ from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.vantage import VantageState
+from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
 from tollgauge.store.endpoints import listings, public, scores
@@ -88,8 +89,9 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     days = window.read(tx, endpoint_id, as_of=now).days
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    snapshot = read_snapshot(tx, endpoint, score, states, now=now)
     return EndpointView(
-        snapshot=read_snapshot(tx, endpoint, score, states, now=now),
+        snapshot=replace(snapshot, improvements=improvements_of(tx, endpoint_id)),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,

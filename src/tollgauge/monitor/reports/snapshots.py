@@ -9,10 +9,12 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.improvement import Improvement
 from tollgauge.core.policy import CURRENT
 from tollgauge.core.score import OtherScore, Score
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
+from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.store.endpoints import alternative_counts, endpoint_list, public, scores
 from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
 from tollgauge.store.probes import vantages
@@ -53,7 +55,7 @@ class Snapshot(EndpointRow):
     and untrusted. `reason` is why the recommendation is what it is; the chances of being payable
     are None before anything was measured, and so is `is_down`. `previous` is the score under the
     policy before. `partly_reachable` says that some vantages reach it now and others do not, None
-    where only one watches.
+    where only one watches. `improvements` is empty where nobody asked for it (`detailed`).
     """
 
     reason: str = ""
@@ -80,6 +82,7 @@ class Snapshot(EndpointRow):
     policy_version: int
     previous: OtherScore | None = None
     partly_reachable: bool | None = None
+    improvements: tuple[Improvement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,14 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
         return None
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return read_snapshot(tx, endpoint, scores.result(tx, endpoint_id), states, now=now)
+
+
+def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
+    """As `snapshot`, with what would raise the score."""
+    brief = snapshot(tx, endpoint_id, now=now)
+    if brief is None:
+        return None
+    return replace(brief, improvements=improvements_of(tx, endpoint_id))
 
 
 def read_snapshot(

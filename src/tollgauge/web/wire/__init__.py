@@ -17,6 +17,7 @@ from tollgauge.web.wire.claims import (
 )
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
     Chance,
@@ -48,6 +49,7 @@ __all__ = [
     "EcosystemShape",
     "FlagShape",
     "Grade",
+    "ImprovementShape",
     "LeaderboardShape",
     "OneOf",
     "Percent",
@@ -67,6 +69,7 @@ __all__ = [
     "dump",
     "ecosystem",
     "evidence_url",
+    "improvement_shapes",
     "iso",
     "leaderboard",
     "micro_usd",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
+from tollgauge.core.improvement import SHOWN
 from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
 from tollgauge.web.wire.shape import (
     Chance,
@@ -72,7 +74,8 @@ class SnapshotShape(Shape):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
     the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
-    several vantages watch, that some of them reach it and others do not.
+    several vantages watch, that some of them reach it and others do not; `improvements` what
+    would raise the score, the largest gain first.
     """
 
     id: str
@@ -105,6 +108,7 @@ class SnapshotShape(Shape):
     previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
+    improvements: Annotated[list[ImprovementShape], Field(max_length=SHOWN)]
     partly_reachable: bool | None = absent_if_null()
 
 
@@ -178,4 +182,5 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         previous_policy=previous_policy(view.previous),
         endpoint_page=f"{base_url}/endpoint/{view.id}",
         simulated=view.simulated,
+        improvements=improvement_shapes(view.improvements),
     )
