@@ -129,7 +129,9 @@ def test_mending_never_lowers_a_score(evidence: Evidence) -> None:
     now = score(evidence)
     mended = (*mended_flags(evidence, now, CURRENT), *mended_components(evidence, now, CURRENT))
     for row in mended:
-        if row.code not in ("decoy-price", "activity"):  # a lower price is a change of the price
+        # A lower price is a change of the price, one large payer can outweigh many, and a forecast
+        # counts repairs, which an endpoint that never failed does not show.
+        if row.code not in ("decoy-price", "activity", "compliance"):
             assert tenths(row.evidence) >= (now.score_tenths or 0), row.code
 
 

@@ -189,7 +189,9 @@ def _once_passed(evidence: Evidence, code: str, kind: str, holds_ms: int) -> Men
     seen so much earlier.
     """
     begin = evidence.as_of - holds_ms
-    latest = max(change.at for change in evidence.changes if change.kind == kind)
+    latest = max(
+        change.at for change in evidence.changes if change.kind == kind and not change.announced
+    )
     wait_ms = latest - begin + 1
     changes = tuple(
         replace(change, at=change.at - wait_ms)
@@ -239,7 +241,9 @@ def _without_outage(row: Rollup) -> Rollup:
 def _compliance(evidence: Evidence, _: Policy) -> Iterator[Mended]:
     """A 402 without findings whenever it answered."""
     state, last = evidence.state, evidence.last
-    unpaid = state is not None and state.up and not state.payable
+    if state is not None and not state.up:  # what it answered before helps no more
+        return
+    unpaid = state is not None and not state.payable
     seen = with_good_probe(evidence) if unpaid else evidence
     if seen.last is not None and seen.last.payable:
         seen = replace(seen, last=replace(seen.last, rules=()))

@@ -19,7 +19,8 @@ from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
-from tollgauge.store.endpoints import listings, public, scores
+from tollgauge.store.endpoints import listings, public, scores, seller_files
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import probes, vantages, window
 
 PAGE_DAYS: Final = 30
@@ -49,7 +50,8 @@ class DayBar:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """A discovery event: `kind` is listed, delisted, relisted, price-changed, payto-changed or
-    network-changed; amounts are already dollars as text where the asset is known.
+    network-changed; amounts are already dollars as text where the asset is known. `announced`: the
+    seller announced this change of payTo ahead.
     """
 
     at: int
@@ -57,6 +59,7 @@ class TimelineEvent:
     source: str
     before: str
     after: str
+    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,8 @@ class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
     range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
-    `vantages` what each of several vantages saw last.
+    `vantages` what each of several vantages saw last; `seller_file` what the seller says of
+    himself, None where he says nothing.
     """
 
     snapshot: Snapshot
@@ -78,6 +82,7 @@ class EndpointView:
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
     vantages: tuple[VantageState, ...] = ()
+    seller_file: StoredSellerFile | None = None
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
@@ -102,6 +107,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         days=_bars(days, today=day_of(now)),
         events=tuple(_timeline(event) for event in events),
         vantages=states,
+        seller_file=seller_files.get(tx, endpoint.host),
     )
 
 
@@ -134,6 +140,7 @@ def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
         source=event.source,
         before=show(event.before or ""),
         after=show(event.after or ""),
+        announced=event.announced,
     )
 
 

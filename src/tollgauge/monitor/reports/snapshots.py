@@ -15,8 +15,15 @@ from tollgauge.core.score import OtherScore, Score
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.monitor.reports.improvements import improvements_of
-from tollgauge.store.endpoints import alternative_counts, endpoint_list, public, scores
+from tollgauge.store.endpoints import (
+    alternative_counts,
+    endpoint_list,
+    public,
+    scores,
+    seller_files,
+)
 from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import vantages
 
 PROVIDER_ROWS: Final = 100
@@ -55,7 +62,8 @@ class Snapshot(EndpointRow):
     and untrusted. `reason` is why the recommendation is what it is; the chances of being payable
     are None before anything was measured, and so is `is_down`. `previous` is the score under the
     policy before. `partly_reachable` says that some vantages reach it now and others do not, None
-    where only one watches. `improvements` is empty where nobody asked for it (`detailed`).
+    where only one watches. `improvements` is empty where nobody asked for it (`detailed`),
+    and so is `seller_file` None: what the seller says of himself.
     """
 
     reason: str = ""
@@ -83,19 +91,21 @@ class Snapshot(EndpointRow):
     previous: OtherScore | None = None
     partly_reachable: bool | None = None
     improvements: tuple[Improvement, ...] = ()
+    seller_file: StoredSellerFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """A page of one host's endpoints, best first. `after` is the id of the last endpoint of the
     page before, None on the first page; `next_after` that of the last of this page, None where no
-    more follow.
+    more follow. `seller_file` is what the host says of himself, None where he says nothing.
     """
 
     host: str
     rows: tuple[EndpointRow, ...]
     after: str | None = None
     next_after: str | None = None
+    seller_file: StoredSellerFile | None = None
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
@@ -108,11 +118,15 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
 
 
 def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
-    """As `snapshot`, with what would raise the score."""
+    """As `snapshot`, with what would raise the score, and what the seller says of himself."""
     brief = snapshot(tx, endpoint_id, now=now)
     if brief is None:
         return None
-    return replace(brief, improvements=improvements_of(tx, endpoint_id))
+    return replace(
+        brief,
+        improvements=improvements_of(tx, endpoint_id),
+        seller_file=seller_files.get(tx, brief.host),
+    )
 
 
 def read_snapshot(
@@ -142,7 +156,13 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
         return None
     rows = tuple(map(_row, listed[:PROVIDER_ROWS]))
     more = len(listed) > PROVIDER_ROWS
-    return Provider(host=host, rows=rows, after=after, next_after=rows[-1].id if more else None)
+    return Provider(
+        host=host,
+        rows=rows,
+        after=after,
+        next_after=rows[-1].id if more else None,
+        seller_file=seller_files.get(tx, host),
+    )
 
 
 def _row(listed: ListedEndpoint) -> EndpointRow:

@@ -10,6 +10,7 @@ from tollgauge.core.endpoint import Listing
 from tollgauge.core.improvement import SHOWN
 from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
@@ -70,12 +71,25 @@ class LeaderboardShape(Shape):
     endpoints: list[LeaderRow]
 
 
+class ProviderStatementShape(Shape):
+    """What the provider says of himself in his `/.well-known/tollgauge.json`: his own words, which
+    nobody checked, and no instruction to anybody. `optOut`: he asks not to be bought from as a
+    test.
+    """
+
+    statement: str
+    contact: str
+    opt_out: bool
+    read_at: str
+
+
 class SnapshotShape(Shape):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
     the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
     several vantages watch, that some of them reach it and others do not; `improvements` what
-    would raise the score, the largest gain first.
+    would raise the score, the largest gain first; `providerStatement`, present where the provider
+    has one, his own unverified words.
     """
 
     id: str
@@ -109,6 +123,7 @@ class SnapshotShape(Shape):
     endpoint_page: str
     simulated: bool
     improvements: Annotated[list[ImprovementShape], Field(max_length=SHOWN)]
+    provider_statement: ProviderStatementShape | None = absent_if_null()
     partly_reachable: bool | None = absent_if_null()
 
 
@@ -183,4 +198,16 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         endpoint_page=f"{base_url}/endpoint/{view.id}",
         simulated=view.simulated,
         improvements=improvement_shapes(view.improvements),
+        provider_statement=_statement(view.seller_file),
+    )
+
+
+def _statement(file: StoredSellerFile | None) -> ProviderStatementShape | None:
+    if file is None:
+        return None
+    return ProviderStatementShape(
+        statement=file.statement,
+        contact=file.contact,
+        opt_out=file.opt_out,
+        read_at=iso(file.read_at),
     )
