@@ -35,12 +35,12 @@ from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.mcp import transport
-from tollgauge.web.mcp.tools import Tools
+from tollgauge.web.mcp.tools import PAID, Tools
 from tollgauge.web.pages.finding import Finding
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid import request as paid
-from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.catalogue import BULK, Product
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
 from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import edit, poll, rotate
@@ -290,6 +290,7 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             request=paid.buy_description(product),
             micro_usd=dependencies.settings.micro_usd(product.route),
             example=orjson.dumps(product.example).decode(),
+            **_tool_of(product),
         )
     for product in sold:
         yield Route(
@@ -302,6 +303,14 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             tag="paid",
             request={"parameters": product.path_parameters()},
         )
+
+
+def _tool_of(product: Product) -> dict[str, Any]:
+    """The tool that sells a product, if there is one, and its arguments."""
+    texts = PAID.get(product.route)
+    tiers = {route: {"tier": tier} for tier, route in BULK.items()}
+    arguments = product.example | tiers.get(product.route, {})
+    return {"tool": texts and texts.name, "tool_example": orjson.dumps(arguments).decode()}
 
 
 def _page_routes(
