@@ -79,7 +79,7 @@ class Site:
             self.documented,
             base_url=self.dependencies.base_url,
             resource=board.rows[0].resource if board.rows else None,
-            report=self._report_offer(),
+            report=report_offer(self.dependencies),
         )
         return HTMLResponse(html)
 
