@@ -16,7 +16,7 @@ import pytest
 from tests.support.command_line import TOLLGAUGE
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.tour import tour
 

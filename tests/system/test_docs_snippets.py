@@ -20,8 +20,8 @@ from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.tls import public_authorities
+from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
-from tollgauge.demo.chain import ChainError, find_anvil
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.paid.catalogue import PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd

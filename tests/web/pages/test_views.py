@@ -37,7 +37,6 @@ from tollgauge.monitor.reports import (
     TimelineEvent,
 )
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 
@@ -424,20 +423,3 @@ def test_assets_load_nothing_and_two_pages_have_a_script() -> None:
     for asset in ASSETS.values():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
-
-
-def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
-    text = badge_svg("proceed", "A", 911).decode()
-    assert "tollgauge: A 91 \N{MIDDLE DOT} proceed" in text
-    assert "class=" not in text
-    assert "style" not in text
-    assert "tollgauge: unverified<" in badge_svg("unverified", None, None).decode()
-
-
-def test_a_badge_praises_nothing_that_is_not_to_be_paid() -> None:
-    for advice in ("avoid", "not-payable", "unverified", "parameterize"):
-        assert f"tollgauge: {advice}<" in badge_svg(advice, "A", 911).decode()
-
-
-def test_a_badges_points_never_reach_into_a_better_grade() -> None:
-    assert "B 80 \N{MIDDLE DOT} caution" in badge_svg("caution", "B", 809).decode()
