@@ -19,7 +19,8 @@ from tests.support.cut_connection import Relay, relay
 from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.demo.chain import ACCOUNTS, BUYER, ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.chain import ACCOUNTS, BUYER
 
 PRICE = 5_000
 
