@@ -31,15 +31,16 @@ from tollgauge.web.errors import add_error_handlers
 from tollgauge.web.free import endpoint_lists as lists
 from tollgauge.web.free import models
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
+from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.mcp import transport
-from tollgauge.web.mcp.tools import Tools
+from tollgauge.web.mcp.tools import PAID, Tools
 from tollgauge.web.pages.finding import Finding
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid import request as paid
-from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.catalogue import BULK, Product
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
 from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import edit, poll, rotate
@@ -200,6 +201,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(wire.CalibrationShape, examples.calibration())
     document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
+    shield = badge_shape("proceed", "A", 914).model_dump(by_alias=True)
+    badge = openapi.free(BadgeShape, shield, _UNKNOWN)
     query = f"?resource={examples.RESOURCE}"
     best = "The best 25 listed endpoints that may be paid"
     known = "Counts over everything that is known"
@@ -213,6 +216,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
         ("/calibration.json", calibrated, api.calibration, calibration, ""),
+        ("/endpoint/{id}/badge.json", "The badge for shields.io", api.badge_json, badge, None),
         ("/evidence/{digest}", "What a score was computed from", api.evidence, document, None),
         ("/v1/models", decoding, models.models, decoders, None),
     ):
@@ -286,6 +290,7 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             request=paid.buy_description(product),
             micro_usd=dependencies.settings.micro_usd(product.route),
             example=orjson.dumps(product.example).decode(),
+            **_tool_of(product),
         )
     for product in sold:
         yield Route(
@@ -298,6 +303,14 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             tag="paid",
             request={"parameters": product.path_parameters()},
         )
+
+
+def _tool_of(product: Product) -> dict[str, Any]:
+    """The tool that sells a product, if there is one, and its arguments."""
+    texts = PAID.get(product.route)
+    tiers = {route: {"tier": tier} for tier, route in BULK.items()}
+    arguments = product.example | tiers.get(product.route, {})
+    return {"tool": texts and texts.name, "tool_example": orjson.dumps(arguments).decode()}
 
 
 def _page_routes(

@@ -44,11 +44,13 @@ def _ip_address(text: str) -> str:
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSettings:
     """The rate limit of one address, which may send a whole minute's requests at once, and the
-    proxies whose `X-Forwarded-For` is believed.
+    proxies that are believed.
     """
 
     free_per_minute: PositiveInt = 600
+    """Requests from one address (IPv6: one /64)."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_ip_address)], ...] = ()
+    """Addresses of proxies whose X-Forwarded-For counts."""
 
 
 @dataclass(slots=True)

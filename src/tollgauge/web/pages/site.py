@@ -14,6 +14,7 @@ from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.finding import report_offer
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.wire.parameters import (
@@ -74,11 +75,11 @@ class Site:
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports.leaderboard)
-        html = views.docs_html(
+        html = docs_html(
             self.documented,
             base_url=self.dependencies.base_url,
             resource=board.rows[0].resource if board.rows else None,
-            sells=bool(self.dependencies.settings.pay_to),
+            report=report_offer(self.dependencies),
         )
         return HTMLResponse(html)
 

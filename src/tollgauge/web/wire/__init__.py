@@ -18,6 +18,7 @@ from tollgauge.web.wire.claims import (
 )
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
     Chance,
@@ -49,6 +50,7 @@ __all__ = [
     "EcosystemShape",
     "FlagShape",
     "Grade",
+    "ImprovementShape",
     "LeaderboardShape",
     "OneOf",
     "Percent",
@@ -68,6 +70,7 @@ __all__ = [
     "dump",
     "ecosystem",
     "evidence_url",
+    "improvement_shapes",
     "iso",
     "leaderboard",
     "lists",

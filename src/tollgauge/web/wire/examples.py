@@ -17,6 +17,7 @@ from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, 
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
+from tollgauge.core.improvement import improvements
 from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
@@ -214,7 +215,8 @@ def _report() -> TrustReport:
 
 def _snapshot() -> Snapshot:
     score = score_from_json(_row().result)
-    return snapshot_of(_ENDPOINT, score, now=AS_OF, better_alternatives=3)
+    brief = snapshot_of(_ENDPOINT, score, now=AS_OF, better_alternatives=3)
+    return replace(brief, improvements=improvements(_evidence()))
 
 
 @cache
