@@ -267,7 +267,7 @@ def from_json(document: object) -> Evidence:
 
 
 def from_stored(document: bytes) -> Evidence:
-    """The evidence of a JSON text that this program wrote, in a tenth of the time of `from_json`:
+    """The evidence of a JSON text that this program wrote, forty times as fast as `from_json`:
     nothing is compared with the schema. Raises EvidenceError for what is no JSON.
     """
     return _FORM.validate_python(parse(document))
