@@ -31,6 +31,7 @@ from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.strictjson import RECURSION_LIMIT
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -62,7 +63,6 @@ from tollgauge.web.settings import ServerSettings
 
 Clock = Callable[[], int]
 
-RECURSION_LIMIT: Final = 3_000
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (
     *("schedule", "lateness", "probe", "alert", "score"),

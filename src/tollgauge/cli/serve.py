@@ -94,5 +94,8 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             root.freeze_garbage_collector()
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
+            else:
+                names = ", ".join(job.name for job in jobs)
+                errors.print(f"tollgauge works: {names}", markup=False)
 
         await root.run(service, listeners, jobs=jobs, on_ready=ready)

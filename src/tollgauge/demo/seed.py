@@ -38,7 +38,7 @@ from tollgauge.demo.chain import CHAIN_ID
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.demo.world import World
+from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
@@ -73,11 +73,11 @@ class Round:
     grades: dict[str, int]
 
 
-def configuration(world: World, *, port: int, store_url: str) -> Config:
+def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
     """The service's configuration inside the world; a host is probed without a pause, because
-    all of them are this machine.
+    all of them are this machine. It sells where the world has a chain.
     """
-    return Config(
+    config = Config(
         server=ServerSettings(
             base_url=f"http://127.0.0.1:{port}",
             port=port,
@@ -85,9 +85,6 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
             front=EdgeSettings(free_per_minute=6_000),
         ),
         store=StoreSettings(url=store_url),
-        sale=SaleSettings(pay_to=world.pay_to),
-        facilitator=FacilitatorSettings(url=world.facilitator_url),
-        rpc=RpcSettings(url=(world.rpc_url,)),
         egress=EgressSettings(
             user_agent="tollgauge/demo (x402 endpoint monitor; contact and opt-out: "
             "the operator of this demo)",
@@ -101,6 +98,14 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
+    )
+    if not isinstance(world, World):
+        return config
+    return replace(
+        config,
+        sale=SaleSettings(pay_to=world.pay_to),
+        facilitator=FacilitatorSettings(url=world.facilitator_url),
+        rpc=RpcSettings(url=(world.rpc_url,)),
     )
 
 
@@ -119,7 +124,8 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     await service.store.writing(endpoints.make_due, now=service.clock())
     listed = (await service.store.reading(endpoints.counts))["listed"]
     probed = await _until_idle(service, "probe", "probed", "probing", listed, report)
-    await _index_to_head(service, report)
+    if service.logs is not None:
+        await _index_to_head(service, report)
     scored = await _until_idle(service, "score", "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
     await service.round("similar")

@@ -18,6 +18,7 @@ from tollgauge.monitor.reports.snapshots import (
     Snapshot,
     detailed,
     provider,
+    row_of,
     snapshot,
     snapshot_of,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "live",
     "preview",
     "provider",
+    "row_of",
     "scored_again",
     "scored_last",
     "shared",

@@ -154,7 +154,7 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
     listed = endpoint_list.of_host(tx, host, after=after, limit=PROVIDER_ROWS + 1)
     if not listed:
         return None
-    rows = tuple(map(_row, listed[:PROVIDER_ROWS]))
+    rows = tuple(map(row_of, listed[:PROVIDER_ROWS]))
     more = len(listed) > PROVIDER_ROWS
     return Provider(
         host=host,
@@ -165,7 +165,8 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
     )
 
 
-def _row(listed: ListedEndpoint) -> EndpointRow:
+def row_of(listed: ListedEndpoint) -> EndpointRow:
+    """An endpoint of the store's lists as a row."""
     quote = listed.quote
     return EndpointRow(
         id=listed.id,

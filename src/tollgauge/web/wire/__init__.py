@@ -7,6 +7,7 @@ one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the s
 answers beside them.
 """
 
+from tollgauge.web.wire import lists
 from tollgauge.web.wire.calibration import CalibrationShape, calibration
 from tollgauge.web.wire.claims import (
     Checked,
@@ -72,6 +73,7 @@ __all__ = [
     "improvement_shapes",
     "iso",
     "leaderboard",
+    "lists",
     "micro_usd",
     "minute",
     "outline",
