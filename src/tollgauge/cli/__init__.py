@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from tollgauge.cli.bench import bench
+from tollgauge.cli.buy import buy
 from tollgauge.cli.calibration import calibration_app
 from tollgauge.cli.config import config_app, init
 from tollgauge.cli.database import backup, migrate, restore
@@ -56,7 +57,7 @@ def options(version: Version = False) -> None:
 
 
 for command in (
-    *(init, run, serve, work, mcp, migrate, backup, restore, probe, lint, score, trace),
+    *(init, run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score, trace),
     *(discover, bench, payments, status),
 ):
     app.command()(command)

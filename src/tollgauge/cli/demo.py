@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from tollgauge.cli.terminal import Json, errors, progress_bar, show
+from tollgauge.demo.tour import CONTROL_PORT, SERVICE_PORT
 
-PORT: Final = 8402
 _PLACES: Final = (
     ("leaderboard", "leaderboard"),
     ("snapshot", "what it says of the endpoint"),
@@ -32,7 +32,7 @@ def demo(
     history_days: Annotated[
         int, typer.Option(min=0, max=90, help="Days of simulated past to load first.")
     ] = 0,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = SERVICE_PORT,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the database here instead of in memory.")
     ] = None,
@@ -69,7 +69,7 @@ def fault(
     seller: Annotated[str, typer.Argument(help="The first part of the seller's host.")] = "",
     kind: Annotated[str, typer.Argument(help="down, slow, price, payto, broken, delisted.")] = "",
     state: Annotated[str, typer.Argument(help="on or off.")] = "on",
-    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = PORT + 1,
+    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = CONTROL_PORT,
     as_json: Json = False,
 ) -> None:
     """Switch a fault of a seller of the running demo on or off; without words, list them."""
@@ -96,16 +96,16 @@ def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
     else:
         yield f"no chain, so no payments and no settlements: {document['missing']}"
     if stays:
-        yield from _places(document["links"])
+        yield from _places(document)
 
 
-def _places(links: dict[str, str]) -> Iterator[str]:
-    """The pages to open, a fault to try, and how to end the demo."""
-    port = links["faults"].removesuffix("/faults").rpartition(":")[2]
-    option = "" if int(port) == PORT + 1 else f" --port {port}"
-    rows = [(words, links[key]) for key, words in _PLACES if key in links]
-    rows.append(("break a seller", f"tollgauge demo fault weather down on{option}"))
+def _places(document: dict[str, Any]) -> Iterator[str]:
+    """The pages to open, commands to paste, and how to end the demo."""
     yield ""
-    for words, place in rows:
-        yield f"  {words:30}{place}"
+    links = document["links"]
+    for key, words in _PLACES:
+        if key in links:
+            yield f"  {words:30}{links[key]}"
+    yield "\nPaste into another terminal:\n"
+    yield document["tour"]
     yield "\nCtrl-C ends it."

@@ -49,7 +49,9 @@ from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
-_ELSEWHERE: Final = frozenset({"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL"})
+_ELSEWHERE: Final = frozenset(
+    {"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL", "TOLLGAUGE_BUYER_KEY"}
+)
 """Names of the environment that mean something to the command line, the demo or the clients."""
 
 

@@ -73,6 +73,10 @@ ACCOUNTS: Final = tuple(
 )
 
 
+BUYER: Final = ACCOUNTS[1]
+"""The account that buys in the demo."""
+
+
 class Chain:
     """A running local chain: `rpc_url`, `accounts`, and what the demo does to it."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from tollgauge.demo.receiver import RECEIVER_URL
 from tollgauge.demo.seed import Progress, Round, configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
+from tollgauge.demo.tour import tour
 from tollgauge.demo.world import Sellers, World
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
@@ -112,6 +115,9 @@ async def play(
                     if sales is not None:
                         group.create_task(_trade(sales, stop))
                     summary["links"] = _links(base_url, best, control=control, world=world)
+                    summary["tour"] = tour(
+                        WATCHED, folder=_folder(), service=port, control=_port(control)
+                    )
                 show(summary)
                 await running
             finally:
@@ -201,6 +207,15 @@ def _links(base_url: str, resource: str, *, control: str, world: Sellers) -> dic
         paid = {"wallet": f"{page}/upgrade", "alerts": f"{control}/alerts", "chain": world.rpc_url}
         links |= paid
     return links
+
+
+def _folder() -> str:
+    """Where this program is installed, "" where a shell finds it."""
+    return "" if shutil.which("tollgauge") else str(Path(sys.argv[0]).absolute().parent)
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _next(port: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tollgauge.core.endpoint import Perimeter
-from tollgauge.demo.chain import Chain, TestAccount, run_chain
+from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.market import Clock, Market, run_market
@@ -102,17 +102,17 @@ class World(Sellers):
         async with contextlib.AsyncExitStack() as stack:
             chain = await stack.enter_async_context(run_chain(anvil, began=chain_began))
             sellers = await stack.enter_async_context(Sellers.open(clock=clock))
-            gas_payer, buyer, *_ = chain.accounts
+            gas_payer = chain.accounts[0]
             facilitator = run_facilitator(
                 rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})
             )
             facilitator_url = await stack.enter_async_context(facilitator)
-            await chain.mint(buyer.address, BUYER_FUNDS)
+            await chain.mint(BUYER.address, BUYER_FUNDS)
             yield World(
                 chain=chain,
                 market=sellers.market,
                 facilitator_url=facilitator_url,
                 pay_to=PAY_TO,
-                buyer=buyer,
+                buyer=BUYER,
                 faults=sellers.faults,
             )

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cached_answer
 from tollgauge.web.edge.compress import accepts_gzip
-from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT
+from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.edge.problem import Problem, internal_error
 from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
@@ -100,7 +100,8 @@ class Edge:
         ):
             return None
         gzip = accepts_gzip(fields.get(b"accept-encoding", b""))
-        cached = self.cache.fresh(_key(scope, gzip=gzip), time.monotonic())
+        csv = accepts_csv(fields.get(b"accept", b""))
+        cached = self.cache.fresh(_key(scope, gzip=gzip, csv=csv), time.monotonic())
         # The URL of a cached answer is short enough.
         if cached is None or self._limit.take(
             self._clients.key(_peer(scope), fields.get(b"x-forwarded-for"))
@@ -152,7 +153,8 @@ class Edge:
         fails, the others get the cached one.
         """
         gzip = accepts_gzip(_header(scope, b"accept-encoding") or b"")
-        key, now = _key(scope, gzip=gzip), time.monotonic()
+        csv = accepts_csv(_header(scope, b"accept") or b"")
+        key, now = _key(scope, gzip=gzip, csv=csv), time.monotonic()
         cached = self.cache.fresh(key, now)
         if cached is not None:
             return cached
@@ -231,8 +233,8 @@ def _peer(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _key(scope: Scope, *, gzip: bool) -> Key:
-    return scope.get("raw_path") or scope["path"].encode(), scope["query_string"], gzip
+def _key(scope: Scope, *, gzip: bool, csv: bool) -> Key:
+    return scope.get("raw_path") or scope["path"].encode(), scope["query_string"], gzip, csv
 
 
 def _header(scope: Scope, wanted: bytes) -> bytes | None:
