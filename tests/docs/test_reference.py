@@ -76,28 +76,3 @@ def test_the_api_has_every_kind_of_route_with_its_price_and_statuses(
     for status in (200, 400, 402, 409, 410, 413, 422, 429, 500, 503):
         assert (f"| {status} | " in report) != (f"| {status} | " in usual)
     assert '"grade": "A"' in report
-
-
-def test_a_meaning_stands_beside_a_setting_above_it_or_after_the_name_of_a_secret() -> None:
-    text = """
-# Of no setting.
-
-[server]
-port = 1      # beside
-# above, and
-# in two lines
-#host = "a"
-
-[watch]
-# TOLLGAUGE_WATCH_KEY (a secret): seals.
-
-in_flight = 2
-"""
-    assert comments(text) == {
-        "server": "",
-        "server.port": "beside",
-        "server.host": "above, and in two lines",
-        "watch": "",
-        "watch.key": "TOLLGAUGE_WATCH_KEY (a secret): seals.",
-        "watch.in_flight": "",
-    }
