@@ -61,7 +61,6 @@ READS: Final[Mapping[str, str]] = {
     "endpoint feed": "/endpoint/{id}/feed.xml",
     "provider feed": "/provider/{host}/feed.xml",
     "search by words": "/trust/search?q={words}",
-    "search by host": "/trust/search?q={host}",
     "list, first page": "/trust/endpoints?sort={sort}",
     "list, filtered": "/trust/endpoints?sort={sort}&grade=B&maxAmountUsd=0.005&network=base",
     "endpoints page": "/endpoints?sort={sort}",

@@ -19,6 +19,10 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 VALUE = re.compile(r'^#(?=(?:\w+|".+") = |\[\[)', re.MULTILINE)
 """The sign before a value, which is not followed by a space as that of a comment is."""
 
+FOR_OPERATORS = [
+    setting for setting in settings_of(Config) if setting.path.partition(".")[0] in meanings(Config)
+]
+
 
 def filled_in() -> dict[str, Any]:
     """The file as if somebody had removed the # of every value."""
@@ -35,7 +39,7 @@ def test_a_file_that_was_just_written_changes_nothing() -> None:
     assert load(EXAMPLE, {}) == Config()
 
 
-@pytest.mark.parametrize("setting", list(settings_of(Config)), ids=lambda setting: setting.path)
+@pytest.mark.parametrize("setting", FOR_OPERATORS, ids=lambda setting: setting.path)
 def test_it_holds_every_setting_with_its_default(setting: Setting) -> None:
     default: Any = Config()
     value: Any = filled_in()

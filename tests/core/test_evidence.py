@@ -23,6 +23,7 @@ from tollgauge.core.evidence import (
     TermChange,
     digest,
     from_json,
+    from_stored,
     to_document,
     to_json,
 )
@@ -351,6 +352,12 @@ def test_a_number_that_json_cannot_hold_exactly_has_no_canonical_form() -> None:
 def test_text_that_is_no_unicode_has_no_canonical_form() -> None:
     with pytest.raises(EvidenceError):
         to_json(replace(small(), resource="\ud800"))
+
+
+@given(EVIDENCE_2)
+def test_what_was_stored_is_read_as_it_was(evidence: Evidence) -> None:
+    text = to_json(evidence)
+    assert to_json(from_stored(text)) == text
 
 
 def test_only_an_announced_change_says_so() -> None:

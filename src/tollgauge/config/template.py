@@ -2,7 +2,8 @@
 
 Every value is commented out, so that a file says only what its operator changed and newer defaults
 reach it. The words are those that stand under a setting where it is declared; where it has no
-default, or none that shows its form, its example stands there instead.
+default, or none that shows its form, its example stands there instead. A section without words is
+not for operators, and left out.
 """
 
 from __future__ import annotations

@@ -244,6 +244,14 @@ async def test_what_cannot_be_meant_is_refused_in_words(
     assert message in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("name", ["minGrade", "network", "recommendation", "maxAmountUsd", "limit"])
+async def test_a_field_of_a_body_is_left_out_and_not_null(running: Running, name: str) -> None:
+    body = {"query": "weather", name: None}
+    answer = await running.http.post("/v1/semantic-search", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == name
+
+
 async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
     row = lists.SearchRow(
         id="0" * 16,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import from_json
+from tollgauge.core.evidence import from_stored
 from tollgauge.core.improvement import Improvement, improvements
 from tollgauge.core.policy import POLICIES
 from tollgauge.store.endpoints import scores
@@ -16,4 +16,4 @@ def improvements_of(tx: Connection, endpoint_id: str) -> tuple[Improvement, ...]
     """
     row = scores.get(tx, endpoint_id)
     policy = None if row is None else POLICIES.get(row.policy_version)
-    return () if row is None or policy is None else improvements(from_json(row.evidence), policy)
+    return () if row is None or policy is None else improvements(from_stored(row.evidence), policy)

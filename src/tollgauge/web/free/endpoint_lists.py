@@ -63,6 +63,13 @@ def _host(text: str) -> str:
     return text.strip().lower()
 
 
+def _not_null(value: object) -> object:
+    if value is None:
+        raise ValueError("what is not wanted is left out")
+    return value
+
+
+_NotNull = BeforeValidator(_not_null)
 _Price = Annotated[float, Field(ge=0, le=1_000_000)]
 _Network = Annotated[str, Field(max_length=64), AfterValidator(_network)]
 _Letter = Annotated[str, wire.OneOf(GRADES)]
@@ -76,9 +83,11 @@ class _ListedRequest(RequestModel):
 
     model_config = ConfigDict(alias_generator=wire.camel)
 
-    max_amount_usd: _Price | None = Field(None, description=_MAX_PRICE)
-    network: _Network | None = Field(None, description=_NETWORK)
-    recommendation: wire.Recommendation | None = Field(None, description=_RECOMMENDATION)
+    max_amount_usd: Annotated[_Price | None, _NotNull] = Field(None, description=_MAX_PRICE)
+    network: Annotated[_Network | None, _NotNull] = Field(None, description=_NETWORK)
+    recommendation: Annotated[wire.Recommendation | None, _NotNull] = Field(
+        None, description=_RECOMMENDATION
+    )
 
     def filters(self) -> dict[str, Any]:
         """The fields of a Filter that both have."""
@@ -99,7 +108,9 @@ class SearchRequest(_ListedRequest):
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(without_fraction)] = Field(
         5, description="How many at most"
     )
-    min_grade: _Letter | None = Field(None, description="Only those with this grade or a better")
+    min_grade: Annotated[_Letter | None, _NotNull] = Field(
+        None, description="Only those with this grade or a better"
+    )
 
     def wanted(self) -> Filter:
         """The filter of the search."""
