@@ -24,7 +24,7 @@ from tollgauge.core.finding import Lint
 from tollgauge.core.lint import ALL_RULES, lint, read_capture
 from tollgauge.core.lint.example import FACILITATOR, PAYEE
 from tollgauge.core.lint.examples import EXAMPLES
-from tollgauge.core.lint.guide import HUNK_MAX, explained, known
+from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, Kind
 
 SLUGS = [rule.slug for rule in ALL_RULES]
@@ -34,8 +34,9 @@ NODE = shutil.which("node")
 def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
     assert list(EXAMPLES) == SLUGS, "in the order of the rules"
     assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(Kind)
-    assert all(known(slug) for slug in SLUGS)
+    assert [explained(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
     assert explained("no-such-rule") is None
+    assert (nearest("domain-wrng"), nearest("xyz")) == ("domain-wrong", None)
 
 
 @pytest.mark.parametrize("slug", SLUGS)

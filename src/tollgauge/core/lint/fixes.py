@@ -61,11 +61,8 @@ ENVELOPE: Final = _code(
         facilitator = HTTPFacilitatorClient(FacilitatorConfig(url=facilitator_url))
         server = x402ResourceServer(facilitator)
         server.register("eip155:8453", ExactEvmServerScheme())
-        route = RouteConfig(
-            accepts=PaymentOption(
-                scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to
-            ),
-        )
+        option = PaymentOption(scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to)
+        route = RouteConfig(accepts=option)
         """,
     Go="""
         facilitator := x402http.NewHTTPFacilitatorClient(
@@ -119,6 +116,7 @@ HEADERS: Final = _code(
         PaymentMiddleware(app, {"GET /weather": route}, server)
         paid = app.wsgi_app  # Flask's after_request does not see the 402
 
+
         def with_cors(environ, start_response):
             cors = [
                 ("Access-Control-Allow-Origin", "*"),
@@ -129,6 +127,7 @@ HEADERS: Final = _code(
                 return start_response(status, [*headers, *cors], exc_info)
 
             return paid(environ, start)
+
 
         app.wsgi_app = with_cors
         """,
@@ -178,10 +177,9 @@ BODY: Final = _code(
             "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
             "extra": {"name": "USD Coin", "version": "2"},
         }
+        option = PaymentOption(scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to)
         route = RouteConfig(
-            accepts=PaymentOption(
-                scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to
-            ),
+            accepts=option,
             # leave it out if you settle version 2 alone
             unpaid_response_body=lambda context: HTTPResponseBody(
                 content_type="application/json",
@@ -258,11 +256,8 @@ ASSET: Final = _code(
             amount="10000",
             extra={"name": "USD Coin", "version": "2"},
         )
-        route = RouteConfig(
-            accepts=PaymentOption(
-                scheme="exact", network="eip155:8453", price=price, pay_to=pay_to
-            ),
-        )
+        option = PaymentOption(scheme="exact", network="eip155:8453", price=price, pay_to=pay_to)
+        route = RouteConfig(accepts=option)
         """,
     Go="""
         price := map[string]interface{}{ // or "$0.01" for the network's default token
@@ -289,11 +284,8 @@ SCHEME: Final = _code(
     Python="""
         # x402.mechanisms.evm.upto.server, x402.mechanisms.svm.exact.server, ...
         server.register("eip155:8453", UptoEvmScheme())
-        route = RouteConfig(
-            accepts=PaymentOption(
-                scheme="upto", network="eip155:8453", price="$0.05", pay_to=pay_to
-            ),
-        )
+        option = PaymentOption(scheme="upto", network="eip155:8453", price="$0.05", pay_to=pay_to)
+        route = RouteConfig(accepts=option)
         """,
     Go="""
         // Add the scheme's own server (mechanisms/evm/upto/server, mechanisms/svm/exact/server)
@@ -319,10 +311,9 @@ RESOURCE: Final = _code(
         };
         """,
     Python="""
+        option = PaymentOption(scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to)
         route = RouteConfig(
-            accepts=PaymentOption(
-                scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to
-            ),
+            accepts=option,
             resource="https://api.example.com/weather",
             description="Current weather of any city",
             mime_type="application/json",
@@ -359,10 +350,9 @@ DISCOVERY: Final = _code(
         """,
     Python="""
         # x402.extensions.bazaar; a POST adds body_type="json"
+        option = PaymentOption(scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to)
         route = RouteConfig(
-            accepts=PaymentOption(
-                scheme="exact", network="eip155:8453", price="$0.01", pay_to=pay_to
-            ),
+            accepts=option,
             extensions=declare_discovery_extension(
                 input={"city": "Paris"},
                 input_schema={"properties": {"city": {"type": "string"}}, "required": ["city"]},

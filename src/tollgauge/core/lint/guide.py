@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, Final
 
@@ -39,6 +39,38 @@ class Explanation:
         note = self.rule.severity is Severity.INFO
         return ("With this note", "Without it") if note else ("Wrong", "Right")
 
+    def document(self) -> dict[str, object]:
+        """The explanation as JSON; the examples in the form in which the linter reads them."""
+        return {
+            "rule": self.rule.slug,
+            "severity": self.rule.severity.value,
+            "fatal": self.rule.fatal,
+            "what": self.what,
+            "fix": self.rule.fix,
+            "source": {"name": self.entry.source.name, "url": self.entry.source.url},
+            "wrong": self.entry.wrong.capture(),
+            "right": self.entry.right.capture(),
+            "how": {
+                "title": self.remedy.title,
+                "advice": self.remedy.advice,
+                "code": {framework.name: code for framework, code in self.remedy.by_framework()},
+            },
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The explanation for a terminal."""
+        fatal = ", a stock client cannot pay" if self.rule.fatal else ""
+        yield f"{self.rule.slug} ({self.rule.severity}{fatal})"
+        yield from ("", self.what, "", f"Fix: {self.rule.fix}")
+        yield f"Source: {self.entry.source.name}, {self.entry.source.url}"
+        for caption, lines in zip(self.captions, self.excerpts, strict=True):
+            yield from ("", f"{caption}:")
+            yield from (f"  {'>' if line.differs else ' '} {line.text}" for line in lines)
+        yield from ("", f"{self.remedy.title}. {self.remedy.advice}")
+        for framework, code in self.remedy.by_framework():
+            yield from ("", f"{framework.name} ({framework.package}):")
+            yield from (f"  {line}".rstrip() for line in code.split("\n"))
+
     @property
     def excerpts(self) -> tuple[list[Line], list[Line]]:
         """The wrong example and the right one where they differ, with some lines around."""
@@ -65,9 +97,9 @@ def explained(slug: str) -> Explanation | None:
     return Explanation(rule=rule, entry=entry, remedy=REMEDIES[entry.kind])
 
 
-def known(slug: str) -> bool:
-    """Whether a rule of this version has the slug."""
-    return slug in _rules()
+def nearest(slug: str) -> str | None:
+    """The rule whose slug is most like a text; None where none is like it."""
+    return next(iter(get_close_matches(slug, _rules(), n=1)), None)
 
 
 @cache

@@ -17,6 +17,14 @@ from tollgauge.web.wire.claims import (
 )
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.lint import (
+    LINT_FLAG,
+    LintShape,
+    LintTermsShape,
+    brief,
+    lint,
+    rule_page,
+)
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
     Chance,
@@ -41,6 +49,7 @@ from tollgauge.web.wire.trust import (
 )
 
 __all__ = [
+    "LINT_FLAG",
     "CalibrationShape",
     "Chance",
     "Checked",
@@ -49,6 +58,8 @@ __all__ = [
     "FlagShape",
     "Grade",
     "LeaderboardShape",
+    "LintShape",
+    "LintTermsShape",
     "OneOf",
     "Percent",
     "PreviewShape",
@@ -60,6 +71,7 @@ __all__ = [
     "SnapshotShape",
     "TrustReportShape",
     "absent_if_null",
+    "brief",
     "calibration",
     "camel",
     "checked",
@@ -69,11 +81,13 @@ __all__ = [
     "evidence_url",
     "iso",
     "leaderboard",
+    "lint",
     "micro_usd",
     "minute",
     "outline",
     "permille",
     "preview",
+    "rule_page",
     "score_alone",
     "short",
     "snapshot",
