@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.support.lint_envelopes import V1, V2, changed, judged
 
+from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.signals.flag import Flag
 from tollgauge.web import wire
+from tollgauge.web.wire import examples
 from tollgauge.web.wire.lint import BRIEF_BYTES
+from tollgauge.web.wire.trust import SHORT_BYTES
 
 BASE = "https://gauge.example.org/"
 
@@ -65,3 +70,23 @@ def test_only_flags_and_slugs_of_rules_have_a_page() -> None:
         assert wire.rule_page(slug, BASE) == wire.rule_page(f"lint:{slug}", BASE) == page
     assert wire.rule_page("lint:retired", BASE) is None
     assert wire.rule_page("down-now", BASE) is None
+
+
+def test_a_report_leads_from_a_lint_flag_to_its_rule_and_a_short_one_where_there_is_room() -> None:
+    flags = tuple(
+        Flag(code=code, severity=Severity.WARN, message="m")
+        for code in ("lint:domain-wrong", "lint:retired-rule", "down-now")
+    )
+    report = examples._report()
+    report = replace(report, score=replace(report.score, flags=flags))
+    whole = wire.trust_report(report, base_url="https://gauge.example.org")
+    pages = {code: flag.page for code, flag in whole.flags.items()}
+    page = "https://gauge.example.org/lint/rules/domain-wrong"
+    assert pages == {"lint:domain-wrong": page, "lint:retired-rule": None, "down-now": None}
+    assert wire.short(whole).flags["lint:domain-wrong"].page == page
+    wordy = {
+        code: flag.model_copy(update={"message": "m" * 1_500}) for code, flag in whole.flags.items()
+    }
+    crowded = wire.short(whole.model_copy(update={"flags": wordy}))
+    assert len(wire.dump(crowded)) <= SHORT_BYTES
+    assert crowded.flags["lint:domain-wrong"].page is None

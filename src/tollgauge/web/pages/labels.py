@@ -176,8 +176,7 @@ def token_amount(amount: int, decimals: int) -> str:
 
 def rule_path(code: str) -> str:
     """The path of the page of the rule that a flag's code names; empty for any other flag."""
-    is_rule = code.startswith(wire.LINT_FLAG)
-    return (wire.rule_page(code, "") or "") if is_rule else ""
+    return (wire.rule_page(code, "") or "") if wire.is_lint(code) else ""
 
 
 def path(resource: str) -> str:

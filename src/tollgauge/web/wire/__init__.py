@@ -18,10 +18,10 @@ from tollgauge.web.wire.claims import (
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.lint import (
-    LINT_FLAG,
     LintShape,
     LintTermsShape,
     brief,
+    is_lint,
     lint,
     rule_page,
 )
@@ -49,7 +49,6 @@ from tollgauge.web.wire.trust import (
 )
 
 __all__ = [
-    "LINT_FLAG",
     "CalibrationShape",
     "Chance",
     "Checked",
@@ -79,6 +78,7 @@ __all__ = [
     "dump",
     "ecosystem",
     "evidence_url",
+    "is_lint",
     "iso",
     "leaderboard",
     "lint",

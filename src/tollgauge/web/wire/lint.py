@@ -93,6 +93,11 @@ def rule_page(code: str, base_url: str) -> str | None:
     return None if explained(slug) is None else f"{base_url.rstrip('/')}{RULES_PATH}/{slug}"
 
 
+def is_lint(code: str) -> bool:
+    """Whether the code of a flag stands for a rule of the linter."""
+    return code.startswith(LINT_FLAG)
+
+
 def brief(shape: LintShape) -> bytes:
     """A lint as JSON in at most BRIEF_BYTES: each rule once with all its places, without the
     explanation, as many of the most severe as there is room for; `moreRules` counts the others.
