@@ -55,10 +55,11 @@ def structure(page: str) -> Reader:
         for name in ("href", "src", "action"):
             link = attrs.get(name)
             assert link is None or link in SOURCES or re.match(r"(/(?!/)|#)", link), link
-    for attrs in reader.all("form"):
-        assert (attrs["method"], attrs["action"]) == ("post", "/lint")
-    labelled = {attrs["for"] for attrs in reader.all("label")}
-    assert {attrs["id"] for attrs in [*reader.all("textarea"), *reader.all("input")]} == labelled
+    posting = [attrs["action"] for attrs in reader.all("form") if attrs.get("method") == "post"]
+    assert posting in ([], ["/lint"])
+    labelled = {attrs["for"] for attrs in reader.all("label") if "for" in attrs}
+    fields = {attrs["id"] for attrs in reader.all("textarea")}
+    assert fields | ({"resource"} if fields else set()) <= labelled
     return reader
 
 

@@ -4,8 +4,8 @@ Every figure here is an integer in the unit that its name says: tenths (of a poi
 hundredths, permille, milliseconds, or milliseconds UTC. web/wire turns them into JSON, and
 web/pages/views into HTML. There is a file for each noun: `snapshots` (of one endpoint, of a host),
 `leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `pace` (how often it
-is probed), `lint` (what its last probe found wrong), `trust` (reports, and the preview's samples)
-and `counts` (the ecosystem).
+is probed), `lint` (what its last probe found wrong), `improvements` (what would raise its score),
+`trust` (reports, and the preview's samples) and `counts` (the ecosystem).
 """
 
 from tollgauge.monitor.ranking import MoreOfSite
@@ -17,7 +17,9 @@ from tollgauge.monitor.reports.snapshots import (
     EndpointRow,
     Provider,
     Snapshot,
+    detailed,
     provider,
+    row_of,
     snapshot,
     snapshot_of,
 )
@@ -47,6 +49,7 @@ __all__ = [
     "StoredLint",
     "TimelineEvent",
     "TrustReport",
+    "detailed",
     "ecosystem",
     "evidence_of",
     "history",
@@ -54,6 +57,7 @@ __all__ = [
     "live",
     "preview",
     "provider",
+    "row_of",
     "scored_again",
     "scored_last",
     "shared",
