@@ -18,6 +18,7 @@ from tests.support.http_service import PAY_TO
 
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
+from tollgauge.core.lint.example import GOOD, encoded
 from tollgauge.core.policy import POLICY_1
 from tollgauge.core.scoring import score as score_of
 from tollgauge.web.wire import examples, tenths
@@ -125,6 +126,53 @@ def test_lint_exits_2_for_what_is_no_exchange(
     done = tollgauge("lint", name)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
+
+
+def test_lint_reads_a_header_s_value_and_an_envelope_alone(tollgauge: Command) -> None:
+    for text in (encoded(GOOD.envelope), json.dumps(GOOD.envelope)):
+        done = tollgauge("lint", "-", stdin=text.encode())
+        assert (done.code, done.err) == (0, ""), done.err
+        assert done.out.startswith("payable   yes\n")
+
+
+@pytest.mark.parametrize("name", ["domain-wrong", "lint:domain-wrong"])
+def test_lint_explains_a_rule(tollgauge: Command, name: str) -> None:
+    done = tollgauge("lint", "--explain", name)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("domain-wrong (error, a stock client cannot pay)\n")
+    for words in (
+        "Fix: Write the EIP-712 domain",
+        "EIP-712",
+        "Wrong:",
+        "Right:",
+        "FastAPI",
+        "Hono",
+    ):
+        assert words in done.out
+    document = tollgauge("lint", "--explain", name, "--json").json
+    assert (document["rule"], document["severity"], document["fatal"]) == (
+        "domain-wrong",
+        "error",
+        True,
+    )
+    checked = tollgauge("lint", "-", "--json", stdin=document["wrong"].encode())
+    assert [finding["rule"] for finding in checked.json["findings"]] == ["domain-wrong"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--explain", "domain-wrng"), "Did you mean domain-wrong?"),
+        (("--explain", "xyz"), "docs/lint-rules.md lists the rules"),
+        ((), "There is nothing to check."),
+    ],
+)
+def test_lint_says_what_it_could_not_explain(
+    tollgauge: Command, arguments: tuple[str, ...], words: str
+) -> None:
+    done = tollgauge("lint", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
 
 
 @pytest.mark.parametrize("url", ["https://localhost/", "https://127.0.0.1/x", "https://"])

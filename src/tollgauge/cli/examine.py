@@ -50,17 +50,32 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
 
 
 def lint(
-    source: Annotated[str, typer.Argument(help="A saved exchange, a https:// URL, or -.")],
+    source: Annotated[str, typer.Argument(help="A saved answer, a https:// URL, or -.")] = "",
     config: ConfigFile = None,
+    explain: Annotated[
+        str, typer.Option("--explain", metavar="RULE", help="Explain a rule instead.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Check the 402 of a saved exchange or a live URL. Exit 1 when no client could pay it.
+    """Check the 402 of a saved answer or a live URL. Exit 1 when no client could pay it.
 
-    A saved exchange is what `curl -i` prints, or JSON: {status, headers,
-    body, url?, method?}.
+    A saved answer is what `curl -i` prints, or JSON: {status, headers,
+    body, url?, method?}; or the value of a PAYMENT-REQUIRED header, or an
+    envelope's JSON.
+
+    With --explain: what a rule looks for, where it comes from, an answer
+    that breaks it and one that does not, and the fix in each framework.
     """
     from tollgauge.core import lint as linter
 
+    if explain:
+        _explain(explain, as_json=as_json)
+        return
+    if not source:
+        raise TollgaugeError(
+            "There is nothing to check.",
+            hint="Name a file, a https:// URL, or - for standard input; or --explain RULE.",
+        )
     if source.startswith("https://"):
         exchange = _exchange(load_config(config), source)
     else:
@@ -68,6 +83,20 @@ def lint(
     verdict = linter.lint(exchange)
     show(linter.lint_json(verdict), _lint_lines(verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
+
+
+def _explain(slug: str, *, as_json: bool) -> None:
+    """Print what is known of a rule. Raises TollgaugeError for an unknown one."""
+    from tollgauge.core.lint.guide import explained, nearest
+
+    explanation = explained(slug.removeprefix("lint:"))
+    if explanation is None:
+        near = nearest(slug)
+        raise TollgaugeError(
+            f"The linter has no rule {slug}.",
+            hint=f"Did you mean {near}?" if near else "docs/lint-rules.md lists the rules.",
+        )
+    show(explanation.document(), explanation.lines(), as_json=as_json)
 
 
 def score(

@@ -29,6 +29,7 @@ from tollgauge.web.edge.middleware import Edge
 from tollgauge.web.edge.query import check_query
 from tollgauge.web.errors import add_error_handlers
 from tollgauge.web.free import endpoint_lists as lists
+from tollgauge.web.free import lint as lint_free
 from tollgauge.web.free import models
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
 from tollgauge.web.free.badge import BadgeShape, badge_shape
@@ -36,6 +37,7 @@ from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles,
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAID, Tools
+from tollgauge.web.pages import lint as lint_pages
 from tollgauge.web.pages.finding import Finding
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.views import DocumentedRoute
@@ -47,6 +49,7 @@ from tollgauge.web.watches import edit, poll, rotate
 from tollgauge.web.watches import renew as renew_watch
 from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import examples, openapi
+from tollgauge.web.wire.lint import RULES_PATH
 
 VERSION: Final = "2.1.0"
 """Of the interface, as openapi.json names it."""
@@ -95,6 +98,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
     described = (
         *_free_routes(dependencies),
         *_list_routes(dependencies),
+        *_lint_routes(dependencies),
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
     )
@@ -152,6 +156,7 @@ def mcp_server(dependencies: Dependencies) -> Server[Any]:
         products=products(dependencies),
         free=FreeApi(dependencies),
         lists=lists.EndpointLists(dependencies),
+        linting=lint_free.Linting(dependencies),
         polling=poll.Polling(dependencies),
         gate=dependencies.gate,
     )
@@ -257,6 +262,34 @@ def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     yield get(lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query)
     as_csv, path = "The same as CSV", f"{lists.ENDPOINTS}.csv"
     yield get(path, as_csv, endpoints.endpoints_csv, "get_endpoints_csv", csv, example=query)
+
+
+def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """The linter for sellers, as JSON and as pages."""
+    linting = lint_free.Linting(dependencies)
+    yield Route(
+        "POST",
+        lint_free.LINT_PATH,
+        lint_free.SUMMARY,
+        linting.lint,
+        "post_lint",
+        openapi.free(wire.LintShape, lint_free.example_answer(), lint_free.ERRORS),
+        tag="free",
+        request={"requestBody": lint_free.LintRequest.body(lint_free.EXAMPLE)},
+        example=orjson.dumps(lint_free.EXAMPLE).decode(),
+        strict_query=True,
+    )
+    pages = lint_pages.LintPages(linting)
+    row = partial(Route, tag="pages", strict_query=True)
+    html = partial(openapi.page, own=lint_pages.ERRORS)
+    for method, path, summary, handler, cached, request in (
+        ("GET", lint_pages.PATH, "The linter as a page", pages.form, True, {}),
+        ("POST", lint_pages.PATH, "The same, answered", pages.submit, False, lint_pages.REQUEST),
+        ("GET", RULES_PATH, "Every rule of the linter", pages.rules, True, {}),
+        ("GET", f"{RULES_PATH}/{{slug}}", "A rule of the linter", pages.rule, True, {}),
+    ):
+        id_ = f"page_lint_{handler.__name__}"
+        yield row(method, path, summary, handler, id_, html(), cached=cached, request=request)
 
 
 def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 from typing import Any
 
@@ -215,3 +217,79 @@ def test_the_report_has_the_documented_form() -> None:
     findings = report["findings"]
     assert isinstance(findings, list)
     assert list(findings[0]) == ["rule", "severity", "message", "where"]
+
+
+V2_ENVELOPE: dict[str, Any] = {
+    "x402Version": 2,
+    "resource": {"url": "https://a.example.com/x", "description": "x"},
+    "accepts": [
+        {
+            "scheme": "exact",
+            "network": "eip155:8453",
+            "amount": "10000",
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            "payTo": "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+            "maxTimeoutSeconds": 60,
+            "extra": {"name": "USD Coin", "version": "2"},
+        }
+    ],
+}
+HEADER = base64.b64encode(json.dumps(V2_ENVELOPE).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER,
+        f"  {HEADER}\n",
+        f"PAYMENT-REQUIRED: {HEADER}",
+        f"payment-required : {HEADER}\r\ncache-control: no-store\r\n",
+        f"Payment-Required: {HEADER[:60]}\n{HEADER[60:]}",
+        json.dumps(V2_ENVELOPE),
+        json.dumps(V2_ENVELOPE, indent=2),
+    ],
+)
+def test_an_envelope_alone_is_read_as_if_the_headers_around_it_were_right(text: str) -> None:
+    judged = lint(read_capture(text.encode()))
+    assert {finding.rule for finding in judged.findings} <= {"bazaar-absent", "header-whitespace"}
+    assert (judged.payable, judged.version, judged.terms[0].amount) == (True, 2, 10_000)
+
+
+@pytest.mark.parametrize("version", [1, "1"])
+def test_an_envelope_of_version_1_alone_is_read_as_a_body(version: object) -> None:
+    judged = lint(read_capture(json.dumps(V1_BODY | {"x402Version": version}).encode()))
+    assert judged.version == 1
+    assert "v1-only" in {finding.rule for finding in judged.findings}
+
+
+def test_a_body_with_a_status_in_it_is_an_envelope_and_no_exchange() -> None:
+    assert lint(read_capture(json.dumps(V1_BODY | {"status": 402}).encode())).payable
+
+
+def test_requirements_without_an_envelope_are_called_so_in_each_form() -> None:
+    (bare,) = V2_ENVELOPE["accepts"]
+    encoded = base64.b64encode(json.dumps(bare).encode()).decode()
+    for text in (json.dumps(bare), encoded, f"payment-required: {encoded}"):
+        judged = lint(read_capture(text.encode()))
+        assert [finding.rule for finding in judged.findings] == ["header-requirements"], text
+
+
+def test_a_header_by_its_name_is_judged_whatever_it_holds() -> None:
+    rules = {
+        finding.rule for finding in lint(read_capture(b"payment-required: {not base64}")).findings
+    }
+    assert "header-base64" in rules
+
+
+@pytest.mark.parametrize("text", ["hello", "402", "bm90IGpzb24=", "payment required", "{", ""])
+def test_a_text_in_no_known_form_is_refused_with_the_forms(text: str) -> None:
+    with pytest.raises(TollgaugeError) as caught:
+        read_capture(text.encode())
+    assert "curl -i" in caught.value.hint
+    assert "PAYMENT-REQUIRED" in caught.value.hint
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_exchange_or_refused(text: bytes) -> None:
+    with contextlib.suppress(TollgaugeError):
+        assert isinstance(read_capture(text), Exchange)

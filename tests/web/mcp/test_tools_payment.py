@@ -32,6 +32,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists
+from tollgauge.web.free.lint import Linting
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, Tools, as_header
 from tollgauge.web.paid.claim import HeldClaim
@@ -115,6 +116,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
                 products=(product,),
                 free=FreeApi(dependencies),
                 lists=EndpointLists(dependencies),
+                linting=Linting(dependencies),
                 polling=Polling(dependencies),
                 gate=dependencies.gate,
             )

@@ -29,6 +29,7 @@ from tests.support.http_service import (
 )
 from tests.support.statements import fetch
 
+from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 from tollgauge.web.paid.catalogue import TRUST, SaleSettings
@@ -43,6 +44,7 @@ PINNED = {
     "x402_trust_preview": "b417f2ce4915b55101b411a011e0fc04eac757d811753cffecce53e376afd77f",
     "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
     "x402_semantic_search": "6e0a8923cef2c47d1481772a778b33c7c4cf598b07664842c6dcb34fdccb0567",
+    "x402_lint": "84506cb79e87936ef404702ee05a54b7692288e1eedb8961fe4e6455aecb51ba",
     "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",
 }
 """SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
@@ -147,6 +149,28 @@ async def test_a_search_finds_in_short_what_the_route_finds(served: Served) -> N
             assert brief[name] == whole[name], name
     assert refused.is_error
     assert body_of(refused)["status"] == 422
+
+
+@pytest.mark.parametrize("slug", ["domain-wrong", "accepts-many", "schema-too-complex"])
+async def test_the_linter_judges_what_an_agent_passes_and_stays_short(
+    served: Served, slug: str
+) -> None:
+    capture = EXAMPLES[slug].wrong.capture()
+    whole = (await served.running.http.post("/v1/lint", json={"capture": capture})).json()
+    async with Client(served.url) as client:
+        result = await client.call_tool("x402_lint", {"capture": capture})
+        refused = await client.call_tool("x402_lint", {"capture": "hello"})
+        missing = await client.call_tool("x402_lint", {})
+    assert len(result.model_dump_json(by_alias=True).encode()) < AGENT_BYTES
+    short = body_of(result)
+    assert not result.is_error
+    assert slug in [row["rule"] for row in short["findings"]]
+    assert {name: short[name] for name in ("payable", "compliant")} == {
+        name: whole[name] for name in ("payable", "compliant")
+    }
+    assert refused.is_error
+    assert body_of(refused)["code"] == "capture-invalid"
+    assert body_of(missing)["code"] == "invalid-input"
 
 
 async def test_unpaid_terms_are_those_of_the_route_with_the_tool_as_resource(

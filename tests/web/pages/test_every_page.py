@@ -67,6 +67,7 @@ async def paths(running: Running) -> list[str]:
         for resource in endpoints if "{id}" in row.path or "{host}" in row.path else endpoints[:1]:
             answer = await running.get("/trust/snapshot", params={"resource": resource})
             values = {"id": answer.json()["id"], "host": resource.split("/")[2], "version": "1"}
+            values["slug"] = "domain-wrong"
             pages.append(row.path.format(**values))
     return [*pages, "/nothing/is/here"]
 

@@ -41,6 +41,9 @@ ROUTES = {
     "/endpoint/{id}/badge.svg": "get",
     "/healthz": "get",
     "/leaderboard": "get",
+    "/lint": "get post",
+    "/lint/rules": "get",
+    "/lint/rules/{slug}": "get",
     "/methodology": "get",
     "/methodology/{version}": "get",
     "/provider/{host}": "get",
@@ -49,6 +52,7 @@ ROUTES = {
     "/trust/snapshot": "get",
     "/trust/snapshot/{id}": "get",
     "/trust/stats": "get",
+    "/v1/lint": "post",
     "/v1/x402-trust": "get post",
     "/v1/x402-trust-preview": "get post",
 }

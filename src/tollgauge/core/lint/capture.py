@@ -1,11 +1,14 @@
 """Captured exchanges: the forms in which people give an answer to the linter, and its report.
 
-The forms are those of `tollgauge lint`: `{status, headers, body, url?, method?}` as JSON or what
-`curl -i` prints in, `{payable, compliant, version, findings, terms}` out.
+In go what `curl -i` prints, `{status, headers, body, url?, method?}` as JSON, the value of a
+PAYMENT-REQUIRED header, or an envelope's own JSON; `{payable, compliant, version, findings, terms}`
+comes out. An envelope alone says nothing of the headers around it, so it is read as if they were
+right.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,16 +19,26 @@ import orjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.finding import Lint
+from tollgauge.core.lint.reading import HEADER, HeaderFault, read_header
 from tollgauge.core.terms import Terms
 
 _FORM: Final = (
     'Write {"status": 402, "headers": {"name": "value"}, "body": "text", "url": "https://…",'
-    ' "method": "GET"}; only status is required. Or save what curl -i prints.'
+    ' "method": "GET"}; only status is required. Or give what curl -i prints, the value of the'
+    " PAYMENT-REQUIRED header, or the envelope's own JSON."
 )
 _STATUS_LINE: Final = re.compile(
     rb"HTTP/[0-9](?:\.[0-9])? ([1-9][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\r?\Z)"
 )
 """RFC 9112, section 4; HTTP/2 and HTTP/3 have none, and curl prints one without a reason."""
+_NAMED_HEADER: Final = re.compile(rb"payment-required[ \t]*:", re.IGNORECASE)
+_FURTHER_HEADERS: Final = re.compile(rb"\n[^\n:]*:.*", re.DOTALL)
+_ENVELOPE_KEYS: Final = frozenset({"accepts", "x402Version"})
+_NEUTRAL_HEADERS: Final = (
+    ("cache-control", "no-store"),
+    ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
+)
+"""The headers around an envelope of which nothing else is known: no rule finds anything in them."""
 _STATUS_TEXT: Final = re.compile(r"\s*([1-9][0-9]{2})(?:\s.*)?", re.ASCII | re.DOTALL)
 
 
@@ -37,14 +50,26 @@ class CaptureError(TollgaugeError):
 
 
 def read_capture(text: bytes) -> Exchange:
-    """The exchange that a file describes: what `curl -i` prints, or JSON. Raises CaptureError."""
+    """The exchange that a text describes, in any of the forms of this module. Raises
+    CaptureError.
+    """
     text = text.lstrip()
     if text.startswith(b"HTTP/"):
         return _printed(text)
+    named = _NAMED_HEADER.match(text)
+    value = _FURTHER_HEADERS.sub(b"", text[named.end() :]) if named else text
+    in_header = _unpaid(header=value.strip().decode("latin-1"))
+    if named or _holds_envelope(in_header):
+        return Exchange(url="", method="", at=0, result=in_header)
     try:
-        return exchange_from_capture(orjson.loads(text))
+        document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise CaptureError("This is not JSON, and no answer that begins with HTTP/.") from error
+        raise CaptureError(
+            "This is not JSON, no answer that begins with HTTP/, and no PAYMENT-REQUIRED header."
+        ) from error
+    if isinstance(document, dict) and _is_envelope(document):
+        return Exchange(url="", method="", at=0, result=_answer_with(document))
+    return exchange_from_capture(document)
 
 
 def exchange_from_capture(obj: object) -> Exchange:
@@ -62,6 +87,35 @@ def exchange_from_capture(obj: object) -> Exchange:
         body=_body(obj.get("body")),
     )
     return Exchange(url=_text(obj, "url"), method=_text(obj, "method").upper(), at=0, result=answer)
+
+
+def _holds_envelope(answer: Answer) -> bool:
+    """Whether the header of an answer decodes to an object or an array."""
+    header = read_header(answer)
+    return header.document is not None or header.fault in (
+        HeaderFault.OBJECT,
+        HeaderFault.REQUIREMENTS,
+    )
+
+
+def _is_envelope(document: dict[str, object]) -> bool:
+    """Whether an object is an envelope or the requirements of one payment, and no exchange."""
+    return bool(_ENVELOPE_KEYS & document.keys()) or {"scheme", "payTo"} <= document.keys()
+
+
+def _answer_with(envelope: dict[str, object]) -> Answer:
+    """A 402 with an envelope where its version has it: in the body in version 1, else in the
+    header.
+    """
+    text = orjson.dumps(envelope)
+    if str(envelope.get("x402Version")).strip() == "1":
+        return _unpaid(body=text)
+    return _unpaid(header=base64.b64encode(text).decode())
+
+
+def _unpaid(*, header: str = "", body: bytes = b"") -> Answer:
+    headers = (*_NEUTRAL_HEADERS, (HEADER, header)) if header else _NEUTRAL_HEADERS
+    return Answer(status=402, headers=headers, body=body)
 
 
 def lint_json(lint: Lint) -> dict[str, object]:

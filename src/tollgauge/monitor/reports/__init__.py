@@ -4,14 +4,15 @@ Every figure here is an integer in the unit that its name says: tenths (of a poi
 hundredths, permille, milliseconds, or milliseconds UTC. web/wire turns them into JSON, and
 web/pages/views into HTML. There is a file for each noun: `snapshots` (of one endpoint, of a host),
 `leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `pace` (how often it
-is probed), `improvements` (what would raise its score), `trust` (reports, and the preview's
-samples) and `counts` (the ecosystem).
+is probed), `lint` (what its last probe found wrong), `improvements` (what would raise its score),
+`trust` (reports, and the preview's samples) and `counts` (the ecosystem).
 """
 
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
 from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
+from tollgauge.monitor.reports.lint import StoredLint, stored_lint
 from tollgauge.monitor.reports.snapshots import (
     EndpointRow,
     Provider,
@@ -45,6 +46,7 @@ __all__ = [
     "Sample",
     "Scored",
     "Snapshot",
+    "StoredLint",
     "TimelineEvent",
     "TrustReport",
     "detailed",
@@ -61,5 +63,6 @@ __all__ = [
     "shared",
     "snapshot",
     "snapshot_of",
+    "stored_lint",
     "view",
 ]

@@ -168,6 +168,24 @@ def network_name(network: str | None) -> str:
     return _NETWORK_NAMES.get(network or "", "")
 
 
+def network_title(network: str) -> str:
+    """A network for a sentence: `Base Sepolia`, or as it is written where we know no name."""
+    name = network_name(network)
+    return name.replace("-", " ").title() if name else network
+
+
+def token_amount(amount: int, decimals: int) -> str:
+    """An atomic amount of a token in whole tokens, without trailing zeros: `0.01`."""
+    whole, rest = divmod(amount, 10**decimals)
+    fraction = f"{rest:0{decimals}d}".rstrip("0") if decimals else ""
+    return f"{count(whole)}.{fraction}" if fraction else count(whole)
+
+
+def rule_path(code: str) -> str:
+    """The path of the page of the rule that a flag's code names; empty for any other flag."""
+    return (wire.rule_page(code, "") or "") if wire.is_lint(code) else ""
+
+
 def path(resource: str) -> str:
     """What follows scheme and authority in a canonical resource."""
     _, separator, rest = resource.partition("://")

@@ -19,6 +19,14 @@ from tollgauge.web.wire.claims import (
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
+from tollgauge.web.wire.lint import (
+    LintShape,
+    LintTermsShape,
+    brief,
+    is_lint,
+    lint,
+    rule_page,
+)
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
     Chance,
@@ -52,6 +60,8 @@ __all__ = [
     "Grade",
     "ImprovementShape",
     "LeaderboardShape",
+    "LintShape",
+    "LintTermsShape",
     "OneOf",
     "Percent",
     "PreviewShape",
@@ -63,6 +73,7 @@ __all__ = [
     "SnapshotShape",
     "TrustReportShape",
     "absent_if_null",
+    "brief",
     "calibration",
     "camel",
     "checked",
@@ -71,14 +82,17 @@ __all__ = [
     "ecosystem",
     "evidence_url",
     "improvement_shapes",
+    "is_lint",
     "iso",
     "leaderboard",
+    "lint",
     "lists",
     "micro_usd",
     "minute",
     "outline",
     "permille",
     "preview",
+    "rule_page",
     "score_alone",
     "short",
     "snapshot",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Path, Query
 
@@ -64,5 +64,26 @@ PolicyVersion = Annotated[
         description="The version of a policy",
         examples=["1"],
         json_schema_extra={"pattern": "^[1-9][0-9]{0,8}$"},
+    ),
+]
+_SLUG: Final = {"maxLength": 64, "pattern": "^[a-z0-9-]+$"}
+LintRule = Annotated[
+    str,
+    Path(description="A rule of the linter", examples=["amount-form"], json_schema_extra=_SLUG),
+]
+LintExample = Annotated[
+    str | None,
+    Query(
+        description="A rule of the linter, whose wrong example fills the form",
+        examples=["amount-form"],
+        json_schema_extra=_SLUG,
+    ),
+]
+LintedEndpoint = Annotated[
+    str | None,
+    Query(
+        description="The id of a monitored endpoint, whose last probe is shown",
+        examples=[parse_resource(examples.RESOURCE).id],
+        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
     ),
 ]

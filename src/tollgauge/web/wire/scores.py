@@ -53,13 +53,15 @@ class PolicyShape(Shape):
 
 
 class FlagShape(Shape):
-    """One issue under its slug; `fix` is what the seller can do about it. A short report leaves
-    texts out where there is no room for them.
+    """One issue under its slug; `fix` is what the seller can do about it, and in a report `page`
+    explains the rule of a `lint:` flag. A short report leaves texts and pages out where there is no
+    room for them.
     """
 
     severity: Severity
     message: str | None = absent_if_null()
     fix: str | None = absent_if_null()
+    page: str | None = absent_if_null()
     since: str | None = absent_if_null()
 
 

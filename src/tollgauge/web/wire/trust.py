@@ -15,6 +15,7 @@ from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports import Sample, TrustReport
 from tollgauge.monitor.reports.pace import Pace
 from tollgauge.web.wire.figures import iso, micro_usd
+from tollgauge.web.wire.lint import is_lint, rule_page
 from tollgauge.web.wire.scores import (
     ActivityShape,
     Breakdown,
@@ -210,8 +211,18 @@ def trust_report(report: TrustReport, *, base_url: str) -> TrustReportShape:
         ),
         evidence=_evidence(report, base_url),
         previous_policy=previous_policy(report.score.previous),
-        **judgement(report.score),
+        **_with_pages(judgement(report.score), base_url),
     )
+
+
+def _with_pages(fields: dict[str, Any], base_url: str) -> dict[str, Any]:
+    """The fields of a score; flags of the linter lead to the pages of their rules."""
+    pages = {code: rule_page(code, base_url) for code in fields["flags"] if is_lint(code)}
+    linked = {
+        code: flag.model_copy(update={"page": pages.get(code)})
+        for code, flag in fields["flags"].items()
+    }
+    return fields | {"flags": linked}
 
 
 def preview(samples: tuple[Sample, ...], *, base_url: str) -> PreviewShape:
@@ -363,6 +374,7 @@ def short(report: TrustReportShape) -> TrustReportShape:
         }
     )
     excess = len(dump(result)) - SHORT_BYTES
+    excess = _drop(flags, flags, "page", excess)
     excess = _drop(shown, range(len(shown)), "message", excess)
     for name in ("message", "fix"):
         excess = _drop(flags, flags, name, excess)

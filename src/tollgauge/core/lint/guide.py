@@ -1,0 +1,135 @@
+"""The guide to the rules: everything that is known of one, for the pages and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher, get_close_matches
+from functools import cache
+from typing import Any, Final
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.lint.examples import EXAMPLES, Entry
+from tollgauge.core.lint.judge import ALL_RULES
+from tollgauge.core.lint.remedy import REMEDIES, Remedy
+from tollgauge.core.lint.rule import Rule
+
+CONTEXT_LINES: Final = 2
+"""Lines of an example that are shown before and after what differs."""
+HUNK_MAX: Final = 30
+"""Lines of what differs that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that is known of a rule."""
+
+    rule: Rule[Any]
+    entry: Entry
+    remedy: Remedy
+
+    @property
+    def what(self) -> str:
+        """What the rule looks for, in sentences."""
+        return " ".join(self.rule.doc.split())
+
+    @property
+    def captions(self) -> tuple[str, str]:
+        """The names of the two examples: a note is no mistake."""
+        note = self.rule.severity is Severity.INFO
+        return ("With this note", "Without it") if note else ("Wrong", "Right")
+
+    def document(self) -> dict[str, object]:
+        """The explanation as JSON; the examples in the form in which the linter reads them."""
+        return {
+            "rule": self.rule.slug,
+            "severity": self.rule.severity.value,
+            "fatal": self.rule.fatal,
+            "what": self.what,
+            "fix": self.rule.fix,
+            "source": {"name": self.entry.source.name, "url": self.entry.source.url},
+            "wrong": self.entry.wrong.capture(),
+            "right": self.entry.right.capture(),
+            "how": {
+                "title": self.remedy.title,
+                "advice": self.remedy.advice,
+                "code": {framework.name: code for framework, code in self.remedy.by_framework()},
+            },
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The explanation for a terminal."""
+        fatal = ", a stock client cannot pay" if self.rule.fatal else ""
+        yield f"{self.rule.slug} ({self.rule.severity}{fatal})"
+        yield from ("", self.what, "", f"Fix: {self.rule.fix}")
+        yield f"Source: {self.entry.source.name}, {self.entry.source.url}"
+        for caption, lines in zip(self.captions, self.excerpts, strict=True):
+            yield from ("", f"{caption}:")
+            yield from (f"  {'>' if line.differs else ' '} {line.text}" for line in lines)
+        yield from ("", f"{self.remedy.title}. {self.remedy.advice}")
+        for framework, code in self.remedy.by_framework():
+            yield from ("", f"{framework.name} ({framework.package}):")
+            yield from (f"  {line}".rstrip() for line in code.split("\n"))
+
+    @property
+    def excerpts(self) -> tuple[list[Line], list[Line]]:
+        """The wrong example and the right one where they differ, with some lines around."""
+        return _excerpts(self.entry.wrong.lines(), self.entry.right.lines())
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of an example; `differs` from the other example."""
+
+    text: str
+    differs: bool = False
+
+
+_GAP: Final = Line("…")
+
+
+def explained(slug: str) -> Explanation | None:
+    """The explanation of a rule; None for an unknown slug."""
+    rule = _rules().get(slug)
+    if rule is None:
+        return None
+    entry = EXAMPLES[slug]
+    return Explanation(rule=rule, entry=entry, remedy=REMEDIES[entry.kind])
+
+
+def nearest(slug: str) -> str | None:
+    """The rule whose slug is most like a text; None where none is like it."""
+    return next(iter(get_close_matches(slug, _rules(), n=1)), None)
+
+
+@cache
+def _rules() -> Mapping[str, Rule[Any]]:
+    return {rule.slug: rule for rule in ALL_RULES}
+
+
+def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[Line], list[Line]]:
+    matcher = SequenceMatcher(a=wrong, b=right, autojunk=False)
+    groups = list(matcher.get_grouped_opcodes(CONTEXT_LINES))
+    in_wrong = [[(tag == "equal", first, last) for tag, first, last, _, _ in g] for g in groups]
+    in_right = [[(tag == "equal", first, last) for tag, _, _, first, last in g] for g in groups]
+    return _shown(wrong, in_wrong), _shown(right, in_right)
+
+
+def _shown(lines: list[str], groups: list[list[tuple[bool, int, int]]]) -> list[Line]:
+    """The lines of groups of (equal, first, last), with a gap wherever lines are left out."""
+    shown: list[Line] = []
+    for group in groups:
+        if group[0][1] > 0:
+            shown.append(_GAP)
+        for equal, first, last in group:
+            shown += [Line(text, not equal) for text in lines[first:last][:HUNK_MAX]]
+            if last - first > HUNK_MAX:
+                shown.append(_GAP)
+        if group[-1][2] < len(lines):
+            shown.append(_GAP)
+    return _without_repeated_gaps(shown)
+
+
+def _without_repeated_gaps(lines: list[Line]) -> list[Line]:
+    pairs = zip(lines, [None, *lines], strict=False)
+    return [line for line, before in pairs if line is not _GAP or before is not _GAP]

@@ -1,0 +1,152 @@
+"""Every rule has an example that fires it and one that does not, a source, and a fix that works."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from tests.support.lint_envelopes import fired
+from x402 import x402ResourceServer
+from x402.extensions.bazaar import OutputConfig, declare_discovery_extension
+from x402.http import HTTPFacilitatorClient
+from x402.http.middleware.fastapi import PaymentMiddlewareASGI
+from x402.http.types import HTTPResponseBody, PaymentOption, RouteConfig
+from x402.mechanisms.evm.exact import ExactEvmServerScheme
+from x402.mechanisms.evm.upto.server import UptoEvmScheme
+from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
+
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.finding import Lint
+from tollgauge.core.lint import ALL_RULES, lint, read_capture
+from tollgauge.core.lint.example import FACILITATOR, PAYEE
+from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
+from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, Kind
+
+SLUGS = [rule.slug for rule in ALL_RULES]
+NODE = shutil.which("node")
+
+
+def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
+    assert list(EXAMPLES) == SLUGS, "in the order of the rules"
+    assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(Kind)
+    assert [explained(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
+    assert explained("no-such-rule") is None
+    assert (nearest("domain-wrng"), nearest("xyz")) == ("domain-wrong", None)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_the_wrong_example_fires_its_rule_and_the_right_one_does_not(slug: str) -> None:
+    entry = EXAMPLES[slug]
+    assert slug in fired(lint(entry.wrong.exchange()))
+    right = lint(entry.right.exchange())
+    assert slug not in fired(right)
+    assert (right.compliant, right.payable) == (True, True)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_an_example_as_it_is_pasted_is_the_same_answer(slug: str) -> None:
+    for example in (EXAMPLES[slug].wrong, EXAMPLES[slug].right):
+        text = example.capture()
+        if text is None:
+            assert example.fault is not None
+        else:
+            assert lint(read_capture(text.encode())) == lint(example.exchange())
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_the_excerpts_show_what_differs_and_little_else(slug: str) -> None:
+    explanation = explained(slug)
+    assert explanation is not None
+    assert explanation.what.endswith(".")
+    assert explanation.entry.source.url.startswith("https://")
+    for lines in explanation.excerpts:
+        assert 0 < len(lines) < 3 * HUNK_MAX
+        assert all(len(line.text) < 100 for line in lines)
+    assert any(line.differs for lines in explanation.excerpts for line in lines)
+
+
+def test_every_kind_has_code_for_every_framework() -> None:
+    for remedy in REMEDIES.values():
+        codes = list(remedy.by_framework())
+        assert [framework for framework, _ in codes] == list(FRAMEWORKS)
+        for framework, code in codes:
+            used = "x402http" if framework.language == "Go" else "route"
+            assert used in code or "payments" in code or "headers" in code, framework.name
+            assert not code.startswith((" ", "\n"))
+
+
+class Facilitator(HTTPFacilitatorClient):
+    """A facilitator that supports exact and upto on Base and is asked for nothing else."""
+
+    def get_supported(self) -> SupportedResponse:
+        return SupportedResponse(
+            kinds=[
+                SupportedKind(
+                    x402_version=2,
+                    scheme=scheme,
+                    network="eip155:8453",
+                    extra={"facilitatorAddress": FACILITATOR},
+                )
+                for scheme in ("exact", "upto")
+            ],
+            extensions=[],
+            signers={},
+        )
+
+
+async def answered(code: str, url: str = "https://api.example.com/weather") -> Lint:
+    """The lint of what FastAPI with the code of a fix answers to an unpaid request."""
+    app, server = FastAPI(), x402ResourceServer(Facilitator())
+    exact: Any = ExactEvmServerScheme()  # type: ignore[no-untyped-call]
+    server.register("eip155:8453", exact)
+    names: dict[str, Any] = {
+        "app": app,
+        "server": server,
+        "pay_to": PAYEE,
+        "AssetAmount": AssetAmount,
+        "PaymentMiddlewareASGI": PaymentMiddlewareASGI,
+        "RouteConfig": RouteConfig,
+        "PaymentOption": PaymentOption,
+        "HTTPResponseBody": HTTPResponseBody,
+        "UptoEvmScheme": UptoEvmScheme,
+        "OutputConfig": OutputConfig,
+        "declare_discovery_extension": declare_discovery_extension,
+    }
+    exec(code.replace("0xYourAddress", PAYEE), names)  # the code of our own pages
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as client:
+        response = await client.get(url)
+    answer = Answer(
+        status=response.status_code,
+        headers=tuple(response.headers.items()),
+        body=response.content,
+    )
+    return lint(Exchange(url=url, method="GET", at=0, result=answer))
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.BODY, Kind.OPTION, Kind.ASSET, Kind.SCHEME, Kind.RESOURCE, Kind.DISCOVERY]
+)
+async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: Kind) -> None:
+    code = next(c for framework, c in REMEDIES[kind].by_framework() if framework.name == "FastAPI")
+    result = await answered(code)
+    assert (result.payable, result.compliant) == (True, True)
+    rules = {rule for rule in fired(result) if EXAMPLES[rule].kind is kind}
+    assert rules == set()
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("kind", Kind)
+def test_the_typescript_code_of_a_fix_parses(kind: Kind) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is missing")
+    for framework, code in REMEDIES[kind].by_framework():
+        if framework.language == "TypeScript":
+            command = [node, "--input-type=module", "--check", "-"]
+            done = subprocess.run(command, input=code.encode(), capture_output=True, check=False)
+            assert done.returncode == 0, (framework.name, done.stderr.decode())

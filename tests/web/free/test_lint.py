@@ -1,0 +1,205 @@
+"""`POST /v1/lint`: what is sent along is judged, what is stored of an endpoint is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+from tests.support.http_service import (
+    BASE,
+    WEATHER,
+    WEATHER_ID,
+    Running,
+    configuration,
+    opened,
+    with_edge,
+)
+from tests.support.statements import fetch
+
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.lint.example import GOOD, encoded
+from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.monitor import discovery
+from tollgauge.store.probes import probes
+from tollgauge.web import wire
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("lint") / "service.db")
+    async with opened(configuration(store_url=url)) as service:
+        yield service
+
+
+async def linted(running: Running, body: Any, *, status: int = 200) -> Any:
+    response = await running.http.post("/v1/lint", json=body)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+async def test_a_captured_answer_is_judged_with_what_to_mend_and_where_to_read_more(
+    running: Running,
+) -> None:
+    answer = await linted(running, {"capture": EXAMPLES["domain-wrong"].wrong.capture()})
+    assert (answer["payable"], answer["compliant"], answer["version"]) == (False, False, 2)
+    (finding,) = answer["findings"]
+    assert (finding["rule"], finding["severity"]) == ("domain-wrong", "error")
+    assert finding["where"] == "accepts[0].extra.name"
+    assert finding["fix"].startswith("Write the EIP-712 domain")
+    assert finding["message"].startswith("A known token under another name")
+    assert finding["page"] == f"{BASE}/lint/rules/domain-wrong"
+    assert (await running.get(finding["page"].removeprefix(BASE))).status_code == 200
+    (terms,) = answer["terms"]
+    assert (terms["amount"], terms["symbol"], terms["amountUsd"]) == ("10000", "USDC", 0.01)
+    assert (terms["scheme"], terms["maxTimeoutSeconds"]) == ("exact", 60)
+    assert {"resource", "probedAt"}.isdisjoint(answer)
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [
+        f"HTTP/2 402\r\npayment-required: {encoded(GOOD.envelope)}\r\n\r\n{{}}",
+        encoded(GOOD.envelope),
+        json.dumps(GOOD.envelope),
+        GOOD.capture(),
+    ],
+)
+async def test_every_form_of_an_answer_is_read(running: Running, capture: str) -> None:
+    answer = await linted(running, {"capture": capture})
+    assert (answer["payable"], answer["compliant"]) == (True, True)
+
+
+async def test_findings_come_worst_first(running: Running) -> None:
+    wrong = json.loads(json.dumps(GOOD.envelope))
+    wrong["resource"]["description"] = ""
+    wrong["accepts"][0] |= {"amount": 1, "maxTimeoutSeconds": 8}
+    del wrong["extensions"]
+    answer = await linted(running, {"capture": json.dumps(wrong)})
+    severities = [finding["severity"] for finding in answer["findings"]]
+    assert severities == ["error", "warn", "warn", "info"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "path"),
+    [
+        ({}, "invalid-input", "capture"),
+        ({"capture": "{}", "resource": WEATHER}, "invalid-input", "capture"),
+        ({"capture": ""}, "invalid-input", "capture"),
+        ({"capture": "{}", "resource": None}, "invalid-input", "capture"),
+        ({"resource": None}, "invalid-input", "capture"),
+        ({"capture": {"status": 402}}, "invalid-input", "capture"),
+        ({"captured": "{}"}, "unknown-field", "captured"),
+        ({"capture": "hello"}, "capture-invalid", "capture"),
+        ({"capture": "HTTP/1.1 402\nno colon\n\n"}, "capture-invalid", "capture"),
+        ({"resource": "http://a.example.com/"}, "resource-not-https", "resource"),
+        ([], "invalid-input", ""),
+    ],
+)
+async def test_what_is_no_request_is_refused_with_a_reason(
+    running: Running, body: Any, code: str, path: str
+) -> None:
+    problem = await linted(running, body, status=422)
+    assert problem["code"] == code
+    assert [error["path"] for error in problem["errors"]] == [path]
+
+
+async def test_an_unreadable_capture_is_told_the_forms(running: Running) -> None:
+    problem = await linted(running, {"capture": "hello"}, status=422)
+    assert "curl -i" in problem["detail"]
+
+
+async def test_sizes_queries_and_the_rate_are_those_of_every_route(running: Running) -> None:
+    large = await running.http.post("/v1/lint", json={"capture": "x" * 70_000})
+    assert large.status_code == 413
+    assert (await running.http.post("/v1/lint?a=b", json={"capture": "{}"})).status_code == 422
+    assert (await running.http.post("/v1/lint", content=b"{")).status_code == 400
+    async with opened(with_edge(configuration(), free_per_minute=2)) as limited:
+        statuses = [
+            (await limited.http.post("/v1/lint", json=body)).status_code
+            for body in [{"capture": encoded(GOOD.envelope)}] * 3
+        ]
+    assert statuses == [200, 200, 429]
+
+
+async def test_the_last_probe_of_a_monitored_endpoint_is_shown_and_nothing_is_asked(
+    running: Running,
+) -> None:
+    before = await fetch(running.service.store, sa.text("SELECT count(*) FROM probe"))
+    answer = await linted(running, {"resource": WEATHER})
+    after = await fetch(running.service.store, sa.text("SELECT count(*) FROM probe"))
+    assert before.scalar_one() == after.scalar_one()
+    row = await fetch(
+        running.service.store,
+        sa.text(f"SELECT quote_pay_to, quote_amount FROM endpoint WHERE id = '{WEATHER_ID}'"),
+    )
+    (terms,) = answer["terms"]
+    assert (terms["payTo"], terms["amount"]) == tuple(row.one())
+    assert (answer["resource"], answer["payable"]) == (WEATHER, True)
+    assert {"scheme", "maxTimeoutSeconds"}.isdisjoint(terms)
+
+
+async def test_an_unknown_resource_and_one_that_was_not_probed_are_404() -> None:
+    resource = "https://new.example.com/fog"
+    async with opened(configuration()) as fresh:
+        unknown = await linted(fresh, {"resource": resource}, status=404)
+        await fresh.service.store.writing(
+            discovery.adopt, parse_resource(resource), source="bazaar", now=fresh.clock()
+        )
+        private = await linted(fresh, {"resource": resource}, status=404)
+    assert {unknown["code"], private["code"]} <= {"unknown-resource", "not-probed"}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.PAYMENT_REQUIRED])
+async def test_what_is_stored_of_a_probe_is_what_is_said(
+    running: Running, outcome: Outcome
+) -> None:
+    """A fault has no findings of its own, and a rule of an older version no page."""
+    answered = outcome is Outcome.PAYMENT_REQUIRED
+    retired = Finding(rule="retired", severity=Severity.WARN, message="Mend it.", where="body")
+    running.clock.now += 60_000
+    result = ProbeResult(
+        at=running.clock(),
+        outcome=outcome,
+        attribution=Attribution.THEIRS,
+        up=answered,
+        timings=Timings(total=5),
+        status=402 if answered else None,
+        findings=(retired,) if answered else (),
+    )
+    await running.service.store.writing(probes.record_many, WEATHER_ID, [result])
+    answer = await linted(running, {"resource": WEATHER})
+    (finding,) = answer["findings"]
+    assert answer["terms"] == []
+    assert answer["probedAt"] == wire.iso(result.at)
+    if answered:
+        assert (finding["rule"], finding["fix"]) == ("retired", "Mend it.")
+        assert "page" not in finding
+    else:
+        assert (finding["rule"], answer["payable"]) == ("no-answer", False)
+
+
+async def test_a_hostile_schema_holds_up_nobody(running: Running) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for depth in range(6):
+        schema = {"anyOf": [schema, {"properties": {str(depth): schema}}]}
+    envelope = json.loads(json.dumps(GOOD.envelope))
+    envelope["extensions"]["bazaar"]["schema"] = schema
+    capture = json.dumps(envelope)
+    assert len(capture) < 65_000
+    answers = await asyncio.wait_for(
+        asyncio.gather(*(linted(running, {"capture": capture}) for _ in range(20))), timeout=20
+    )
+    assert all(answer["version"] == 2 for answer in answers)

@@ -1,0 +1,92 @@
+"""A lint in short keeps what matters most, and says what it leaves out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.lint_envelopes import V1, V2, changed, judged
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.signals.flag import Flag
+from tollgauge.web import wire
+from tollgauge.web.wire import examples
+from tollgauge.web.wire.lint import BRIEF_BYTES
+from tollgauge.web.wire.trust import SHORT_BYTES
+
+BASE = "https://gauge.example.org/"
+
+
+def brief_of(envelope: Any, body: Any = None) -> tuple[wire.LintShape, Any]:
+    shape = wire.lint(judged(envelope, body), base_url=BASE)
+    text = wire.brief(shape)
+    assert len(text) <= BRIEF_BYTES
+    return shape, json.loads(text)
+
+
+def test_a_small_lint_is_whole_in_short() -> None:
+    shape, short = brief_of(changed(V2, "accepts.0.extra.name", "USDC"))
+    (row,) = short["findings"]
+    assert row == {
+        "rule": "domain-wrong",
+        "severity": "error",
+        "fix": shape.findings[0].fix,
+        "where": ["accepts[0].extra.name"],
+    }
+    assert len(short["terms"]) == 1
+    assert {"moreRules", "moreTerms"}.isdisjoint(short)
+
+
+def test_a_rule_is_there_once_with_all_its_places() -> None:
+    _, short = brief_of(changed(V2, "accepts", [V2["accepts"][0] | {"amount": 1}] * 3))
+    (row,) = short["findings"]
+    assert row["where"] == [f"accepts[{index}].amount" for index in range(3)]
+
+
+def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
+    bad = {"scheme": "Exact", "network": "base", "amount": 1, "asset": "USDC", "payTo": "me"}
+    envelope = {"x402Version": "2", "error": 5, "resource": "x", "extensions": []}
+    shape, short = brief_of(envelope | {"accepts": [*[bad] * 9, *V2["accepts"] * 9]}, V1)
+    rules = [finding.rule for finding in shape.findings]
+    kept = [row["rule"] for row in short["findings"]]
+    assert kept == list(dict.fromkeys(rules))[: len(kept)]
+    assert short["findings"][0]["severity"] == "error"
+    assert short["moreRules"] == len(set(rules)) - len(kept) > 0
+    assert short["moreTerms"] == len(shape.terms) - len(short["terms"]) > 0
+
+
+@pytest.mark.parametrize("length", [10, 250, 2_000, 60_000])
+def test_the_words_of_others_do_not_pass_the_limit(length: int) -> None:
+    entry = V2["accepts"][0] | {"payTo": "a" * length, "asset": '"' * length}
+    brief_of(changed(V2, "accepts", [entry] * 5))
+
+
+def test_only_flags_and_slugs_of_rules_have_a_page() -> None:
+    for slug in (ALL_RULES[0].slug, ALL_RULES[-1].slug):
+        page = f"https://gauge.example.org/lint/rules/{slug}"
+        assert wire.rule_page(slug, BASE) == wire.rule_page(f"lint:{slug}", BASE) == page
+    assert wire.rule_page("lint:retired", BASE) is None
+    assert wire.rule_page("down-now", BASE) is None
+
+
+def test_a_report_leads_from_a_lint_flag_to_its_rule_and_a_short_one_where_there_is_room() -> None:
+    flags = tuple(
+        Flag(code=code, severity=Severity.WARN, message="m")
+        for code in ("lint:domain-wrong", "lint:retired-rule", "down-now")
+    )
+    report = examples._report()
+    report = replace(report, score=replace(report.score, flags=flags))
+    whole = wire.trust_report(report, base_url="https://gauge.example.org")
+    pages = {code: flag.page for code, flag in whole.flags.items()}
+    page = "https://gauge.example.org/lint/rules/domain-wrong"
+    assert pages == {"lint:domain-wrong": page, "lint:retired-rule": None, "down-now": None}
+    assert wire.short(whole).flags["lint:domain-wrong"].page == page
+    wordy = {
+        code: flag.model_copy(update={"message": "m" * 1_500}) for code, flag in whole.flags.items()
+    }
+    crowded = wire.short(whole.model_copy(update={"flags": wordy}))
+    assert len(wire.dump(crowded)) <= SHORT_BYTES
+    assert crowded.flags["lint:domain-wrong"].page is None
