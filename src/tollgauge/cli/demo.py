@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from tollgauge.cli.terminal import Json, progress_bar, show
+from tollgauge.cli.terminal import Json, errors, progress_bar, show
+from tollgauge.core.units import dollars
 
 PORT: Final = 8402
 _PLACES: Final = (
@@ -34,7 +35,7 @@ def demo(
     ] = 0,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = PORT,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the database here instead of in memory.")
+        Path | None, typer.Option(help="Keep the database and tollgauge.toml here.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +54,12 @@ def demo(
             progress("", 1, 1)
             show(document, _lines(document, stays=not once), as_json=as_json)
 
-        asyncio.run(command.play(options, progress=progress, show=show_sale))
+        def show_start(links: Mapping[str, str]) -> None:
+            for line in _start_lines(links, history_days):
+                errors.print(line, soft_wrap=True, markup=False)
+
+        play = command.play(options, progress=progress, show=show_sale, on_ready=show_start)
+        asyncio.run(play)
 
 
 @demo_app.command()
@@ -83,9 +89,17 @@ def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
     grades = ", ".join(f"{letter} {count}" for letter, count in document["grades"].items())
     yield f"{document['endpoints']} endpoints listed, {document['probes']} probed, {grades}"
     yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
-    yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
+    yield f"paid {dollars(int(payment['amount']))} in USDC by {payment['transaction']}"
     if stays:
         yield from _places(document["links"])
+
+
+def _start_lines(links: Mapping[str, str], history_days: int) -> Iterator[str]:
+    """Where the pages are, and where every other command finds this demo."""
+    past = f"; it loads {history_days} days of history meanwhile" if history_days else ""
+    yield f"tollgauge serves {links['base']}/{past}"
+    yield f"other commands find this demo in {links['folder']}: run them there, or with"
+    yield f"  --config {links['folder']}/tollgauge.toml"
 
 
 def _places(links: dict[str, str]) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 Rules: sections are pydantic dataclasses that live beside their consumers, and each declares what
 its values may be; an unknown key is an error; every problem is reported at once; secrets come from
-the environment alone. A value's environment name is `TOLLGAUGE_<SECTION>_<KEY>`
-(`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the file; `DATABASE_URL` is
-understood for the store. `tollgauge.example.toml` has every setting. How they are read is in
-config/read, errors between sections are in config/rules, advice about what works but is unwise in
-config/advice.
+the environment alone, but for those of a demo, which everyone knows. A value's environment name is
+`TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the
+file; `DATABASE_URL` is understood for the store. `tollgauge.example.toml` has every setting. How
+they are read is in config/read, how a file is written in config/write, errors between sections are
+in config/rules, advice about what works but is unwise in config/advice.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
+from tollgauge.web.demo import DemoSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
@@ -79,6 +80,7 @@ class Config:
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     index: IndexSettings = field(default_factory=IndexSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
+    demo: DemoSettings = field(default_factory=DemoSettings)
     sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()
 
     @property
@@ -101,7 +103,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     document = document or {}
     if _password_in(document):
         problems.append("store.url holds a password: set DATABASE_URL instead")
-    problems += merge(document, environment, settings_of(Config))
+    problems += merge(document, environment, settings_of(Config), secrets=_is_of_demo(document))
     config, wrong, broken = validate(Config, document)
     sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
     problems += [*wrong, *(words for words in unused(environment) if words.startswith(sections))]
@@ -134,6 +136,14 @@ def unused(environment: Mapping[str, str]) -> list[str]:
             meant = f"; did you mean {near[0]}?" if near else ""
             sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")
     return sentences
+
+
+def _is_of_demo(document: Mapping[str, Any]) -> bool:
+    """Whether `tollgauge demo` wrote the file: a world of its own on this machine has no secrets,
+    and config/rules refuses any other with a `[demo]`.
+    """
+    demo = document.get("demo")
+    return isinstance(demo, dict) and bool(demo.get("buyer_key"))
 
 
 def _password_in(document: Mapping[str, Any]) -> bool:

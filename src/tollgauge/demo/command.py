@@ -1,15 +1,17 @@
-"""`tollgauge demo`: starts the world and the service in it, does one round, and buys a report."""
+"""`tollgauge demo`: starts the world and the service in it, loads a past, and buys a report."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tollgauge import app
+from tollgauge.config.write import toml_text
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -17,14 +19,31 @@ from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
 from tollgauge.demo.receiver import RECEIVER_URL
-from tollgauge.demo.seed import Progress, Round, configuration, prepare
+from tollgauge.demo.seed import (
+    FIRST_ROUND,
+    PAST,
+    SALES,
+    Progress,
+    Round,
+    configuration,
+    prepare,
+)
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.world import World
+from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
 
 SALE_SECONDS: Final = 7.0
+DRAIN_SECONDS: Final = 1.0
+"""How long the end of the demo waits for what is under way."""
+CONFIG_FILE: Final = "tollgauge.toml"
+_HEAD: Final = """\
+# The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
+# these keys, and they are worth nothing on any other chain.
+
+"""
 _PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
 """The seller whose watch the demo buys."""
@@ -37,7 +56,7 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database; without one it ends with the demo.
+    the database and the configuration; without one they end with the demo.
     """
 
     once: bool = False
@@ -47,71 +66,161 @@ class Options:
 
 
 async def play(
-    options: Options, *, progress: Progress, show: Callable[[dict[str, Any]], None]
+    options: Options,
+    *,
+    progress: Progress,
+    show: Callable[[dict[str, Any]], None],
+    on_ready: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
-    """Run the demo. `show` gets the round's summary once the report has been bought. Raises
-    TollgaugeError when a part does not start or the round finds nothing.
+    """Run the demo. `on_ready` gets the addresses of a demo that stays, once its pages answer; the
+    past is loaded behind them. `show` gets the round's summary once the report has been bought.
+    Raises TollgaugeError when a part does not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a demo whose port is taken must not have started anything.
         free_or_named = 0 if options.once else options.port
         listeners = stack.enter_context(listening(LOOPBACK, free_or_named, setting="--port"))
-        port = listeners.port
+        folder = stack.enter_context(_folder(options))
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         world = await stack.enter_async_context(
-            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS)
+            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS, folder=folder)
         )
-        sales = Settlements(world.chain)
-        await _settle(sales, began=began, now=app.now_ms(), progress=progress)
-        control = (
-            ""
-            if options.once
-            else await stack.enter_async_context(
-                run_control(world.faults, world.market.receiver, port=_next(port))
-            )
-        )
-        file = options.folder and options.folder / "demo.sqlite"
-        url = f"sqlite:///{file}" if file else "sqlite://"
-        service = await stack.enter_async_context(
-            app.opened(configuration(world, port=port, store_url=url))
-        )
-        first_round = await prepare(service, history_days=options.history_days, report=progress)
+        config = configuration(world, port=listeners.port, store_url=_store_url(folder))
+        links = _links(config.server.base_url, world)
+        if not options.once:
+            control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
+            url = await stack.enter_async_context(control)
+            links |= {"alerts": f"{url}/alerts", "faults": f"{url}/faults"}
+        if folder is not None:
+            links["folder"] = str(folder)
+            (folder / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
+        service = await stack.enter_async_context(app.opened(config))
+        service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
-        jobs = () if options.once else service.jobs()
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(
-                app.run(service, listeners, jobs=jobs, stop=stop, on_ready=ready.set)
-            )
-            try:
-                await _wait_unless_stopped(ready.wait(), running)
-                progress("buying a trust report", 0, 1)
-                base_url = service.config.server.base_url
-                best = await _best(service)
-                purchase = await buy(base_url, best, account=world.buyer)
-                summary = _summary(first_round, purchase)
-                if options.once:
-                    stop.set()
-                else:
-                    await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=world.buyer)
-                    group.create_task(_trade(sales, stop))
-                    summary["links"] = _links(base_url, best, control=control, world=world)
-                show(summary)
-                await running
-            finally:
-                stop.set()
+        serving = asyncio.create_task(app.run(service, listeners, stop=stop, on_ready=ready.set))
+        demo = _Demo(options, world, service, links, stop, began)
+        living = asyncio.create_task(
+            demo.live(ready, progress=progress, show=show, on_ready=on_ready)
+        )
+        await _until_one_ends(serving, living, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Demo:
+    """A world with the service in it, whose pages answer. Its past began at `began` (ms UTC), None
+    where it has none.
+    """
+
+    options: Options
+    world: World
+    service: app.Opened
+    links: Mapping[str, str]
+    stop: asyncio.Event
+    began: int | None
+
+    async def live(
+        self,
+        ready: asyncio.Event,
+        *,
+        progress: Progress,
+        show: Callable[[dict[str, Any]], None],
+        on_ready: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        """Load the past, buy a report, show it; then let the loops and the customers go on until
+        it is time to stop, unless one round is all.
+        """
+        await ready.wait()
+        service, buyer, base_url = self.service, self.world.buyer, self.links["base"]
+        if not self.options.once:
+            on_ready(self.links)
+        sales, report = Settlements(self.world.chain), self._report(progress)
+        await _settle(sales, began=self.began, now=service.clock(), progress=report)
+        self.world.chain_ready.set()
+        first_round = await prepare(service, history_days=self.options.history_days, report=report)
+        service.loading.percent = None
+        progress("buying a trust report", 0, 1)
+        best = await _best(service)
+        summary = _summary(first_round, await buy(base_url, best, account=buyer))
+        if self.options.once:
+            show(summary)
+            return
+        await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=buyer)
+        page = f"{base_url}/endpoint/{parse_resource(best, self.world.perimeter).id}"
+        show(summary | {"links": {**self.links, "snapshot": page, "wallet": f"{page}/upgrade"}})
+        jobs = run_jobs(
+            service.jobs(),
+            store=service.store,
+            clock=service.clock,
+            owner=service.owner,
+            stop=self.stop,
+        )
+        await asyncio.gather(jobs, _trade(sales, self.stop))
+
+    def _report(self, progress: Progress) -> Progress:
+        """Progress for the terminal, and for the pages as a share of all that is to be loaded."""
+        shares = (PAST if self.began else {}) | FIRST_ROUND
+        loading, steps, whole = self.service.loading, list(shares), sum(shares.values())
+
+        def report(words: str, done: int, total: int) -> None:
+            progress(words, done, total)
+            if words in shares:
+                before = sum(shares[step] for step in steps[: steps.index(words)])
+                part = shares[words] * min(done, total) / max(total, 1)
+                loading.percent = int(100 * (before + part) / whole)
+
+        return report
+
+
+async def _until_one_ends(
+    serving: asyncio.Task[None], living: asyncio.Task[None], stop: asyncio.Event
+) -> None:
+    """Wait for the server or the rest to end, let the other finish what it does for a moment, and
+    end it. Raises what ended the first.
+    """
+    tasks = {serving, living}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.set()
+        await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+@contextlib.contextmanager
+def _folder(options: Options) -> Iterator[Path | None]:
+    """Where the demo's files are: the named folder; else one that ends with the demo; or none for
+    a single round, whose database is in memory.
+    """
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        yield options.folder.resolve()
+    elif options.once:
+        yield None
+    else:
+        with tempfile.TemporaryDirectory(prefix="tollgauge-demo-") as folder:
+            yield Path(folder)
+
+
+def _store_url(folder: Path | None) -> str:
+    return "sqlite://" if folder is None else f"sqlite:///{folder / 'demo.sqlite'}"
 
 
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
     """Let customers pay the sellers: from `began` (ms UTC) on, or a first round of them now."""
     if began is None:
-        progress("customers pay the sellers", 0, 1)
+        progress(SALES, 0, 1)
         await sales.now(list(first_sales(now)))
         return
     await sales.past(
         list(purchases(began, now, present=now)),
         until=app.now_ms(),
-        report=lambda done, total: progress("customers pay the sellers", done, total),
+        report=lambda done, total: progress(SALES, done, total),
     )
 
 
@@ -122,16 +231,6 @@ async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), SALE_SECONDS)
             return
         await sales.now([sale_at(app.now_ms())])
-
-
-async def _wait_unless_stopped(ready: Any, running: asyncio.Task[None]) -> None:
-    """Wait for `ready`. Raises DemoError if the server stops before."""
-    waiting = asyncio.ensure_future(ready)
-    await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if running.done():
-        running.result()
-        raise DemoError("The server stopped before it answered.")
 
 
 async def _best(service: app.Opened) -> str:
@@ -158,16 +257,12 @@ def _summary(first_round: Round, purchase: BoughtAnswer) -> dict[str, Any]:
     }
 
 
-def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[str, str]:
+def _links(base_url: str, world: World) -> dict[str, str]:
     """Addresses for a visitor, by what is there."""
-    page = f"{base_url}/endpoint/{parse_resource(resource, world.perimeter).id}"
     return {
+        "base": base_url,
         "leaderboard": f"{base_url}/",
-        "snapshot": page,
-        "wallet": f"{page}/upgrade",
         "mcp": f"{base_url}/mcp",
-        "alerts": f"{control}/alerts",
-        "faults": f"{control}/faults",
         "chain": world.rpc_url,
     }
 

@@ -7,6 +7,7 @@ through the addresses named here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -33,7 +34,8 @@ class World:
     """Addresses of a running world; `async with World.start(clock=…) as world`.
 
     `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
-    chain, `market` knows the sellers, and `faults` are switched by hand.
+    chain, `market` knows the sellers, and `faults` are switched by hand. Payments are taken from
+    `chain_ready` on, which whoever makes the chain's past sets.
     """
 
     chain: Chain
@@ -42,6 +44,7 @@ class World:
     pay_to: str
     buyer: TestAccount
     faults: Faults
+    chain_ready: asyncio.Event
 
     @property
     def rpc_url(self) -> str:
@@ -70,20 +73,31 @@ class World:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def start(*, clock: Clock, chain_began: int | None = None) -> AsyncIterator[World]:
+    async def start(
+        *, clock: Clock, chain_began: int | None = None, folder: Path | None = None
+    ) -> AsyncIterator[World]:
         """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
-        begins at `chain_began` (ms UTC) and waits there for its past, or begins now.
+        begins at `chain_began` (ms UTC) and waits there for its past, or begins now. `folder` gets
+        the authority's certificate; without one a folder is made, which ends with the block.
 
         Raises ChainError when the local chain is not installed or does not start.
         """
         async with contextlib.AsyncExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-")))
+            if folder is None:
+                temporary = tempfile.TemporaryDirectory(prefix="tollgauge-")
+                folder = Path(stack.enter_context(temporary))
             chain = await stack.enter_async_context(run_chain(began=chain_began))
             faults = Faults()
             market = await stack.enter_async_context(run_market(clock, folder, faults=faults))
             gas_payer, buyer, *_ = chain.accounts
+            chain_ready = asyncio.Event()
+            if chain_began is None:
+                chain_ready.set()
             facilitator = run_facilitator(
-                rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})
+                rpc_url=chain.rpc_url,
+                key=gas_payer.key,
+                payees=frozenset({PAY_TO}),
+                chain_ready=chain_ready,
             )
             facilitator_url = await stack.enter_async_context(facilitator)
             await chain.mint(buyer.address, BUYER_FUNDS)
@@ -94,4 +108,5 @@ class World:
                 pay_to=PAY_TO,
                 buyer=buyer,
                 faults=faults,
+                chain_ready=chain_ready,
             )

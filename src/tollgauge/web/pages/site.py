@@ -40,13 +40,24 @@ class Site:
         """The first page."""
         board = await self.dependencies.read_now(reports.leaderboard)
         stats = await self.dependencies.read_now(reports.ecosystem)
-        return HTMLResponse(views.home_html(board, stats, base_url=self.dependencies.base_url))
+        html = views.home_html(
+            board,
+            stats,
+            base_url=self.dependencies.base_url,
+            loading=self.dependencies.loading.words,
+        )
+        return HTMLResponse(html)
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
         board = await self.dependencies.read_now(reports.leaderboard)
         stats = await self.dependencies.read_now(reports.ecosystem)
-        html = views.leaderboard_html(board, stats, base_url=self.dependencies.base_url)
+        html = views.leaderboard_html(
+            board,
+            stats,
+            base_url=self.dependencies.base_url,
+            loading=self.dependencies.loading.words,
+        )
         return HTMLResponse(html)
 
     async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
@@ -98,6 +109,7 @@ class Site:
             now=now,
             base_url=self.dependencies.base_url,
             report_micro_usd=offer.amount if offer else None,
+            loading=self.dependencies.loading.words,
         )
         return HTMLResponse(html)
 
@@ -105,7 +117,12 @@ class Site:
         """The wallet page of one endpoint."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        html = upgrade_html(snapshot, self._report_offer(), base_url=self.dependencies.base_url)
+        html = upgrade_html(
+            snapshot,
+            self._report_offer(),
+            base_url=self.dependencies.base_url,
+            demo=self.dependencies.demo,
+        )
         return HTMLResponse(html)
 
     async def static(self, name: str) -> Response:
