@@ -36,7 +36,7 @@ from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
 
 SALE_SECONDS: Final = 7.0
-DRAIN_SECONDS: Final = 1.0
+DRAIN_SECONDS: Final = 0.5
 """How long the end of the demo waits for what is under way."""
 CONFIG_FILE: Final = "tollgauge.toml"
 _HEAD: Final = """\
