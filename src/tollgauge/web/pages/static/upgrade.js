@@ -53,7 +53,7 @@
   // The demo names the one wallet that may sign there: its chain has the number of a real one, so
   // that any other wallet would sign for the real chain.
   const wallets = new Map();
-  const refused = new Set();
+  const foreign = new Set();
   let busy = false;
   let quiet = true; // until something was tried, the status is about wallets
 
@@ -64,16 +64,16 @@
     offerWallets();
   }
 
-  function refuse(name) {
-    refused.add(String(name || "your wallet").slice(0, 40));
+  function leaveOut(name) {
+    foreign.add(String(name || "your wallet").slice(0, 40));
     offerWallets();
   }
 
-  function whyRefused() {
+  function whyLeftOut() {
     const words = document.createElement("p");
     words.className = "aside";
     words.textContent =
-      `Not offered: ${[...refused].join(", ")}. This demo runs on a local chain; a real wallet ` +
+      `Not offered: ${[...foreign].join(", ")}. This demo runs on a local chain; a real wallet ` +
       "would sign for a real chain.";
     return words;
   }
@@ -89,7 +89,7 @@
         button.addEventListener("click", () => buy(provider));
         return button;
       }),
-      ...(refused.size ? [whyRefused()] : []),
+      ...(foreign.size ? [whyLeftOut()] : []),
     );
     if (!quiet || !wallets.size) return;
     say("ready", deal.wallet ? "Ready." : "Your wallet asks you before anything is signed.");
@@ -99,13 +99,13 @@
     window.addEventListener("eip6963:announceProvider", ({ detail }) => {
       const info = detail?.info;
       if (!info?.uuid) return;
-      if (deal.wallet && info.rdns !== deal.wallet) refuse(info.name);
+      if (deal.wallet && info.rdns !== deal.wallet) leaveOut(info.name);
       else announce(info.uuid, info.name, detail.provider);
     });
     const injected = () => {
       if (!window.ethereum) return;
       if (!deal.wallet && !wallets.size) announce("injected", "your wallet", window.ethereum);
-      if (deal.wallet && !refused.size) refuse("your wallet");
+      if (deal.wallet && !foreign.size) leaveOut("your wallet");
     };
     window.addEventListener("ethereum#initialized", injected, { once: true });
     window.dispatchEvent(new Event("eip6963:requestProvider"));
