@@ -80,7 +80,7 @@ async def play(
         # Bind first: a demo whose port is taken must not have started anything.
         free_or_named = 0 if options.once else options.port
         listeners = stack.enter_context(listening(LOOPBACK, free_or_named, setting="--port"))
-        folder = stack.enter_context(_folder(options))
+        folder = stack.enter_context(_demo_folder(options))
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         world = await stack.enter_async_context(
@@ -193,7 +193,7 @@ async def _until_one_ends(
 
 
 @contextlib.contextmanager
-def _folder(options: Options) -> Iterator[Path | None]:
+def _demo_folder(options: Options) -> Iterator[Path | None]:
     """Where the demo's files are: the named folder; else one that ends with the demo; or none for
     a single round, whose database is in memory.
     """
