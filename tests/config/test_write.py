@@ -34,7 +34,9 @@ def demo_config(tmp_path: Path) -> Config:
         store=StoreSettings(url=f"sqlite:///{tmp_path}/demo.sqlite"),
         rpc=RpcSettings(url=("http://127.0.0.1:1234",)),
         egress=EgressSettings(
-            ca_file=str(authority), mapped={"weather.example": ("127.0.0.1", 5678)}
+            user_agent="someone",
+            ca_file=str(authority),
+            mapped={"weather.example": ("127.0.0.1", 5678)},
         ),
         probe=ProbeSettings(cadence=Cadence(host_gap_ms=0)),
         watch=WatchSettings(key="k" * 40),

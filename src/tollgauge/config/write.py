@@ -7,42 +7,48 @@ decides whether it may hold them (`tollgauge demo` has none).
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Final
 
 from tollgauge.config import Config
 from tollgauge.config.read import settings_of
 
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+"""A key that TOML takes without quotes."""
+
 
 def toml_text(config: Config) -> str:
     """The file of a configuration."""
-    return "\n".join(_lines(config)).lstrip("\n") + "\n"
+    tables = [(f"[{section}]", rows) for section, rows in _sections(config).items()]
+    tables += [("[[sources]]", asdict(source)) for source in config.sources]
+    return "\n".join("\n".join(_lines(head, rows)) for head, rows in tables)
 
 
-def _lines(config: Config) -> Iterator[str]:
-    default, here = Config(), ""
+def _sections(config: Config) -> dict[str, dict[str, Any]]:
+    """The tables of a file but `[[sources]]`, each whole, because TOML has a table once."""
+    sections: dict[str, dict[str, Any]] = defaultdict(dict)
+    default = Config()
     for setting in settings_of(Config):
         value = _value(config, setting.path)
         section, _, key = setting.path.rpartition(".")
         if value == _value(default, setting.path) or not section:
             continue
         if isinstance(value, Mapping):
-            yield from _table(f"[{setting.path}]", value)
-            here = setting.path
-            continue
-        if section != here:
-            yield f"\n[{section}]"
-            here = section
+            sections[setting.path].update(value)
+        else:
+            sections[section][key] = value
+    return sections
+
+
+def _lines(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
+    yield head
+    for name, value in rows.items():
+        key = name if _BARE.fullmatch(name) else _toml(name)
         yield f"{key} = {_toml(value)}"
-    for source in config.sources:
-        shown = {field.name: getattr(source, field.name) for field in fields(source)}
-        yield from _table("[[sources]]", shown)
-
-
-def _table(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
-    yield f"\n{head}"
-    yield from (f"{_toml(name)} = {_toml(value)}" for name, value in rows.items())
+    yield ""
 
 
 def _value(config: Config, path: str) -> Any:
