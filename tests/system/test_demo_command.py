@@ -17,7 +17,7 @@ import pytest
 from tests.support.prepared import command
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
 
 pytestmark = pytest.mark.node
 WEATHER = "https://weather.example/v1/current"

@@ -13,7 +13,7 @@ from tests.support.chromium import ARGUMENTS, CHROMIUM
 from tests.support.storefront import WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, INJECTED, Visit, Wallet
 
-from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
 
 pytestmark = [
     pytest.mark.node,

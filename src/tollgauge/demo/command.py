@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from tollgauge.config.write import toml_text
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
 from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
@@ -30,7 +33,8 @@ from tollgauge.demo.seed import (
 )
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
-from tollgauge.demo.world import World
+from tollgauge.demo.tour import tour
+from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
@@ -56,10 +60,12 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database and the configuration; without one they end with the demo.
+    the database and the configuration; without one they end with the demo. Without a `chain`
+    nothing can be paid.
     """
 
     once: bool = False
+    chain: bool = True
     history_days: int = 0
     port: int
     folder: Path | None = None
@@ -69,12 +75,14 @@ async def play(
     options: Options,
     *,
     progress: Progress,
+    say: Callable[[str], None],
     show: Callable[[dict[str, Any]], None],
     on_ready: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
-    """Run the demo. `on_ready` gets the addresses of a demo that stays, once its pages answer; the
-    past is loaded behind them. `show` gets the round's summary once the report has been bought.
-    Raises TollgaugeError when a part does not start or the round finds nothing.
+    """Run the demo. `say` gets what somebody should know who waits, `on_ready` the addresses of a
+    demo that stays, once its pages answer: the past is loaded behind them. `show` gets the round's
+    summary once the report has been bought. Raises TollgaugeError when a part does not start or
+    the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a demo whose port is taken must not have started anything.
@@ -83,15 +91,21 @@ async def play(
         folder = stack.enter_context(_demo_folder(options))
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
-        world = await stack.enter_async_context(
-            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS, folder=folder)
+        anvil, missing = await _anvil(options, say)
+        chain_began = began and began - HOUR_MS
+        world: Sellers = await stack.enter_async_context(
+            World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=folder)
+            if anvil
+            else Sellers.open(clock=app.now_ms, folder=folder)
         )
         config = configuration(world, port=listeners.port, store_url=_store_url(folder))
         links = _links(config.server.base_url, world)
         if not options.once:
             control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
             url = await stack.enter_async_context(control)
-            links |= {"alerts": f"{url}/alerts", "faults": f"{url}/faults"}
+            links["faults"] = f"{url}/faults"
+            if isinstance(world, World):
+                links["alerts"] = f"{url}/alerts"
         if folder is not None:
             links["folder"] = str(folder)
             (folder / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
@@ -99,7 +113,7 @@ async def play(
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
         serving = asyncio.create_task(app.run(service, listeners, stop=stop, on_ready=ready.set))
-        demo = _Demo(options, world, service, links, stop, began)
+        demo = _Demo(options, world, service, links, stop, began, missing)
         living = asyncio.create_task(
             demo.live(ready, progress=progress, show=show, on_ready=on_ready)
         )
@@ -109,15 +123,16 @@ async def play(
 @dataclass(frozen=True, slots=True)
 class _Demo:
     """A world with the service in it, whose pages answer. Its past began at `began` (ms UTC), None
-    where it has none.
+    where it has none; `missing` says why it has no chain.
     """
 
     options: Options
-    world: World
+    world: Sellers
     service: app.Opened
     links: Mapping[str, str]
     stop: asyncio.Event
     began: int | None
+    missing: str
 
     async def live(
         self,
@@ -131,23 +146,27 @@ class _Demo:
         it is time to stop, unless one round is all.
         """
         await ready.wait()
-        service, buyer, base_url = self.service, self.world.buyer, self.links["base"]
+        service, world, base_url = self.service, self.world, self.links["base"]
         if not self.options.once:
             on_ready(self.links)
-        sales, report = Settlements(self.world.chain), self._report(progress)
-        await _settle(sales, began=self.began, now=service.clock(), progress=report)
-        self.world.chain_ready.set()
+        sales, report = None, self._report(progress)
+        if isinstance(world, World):
+            sales = Settlements(world.chain)
+            await _settle(sales, began=self.began, now=service.clock(), progress=report)
+            world.chain_ready.set()
         first_round = await prepare(service, history_days=self.options.history_days, report=report)
         service.loading.percent = None
-        progress("buying a trust report", 0, 1)
-        best = await _best(service)
-        summary = _summary(first_round, await buy(base_url, best, account=buyer))
+        best, purchase = await _best(service), None
+        if isinstance(world, World):
+            progress("buying a trust report", 0, 1)
+            purchase = await buy(base_url, best, account=world.buyer)
+        summary = _summary(first_round, purchase, missing=self.missing)
         if self.options.once:
             show(summary)
             return
-        await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=buyer)
-        page = f"{base_url}/endpoint/{parse_resource(best, self.world.perimeter).id}"
-        show(summary | {"links": {**self.links, "snapshot": page, "wallet": f"{page}/upgrade"}})
+        if isinstance(world, World):
+            await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=world.buyer)
+        show(summary | self._visitor(best))
         jobs = run_jobs(
             service.jobs(),
             store=service.store,
@@ -155,7 +174,16 @@ class _Demo:
             owner=service.owner,
             stop=self.stop,
         )
-        await asyncio.gather(jobs, _trade(sales, self.stop))
+        await asyncio.gather(jobs, *([_trade(sales, self.stop)] if sales else []))
+
+    def _visitor(self, best: str) -> dict[str, Any]:
+        """Pages to open, and commands to paste."""
+        page = f"{self.links['base']}/endpoint/{parse_resource(best, self.world.perimeter).id}"
+        wallet = {"wallet": f"{page}/upgrade"} if isinstance(self.world, World) else {}
+        control = _port(self.links["faults"].removesuffix("/faults"))
+        port = self.service.config.server.port
+        commands = tour(WATCHED, folder=_folder(), service=port, control=control)
+        return {"links": {**self.links, "snapshot": page, **wallet}, "tour": commands}
 
     def _report(self, progress: Progress) -> Progress:
         """Progress for the terminal, and for the pages as a share of all that is to be loaded."""
@@ -211,6 +239,17 @@ def _store_url(folder: Path | None) -> str:
     return "sqlite://" if folder is None else f"sqlite:///{folder / 'demo.sqlite'}"
 
 
+async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:
+    """The chain's program, None where there is none; and why there is none, in a sentence."""
+    if not options.chain:
+        return None, "The demo was started with --no-chain."
+    try:
+        return await asyncio.to_thread(find_or_fetch_anvil, say), ""
+    except AnvilMissingError as error:
+        say(f"{error} {error.hint}")
+        return None, str(error)
+
+
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
     """Let customers pay the sellers: from `began` (ms UTC) on, or a first round of them now."""
     if began is None:
@@ -242,29 +281,37 @@ async def _best(service: app.Opened) -> str:
     return candidates[0].resource
 
 
-def _summary(first_round: Round, purchase: BoughtAnswer) -> dict[str, Any]:
-    return {
+def _summary(first_round: Round, purchase: BoughtAnswer | None, *, missing: str) -> dict[str, Any]:
+    """The figures of the round, and what was bought; `missing` says why nothing could be."""
+    figures = {
         "endpoints": first_round.endpoints,
         "probes": first_round.probes,
         "scored": first_round.scored,
         "grades": first_round.grades,
-        "report": purchase.report,
-        "payment": {
-            "transaction": purchase.transaction,
-            "payer": purchase.payer,
-            "amount": str(purchase.amount),
-        },
     }
+    if purchase is None:
+        return {**figures, "report": None, "payment": None, "missing": missing}
+    payment = {
+        "transaction": purchase.transaction,
+        "payer": purchase.payer,
+        "amount": str(purchase.amount),
+    }
+    return {**figures, "report": purchase.report, "payment": payment}
 
 
-def _links(base_url: str, world: World) -> dict[str, str]:
+def _links(base_url: str, world: Sellers) -> dict[str, str]:
     """Addresses for a visitor, by what is there."""
-    return {
-        "base": base_url,
-        "leaderboard": f"{base_url}/",
-        "mcp": f"{base_url}/mcp",
-        "chain": world.rpc_url,
-    }
+    links = {"base": base_url, "leaderboard": f"{base_url}/", "mcp": f"{base_url}/mcp"}
+    return links | ({"chain": world.rpc_url} if isinstance(world, World) else {})
+
+
+def _folder() -> str:
+    """Where this program is installed, "" where a shell finds it."""
+    return "" if shutil.which("tollgauge") else str(Path(sys.argv[0]).absolute().parent)
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _next(port: int) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tollgauge.core.endpoint import Perimeter
-from tollgauge.demo.chain import Chain, TestAccount, run_chain
+from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.market import Clock, Market, run_market
@@ -30,26 +30,14 @@ PAY_TO: Final = payee("tollgauge demo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """Addresses of a running world; `async with World.start(clock=…) as world`.
-
-    `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
-    chain, `market` knows the sellers, and `faults` are switched by hand. Payments are taken from
-    `chain_ready` on, which whoever makes the chain's past sets.
+class Sellers:
+    """Addresses of a running market where nothing can be paid, because it has no chain:
+    `async with Sellers.open(clock=…) as world`. `market` knows the sellers, and `faults` are
+    switched by hand.
     """
 
-    chain: Chain
     market: Market
-    facilitator_url: str
-    pay_to: str
-    buyer: TestAccount
     faults: Faults
-    chain_ready: asyncio.Event
-
-    @property
-    def rpc_url(self) -> str:
-        """JSON-RPC of the local chain."""
-        return self.chain.rpc_url
 
     @property
     def mapped(self) -> dict[str, tuple[str, int]]:
@@ -73,23 +61,58 @@ class World:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def start(
-        *, clock: Clock, chain_began: int | None = None, folder: Path | None = None
-    ) -> AsyncIterator[World]:
-        """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
-        begins at `chain_began` (ms UTC) and waits there for its past, or begins now. `folder` gets
-        the authority's certificate; without one a folder is made, which ends with the block.
-
-        Raises ChainError when the local chain is not installed or does not start.
+    async def open(*, clock: Clock, folder: Path | None = None) -> AsyncIterator[Sellers]:
+        """Starts the sellers and their directory and ends them with the block. `clock` gives their
+        now. `folder` gets the authority's certificate; without one a folder is made, which ends
+        with the block.
         """
+        faults = Faults()
         async with contextlib.AsyncExitStack() as stack:
             if folder is None:
                 temporary = tempfile.TemporaryDirectory(prefix="tollgauge-")
                 folder = Path(stack.enter_context(temporary))
-            chain = await stack.enter_async_context(run_chain(began=chain_began))
-            faults = Faults()
             market = await stack.enter_async_context(run_market(clock, folder, faults=faults))
-            gas_payer, buyer, *_ = chain.accounts
+            yield Sellers(market=market, faults=faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World(Sellers):
+    """Addresses of a running world; `async with World.start(clock=…) as world`.
+
+    `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
+    chain. Payments are taken from `chain_ready` on, which whoever makes the chain's past sets.
+    """
+
+    chain: Chain
+    facilitator_url: str
+    pay_to: str
+    buyer: TestAccount
+    chain_ready: asyncio.Event
+
+    @property
+    def rpc_url(self) -> str:
+        """JSON-RPC of the local chain."""
+        return self.chain.rpc_url
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        *,
+        clock: Clock,
+        chain_began: int | None = None,
+        anvil: Path | None = None,
+        folder: Path | None = None,
+    ) -> AsyncIterator[World]:
+        """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
+        begins at `chain_began` (ms UTC) and waits there for its past, or begins now. `anvil` is
+        the chain's program, where it was looked for already.
+
+        Raises ChainError when the local chain is not installed or does not start.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            chain = await stack.enter_async_context(run_chain(anvil, began=chain_began))
+            sellers = await stack.enter_async_context(Sellers.open(clock=clock, folder=folder))
+            gas_payer = chain.accounts[0]
             chain_ready = asyncio.Event()
             if chain_began is None:
                 chain_ready.set()
@@ -100,13 +123,13 @@ class World:
                 chain_ready=chain_ready,
             )
             facilitator_url = await stack.enter_async_context(facilitator)
-            await chain.mint(buyer.address, BUYER_FUNDS)
+            await chain.mint(BUYER.address, BUYER_FUNDS)
             yield World(
                 chain=chain,
-                market=market,
+                market=sellers.market,
                 facilitator_url=facilitator_url,
                 pay_to=PAY_TO,
-                buyer=buyer,
-                faults=faults,
+                buyer=BUYER,
+                faults=sellers.faults,
                 chain_ready=chain_ready,
             )

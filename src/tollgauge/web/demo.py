@@ -33,14 +33,12 @@ _INVALID: Final = -32602
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What the running demo tells its visitors; empty in any other service.
-
-    `buyer_key` is the private key of an account with USDC on the local chain, which the wallet page
-    and other buyers pay with. `chain_name` is what pages call that chain.
-    """
+    """What the running demo tells its visitors; empty in any other service."""
 
     buyer_key: Annotated[str, StringConstraints(pattern=r"^(0x[0-9a-f]{64})?$")] = ""
+    """Private key of an account with money on the local chain: public, and worthless elsewhere."""
     chain_name: str = ""
+    """What pages call that chain."""
 
 
 @dataclass(slots=True)

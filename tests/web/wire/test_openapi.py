@@ -37,6 +37,7 @@ ROUTES = {
     "/docs": "get",
     "/endpoint": "get",
     "/endpoint/{id}": "get",
+    "/endpoint/{id}/badge.json": "get",
     "/endpoint/{id}/badge.svg": "get",
     "/healthz": "get",
     "/leaderboard": "get",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -16,9 +16,11 @@ from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.vantage import VantageState
+from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
-from tollgauge.store.endpoints import listings, public, scores
+from tollgauge.store.endpoints import listings, public, scores, seller_files
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import probes, vantages, window
 
 PAGE_DAYS: Final = 30
@@ -48,7 +50,8 @@ class DayBar:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """A discovery event: `kind` is listed, delisted, relisted, price-changed, payto-changed or
-    network-changed; amounts are already dollars as text where the asset is known.
+    network-changed; amounts are already dollars as text where the asset is known. `announced`: the
+    seller announced this change of payTo ahead.
     """
 
     at: int
@@ -56,6 +59,7 @@ class TimelineEvent:
     source: str
     before: str
     after: str
+    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,8 @@ class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
     range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
-    `vantages` what each of several vantages saw last.
+    `vantages` what each of several vantages saw last; `seller_file` what the seller says of
+    himself, None where he says nothing.
     """
 
     snapshot: Snapshot
@@ -77,6 +82,7 @@ class EndpointView:
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
     vantages: tuple[VantageState, ...] = ()
+    seller_file: StoredSellerFile | None = None
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
@@ -88,8 +94,9 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     days = window.read(tx, endpoint_id, as_of=now).days
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    snapshot = read_snapshot(tx, endpoint, score, states, now=now)
     return EndpointView(
-        snapshot=read_snapshot(tx, endpoint, score, states, now=now),
+        snapshot=replace(snapshot, improvements=improvements_of(tx, endpoint_id)),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
@@ -100,6 +107,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         days=_bars(days, today=day_of(now)),
         events=tuple(_timeline(event) for event in events),
         vantages=states,
+        seller_file=seller_files.get(tx, endpoint.host),
     )
 
 
@@ -132,6 +140,7 @@ def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
         source=event.source,
         before=show(event.before or ""),
         after=show(event.after or ""),
+        announced=event.announced,
     )
 
 
