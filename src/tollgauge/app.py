@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +53,7 @@ from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
 from tollgauge.web.admin import Admin
+from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
@@ -92,6 +93,7 @@ class Opened:
     indexing: IndexState
     clock: Clock
     owner: str
+    loading: Loading = field(default_factory=Loading)
 
     @property
     def base_url(self) -> str:
@@ -126,6 +128,8 @@ class Opened:
             alternatives=self.alternatives,
             sealer=self.config.watch.sealer,
             transactions=self.transactions,
+            demo=self.config.demo,
+            loading=self.loading,
         )
 
     def alerts(self) -> alert.Alerts:

@@ -89,7 +89,7 @@ def test_a_change_says_what_was_what_is_and_why() -> None:
     ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=20_000))])
     assert change.before == {"amount": "10000", "amountUsd": 0.01}
     assert change.after == {"amount": "20000", "amountUsd": 0.02}
-    assert change.reason == "The price rose from $0.010000 to $0.020000."
+    assert change.reason == "The price rose from $0.01 to $0.02."
     assert change.severity is Severity.ERROR
     assert change.evidence["source"] == "probe"
 

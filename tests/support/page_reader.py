@@ -126,8 +126,8 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
                 at=NOW - 9 * DAY_MS,
                 kind="price-changed",
                 source="probe",
-                before="$0.005000",
-                after="$0.010000",
+                before="$0.005",
+                after="$0.01",
             ),
         ),
     )

@@ -29,6 +29,7 @@ from tollgauge.demo.world import World
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import routes as web
+from tollgauge.web.demo import DemoSettings
 
 WEATHER = "https://weather.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)
@@ -74,8 +75,9 @@ class Storefront:
 
 
 @contextlib.asynccontextmanager
-async def storefront() -> AsyncIterator[Storefront]:
-    """The service on a port of its own, knowing what the directory lists and nothing more.
+async def storefront(*, demo: bool = False) -> AsyncIterator[Storefront]:
+    """The service on a port of its own, knowing what the directory lists and nothing more. Unless
+    it says that it is a `demo`, its pages take the local chain for the real one.
 
     Raises ChainError without anvil.
     """
@@ -91,6 +93,8 @@ async def storefront() -> AsyncIterator[Storefront]:
             configuration(world, port=front, store_url="sqlite://"),
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
         )
+        if not demo:
+            config = replace(config, demo=DemoSettings())
         service = await stack.enter_async_context(app.opened(config))
         await service.round("discover")
         app_at = serve(web.create(service.server()), port=front)

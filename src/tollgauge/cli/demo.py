@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from tollgauge.cli.terminal import Json, errors, progress_bar, show
+from tollgauge.core.units import dollars
 from tollgauge.demo.tour import CONTROL_PORT, SERVICE_PORT
 
 _PLACES: Final = (
@@ -34,7 +35,7 @@ def demo(
     ] = 0,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = SERVICE_PORT,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the database here instead of in memory.")
+        Path | None, typer.Option(help="Keep the database and tollgauge.toml here.")
     ] = None,
     chain: Annotated[
         bool, typer.Option("--chain/--no-chain", help="Without a chain nothing can be paid.")
@@ -61,7 +62,14 @@ def demo(
         def say(words: str) -> None:
             errors.print(words, soft_wrap=True, markup=False)
 
-        asyncio.run(command.play(options, progress=progress, say=say, show=show_sale))
+        def show_start(links: Mapping[str, str]) -> None:
+            for line in _start_lines(links, history_days):
+                say(line)
+
+        play = command.play(
+            options, progress=progress, say=say, show=show_sale, on_ready=show_start
+        )
+        asyncio.run(play)
 
 
 @demo_app.command()
@@ -92,11 +100,19 @@ def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
     if payment := document["payment"]:
         report = document["report"]
         yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
-        yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
+        yield f"paid {dollars(int(payment['amount']))} in USDC by {payment['transaction']}"
     else:
         yield f"no chain, so no payments and no settlements: {document['missing']}"
     if stays:
         yield from _places(document)
+
+
+def _start_lines(links: Mapping[str, str], history_days: int) -> Iterator[str]:
+    """Where the pages are, and where every other command finds this demo."""
+    past = f"; it loads {history_days} days of history meanwhile" if history_days else ""
+    yield f"tollgauge serves {links['base']}/{past}"
+    yield f"other commands find this demo in {links['folder']}: run them there, or with"
+    yield f"  --config {links['folder']}/tollgauge.toml"
 
 
 def _places(document: dict[str, Any]) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 Rules: sections are pydantic dataclasses that live beside their consumers, and each declares what
 its values may be; an unknown key is an error; every problem is reported at once; secrets come from
-the environment alone. A value's environment name is `TOLLGAUGE_<SECTION>_<KEY>`
-(`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the file; `DATABASE_URL` is
-understood for the store, and `<NAME>_FILE` for a file that holds a secret. What stands under a
-setting says what it means: `tollgauge.example.toml` is written from that (config/template). How
-they are read is in config/read, errors between sections are in config/rules, advice about what
-works but is unwise in config/advice.
+the environment alone, but for those of a demo, which everyone knows. A value's environment name is
+`TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the
+file; `DATABASE_URL` is understood for the store, and `<NAME>_FILE` for a file that holds a secret.
+What stands under a setting says what it means: `tollgauge.example.toml` is written from that
+(config/template). How they are read is in config/read, how a file is written in config/write,
+errors between sections are in config/rules, advice about what works but is unwise in config/advice.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
+from tollgauge.web.demo import DemoSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
@@ -101,6 +102,8 @@ class Config:
     """How the chain is followed, where rpc.url names a node."""
     watch: WatchSettings = field(default_factory=WatchSettings)
     """Watches and their deliveries."""
+    demo: DemoSettings = field(default_factory=DemoSettings)
+    """Only in the file of `tollgauge demo`, a world of its own on this machine."""
     sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()
     """Directories to crawl, as many as wanted."""
 
@@ -126,7 +129,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
         problems.append("store.url holds a password: set DATABASE_URL instead")
     environment, unreadable = read_secret_files(environment, settings_of(Config))
     problems += unreadable
-    problems += merge(document, environment, settings_of(Config))
+    problems += merge(document, environment, settings_of(Config), secrets=_is_of_demo(document))
     config, wrong, broken = validate(Config, document)
     sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
     problems += [*wrong, *(words for words in unused(environment) if words.startswith(sections))]
@@ -160,6 +163,14 @@ def unused(environment: Mapping[str, str]) -> list[str]:
             meant = f"; did you mean {near[0]}?" if near else ""
             sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")
     return sentences
+
+
+def _is_of_demo(document: Mapping[str, Any]) -> bool:
+    """Whether `tollgauge demo` wrote the file: a world of its own on this machine has no secrets,
+    and config/rules refuses any other with a `[demo]`.
+    """
+    demo = document.get("demo")
+    return isinstance(demo, dict) and bool(demo.get("buyer_key"))
 
 
 def _password_in(document: Mapping[str, Any]) -> bool:

@@ -103,17 +103,22 @@ def read_secret_files(
 
 
 def merge(
-    document: dict[str, Any], environment: Mapping[str, str], settings: Iterable[Setting]
+    document: dict[str, Any],
+    environment: Mapping[str, str],
+    settings: Iterable[Setting],
+    *,
+    secrets: bool = False,
 ) -> list[str]:
     """Put the values of an environment into a document, in place of its own; returns a sentence
-    for each that cannot be put there, and for each secret that the document must not hold.
+    for each that cannot be put there, and for each secret that the document holds unless it may
+    hold `secrets`.
     """
     problems = []
     for setting in settings:
         table, key = _table_of(document, setting.path)
         if not isinstance(table, dict):
             continue  # the validation says so
-        if setting.secret and table.pop(key, None) is not None:
+        if setting.secret and not secrets and table.pop(key, None) is not None:
             problems.append(f"{setting.path} is a secret: set {setting.variable} instead")
         names = (setting.variable, ALIASES.get(setting.path, ""))
         text = next((environment[name] for name in names if name in environment), None)

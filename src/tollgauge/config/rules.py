@@ -48,6 +48,12 @@ def _rules(config: Config) -> Iterator[Rule]:
         "egress.mapped is for a world on one machine: server.base_url must be loopback",
     )
     yield (
+        frozenset({"demo", "rpc", "server"}),
+        bool(config.demo.buyer_key)
+        and not all(map(is_loopback, (config.server.base_url, *config.rpc.url))),
+        "demo is for a world on one machine: server.base_url and rpc.url must be loopback",
+    )
+    yield (
         frozenset({"probe", "egress"}),
         config.probe.lease_ms < PROBE_STEPS * egress.deadline_ms,
         f"probe.lease_ms must be at least {PROBE_STEPS} times egress.deadline_ms",

@@ -21,7 +21,7 @@ from tollgauge.core.discovery import same_asset
 from tollgauge.core.finding import Severity
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.terms import Advertised, Quote
-from tollgauge.core.units import usd_text
+from tollgauge.core.units import dollars
 
 PAYTO: Final = "payto_change"
 PRICE: Final = "price_change"
@@ -284,7 +284,7 @@ def _amount(quote: Quote) -> dict[str, Any]:
 def _price(quote: Quote) -> str:
     if quote.decimals is None:
         return f"{quote.amount} units"
-    return f"${usd_text(quote.amount, quote.decimals)}"
+    return dollars(quote.amount, quote.decimals)
 
 
 def _what(result: ProbeResult) -> str:

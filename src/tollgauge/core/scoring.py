@@ -103,7 +103,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     advice = rules.advise(
         Judgement(facts=facts, flags=flags, caps=caps, grade=grade, subscores=exact)
     )
-    payable = advice.recommendation in PAYABLE
+    payable = advice.recommendation in PAYABLE and (facts.is_payable or not rules.by_time)
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     chances = _chances(facts, forecasts)
     return Score(

@@ -202,9 +202,19 @@ def micro_usd(amount: int, decimals: int = 6) -> int:
 
 
 def usd_text(amount: int, decimals: int = 6) -> str:
-    """Dollars with six decimals, rounded half up, of an atomic amount: `5000` is `0.005000`."""
+    """A number of dollars for programs and options: six decimals, rounded half up, of an atomic
+    amount; `5000` is `0.005000`.
+    """
     micro = micro_usd(amount, decimals)
     return f"{micro // 10**6}.{micro % 10**6:06d}"
+
+
+def dollars(amount: int, decimals: int = 6) -> str:
+    """An atomic amount of a dollar token as people read it: with two decimals, and more of the six
+    where those matter: `$5,000.00`, `$0.10`, `$0.005`. What is finer is rounded half up.
+    """
+    whole, rest = divmod(micro_usd(amount, decimals), 10**6)
+    return f"${whole:,}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
 
 
 def day_of(at: int) -> int:

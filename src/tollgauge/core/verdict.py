@@ -41,7 +41,7 @@ def verdict(up: int, scored: int) -> str | None:
 def summary(score: Score) -> str:
     """A few plain sentences about an endpoint, for people and agents: the reason of the advice
     first, then advice and grade, then what was observed. The uptime gets its word only where the
-    advice lets pay: praise of the past would contradict any other.
+    advice lets pay and the endpoint is not down: praise of the past would contradict that.
     """
     stats = score.stats
     advice = score.recommendation.capitalize()
@@ -50,7 +50,7 @@ def summary(score: Score) -> str:
         return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
     uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10}% up"
-    if score.recommendation in PAYABLE:
+    if score.recommendation in PAYABLE and not score.is_down:
         uptime = f"{str(stats.verdict).capitalize()}: {uptime}"
     speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
     checks = "check" if stats.scored == 1 else "checks"

@@ -31,6 +31,7 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import LOOPBACK
 
 CHAIN_ID: Final = 8453
+CHAIN_NAME: Final = "tollgauge demo chain"
 NETWORK: Final = f"eip155:{CHAIN_ID}"
 
 _KEYS: Final = (
@@ -185,7 +186,11 @@ def _spawn(binary: Path, log: IO[bytes], *, began: int | None) -> subprocess.Pop
         anvil += ["--timestamp", str(began // 1000)]
     command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *anvil]
     return subprocess.Popen(  # noqa: S603 (our own binary and arguments)
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C is for us: the chain ends after what uses it
     )
 
 

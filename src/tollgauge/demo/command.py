@@ -1,15 +1,17 @@
-"""`tollgauge demo`: starts the world and the service in it, does one round, and buys a report."""
+"""`tollgauge demo`: starts the world and the service in it, loads a past, and buys a report."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tollgauge import app
+from tollgauge.config.write import toml_text
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -18,15 +20,32 @@ from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
 from tollgauge.demo.receiver import RECEIVER_URL
-from tollgauge.demo.seed import Progress, Round, configuration, prepare
+from tollgauge.demo.seed import (
+    FIRST_ROUND,
+    PAST,
+    SALES,
+    Progress,
+    Round,
+    configuration,
+    prepare,
+)
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import Sellers, World
+from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
 
 SALE_SECONDS: Final = 7.0
+DRAIN_SECONDS: Final = 0.5
+"""How long the end of the demo waits for what is under way."""
+CONFIG_FILE: Final = "tollgauge.toml"
+_HEAD: Final = """\
+# The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
+# these keys, and they are worth nothing on any other chain.
+
+"""
 _PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
 """The seller whose watch the demo buys."""
@@ -39,7 +58,8 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database; without one it ends with the demo. Without a `chain` nothing can be paid.
+    the database and the configuration; without one they end with the demo. Without a `chain`
+    nothing can be paid.
     """
 
     once: bool = False
@@ -55,70 +75,166 @@ async def play(
     progress: Progress,
     say: Callable[[str], None],
     show: Callable[[dict[str, Any]], None],
+    on_ready: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
-    """Run the demo. `say` gets what somebody should know who waits, `show` the round's summary
-    once the report has been bought. Raises TollgaugeError when a part does not start or the round
-    finds nothing.
+    """Run the demo. `say` gets what somebody should know who waits, `on_ready` the addresses of a
+    demo that stays, once its pages answer: the past is loaded behind them. `show` gets the round's
+    summary once the report has been bought. Raises TollgaugeError when a part does not start or
+    the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a demo whose port is taken must not have started anything.
         free_or_named = 0 if options.once else options.port
         listeners = stack.enter_context(listening(LOOPBACK, free_or_named, setting="--port"))
-        port = listeners.port
+        folder = stack.enter_context(_demo_folder(options))
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         anvil, missing = await _anvil(options, say)
+        chain_began = began and began - HOUR_MS
         world: Sellers = await stack.enter_async_context(
-            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS, anvil=anvil)
+            World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=folder)
             if anvil
-            else Sellers.open(clock=app.now_ms)
+            else Sellers.open(clock=app.now_ms, folder=folder)
         )
-        sales = Settlements(world.chain) if isinstance(world, World) else None
-        if sales is not None:
-            await _settle(sales, began=began, now=app.now_ms(), progress=progress)
-        control = (
-            ""
-            if options.once
-            else await stack.enter_async_context(
-                run_control(world.faults, world.market.receiver, port=_next(port))
-            )
-        )
-        file = options.folder and options.folder / "demo.sqlite"
-        url = f"sqlite:///{file}" if file else "sqlite://"
-        service = await stack.enter_async_context(
-            app.opened(configuration(world, port=port, store_url=url))
-        )
-        first_round = await prepare(service, history_days=options.history_days, report=progress)
+        config = configuration(world, port=listeners.port, store_url=_store_url(folder))
+        links = _links(config.server.base_url, world)
+        if not options.once:
+            control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
+            url = await stack.enter_async_context(control)
+            links["faults"] = f"{url}/faults"
+            if isinstance(world, World):
+                links["alerts"] = f"{url}/alerts"
+        if folder is not None:
+            links["folder"] = str(folder)
+            (folder / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
+        service = await stack.enter_async_context(app.opened(config))
+        service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
-        jobs = () if options.once else service.jobs()
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(
-                app.run(service, listeners, jobs=jobs, stop=stop, on_ready=ready.set)
-            )
-            try:
-                await _wait_unless_stopped(ready.wait(), running)
-                base_url = service.config.server.base_url
-                best = await _best(service)
-                purchase = None
-                if isinstance(world, World):
-                    progress("buying a trust report", 0, 1)
-                    purchase = await buy(base_url, best, account=world.buyer)
-                summary = _summary(first_round, purchase, missing=missing)
-                if options.once:
-                    stop.set()
-                else:
-                    if isinstance(world, World):
-                        buyer = world.buyer
-                        await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=buyer)
-                    if sales is not None:
-                        group.create_task(_trade(sales, stop))
-                    summary["links"] = _links(base_url, best, control=control, world=world)
-                    if isinstance(world, World):  # without a chain nothing can be bought
-                        summary["tour"] = tour_at(WATCHED, base_url, control)
-                show(summary)
-                await running
-            finally:
-                stop.set()
+        serving = asyncio.create_task(app.run(service, listeners, stop=stop, on_ready=ready.set))
+        demo = _Demo(options, world, service, links, stop, began, missing)
+        living = asyncio.create_task(
+            demo.live(ready, progress=progress, show=show, on_ready=on_ready)
+        )
+        await _until_one_ends(serving, living, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Demo:
+    """A world with the service in it, whose pages answer. Its past began at `began` (ms UTC), None
+    where it has none; `missing` says why it has no chain.
+    """
+
+    options: Options
+    world: Sellers
+    service: app.Opened
+    links: Mapping[str, str]
+    stop: asyncio.Event
+    began: int | None
+    missing: str
+
+    async def live(
+        self,
+        ready: asyncio.Event,
+        *,
+        progress: Progress,
+        show: Callable[[dict[str, Any]], None],
+        on_ready: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        """Load the past, buy a report, show it; then let the loops and the customers go on until
+        it is time to stop, unless one round is all.
+        """
+        await ready.wait()
+        service, world, base_url = self.service, self.world, self.links["base"]
+        if not self.options.once:
+            on_ready(self.links)
+        sales, report = None, self._report(progress)
+        if isinstance(world, World):
+            sales = Settlements(world.chain)
+            await _settle(sales, began=self.began, now=service.clock(), progress=report)
+            world.chain_ready.set()
+        first_round = await prepare(service, history_days=self.options.history_days, report=report)
+        service.loading.percent = None
+        best, purchase = await _best(service), None
+        if isinstance(world, World):
+            progress("buying a trust report", 0, 1)
+            purchase = await buy(base_url, best, account=world.buyer)
+        summary = _summary(first_round, purchase, missing=self.missing)
+        if self.options.once:
+            show(summary)
+            return
+        if isinstance(world, World):
+            await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=world.buyer)
+        show(summary | self._visitor(best))
+        jobs = run_jobs(
+            service.jobs(),
+            store=service.store,
+            clock=service.clock,
+            owner=service.owner,
+            stop=self.stop,
+        )
+        await asyncio.gather(jobs, *([_trade(sales, self.stop)] if sales else []))
+
+    def _visitor(self, best: str) -> dict[str, Any]:
+        """Pages to open, and commands to paste."""
+        page = f"{self.links['base']}/endpoint/{parse_resource(best, self.world.perimeter).id}"
+        wallet = {"wallet": f"{page}/upgrade"} if isinstance(self.world, World) else {}
+        links = {**self.links, "snapshot": page, **wallet}
+        if not wallet:  # without a chain nothing can be bought
+            return {"links": links}
+        return {"links": links, "tour": tour_at(WATCHED, links["base"], links["faults"])}
+
+    def _report(self, progress: Progress) -> Progress:
+        """Progress for the terminal, and for the pages as a share of all that is to be loaded."""
+        shares = (PAST if self.began else {}) | FIRST_ROUND
+        loading, steps, whole = self.service.loading, list(shares), sum(shares.values())
+
+        def report(words: str, done: int, total: int) -> None:
+            progress(words, done, total)
+            if words in shares:
+                before = sum(shares[step] for step in steps[: steps.index(words)])
+                part = shares[words] * min(done, total) / max(total, 1)
+                loading.percent = int(100 * (before + part) / whole)
+
+        return report
+
+
+async def _until_one_ends(
+    serving: asyncio.Task[None], living: asyncio.Task[None], stop: asyncio.Event
+) -> None:
+    """Wait for the server or the rest to end, let the other finish what it does for a moment, and
+    end it. Raises what ended the first.
+    """
+    tasks = {serving, living}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.set()
+        await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+@contextlib.contextmanager
+def _demo_folder(options: Options) -> Iterator[Path | None]:
+    """Where the demo's files are: the named folder; else one that ends with the demo; or none for
+    a single round, whose database is in memory.
+    """
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        yield options.folder.resolve()
+    elif options.once:
+        yield None
+    else:
+        with tempfile.TemporaryDirectory(prefix="tollgauge-demo-") as folder:
+            yield Path(folder)
+
+
+def _store_url(folder: Path | None) -> str:
+    return "sqlite://" if folder is None else f"sqlite:///{folder / 'demo.sqlite'}"
 
 
 async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:
@@ -135,13 +251,13 @@ async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | N
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
     """Let customers pay the sellers: from `began` (ms UTC) on, or a first round of them now."""
     if began is None:
-        progress("customers pay the sellers", 0, 1)
+        progress(SALES, 0, 1)
         await sales.now(list(first_sales(now)))
         return
     await sales.past(
         list(purchases(began, now, present=now)),
         until=app.now_ms(),
-        report=lambda done, total: progress("customers pay the sellers", done, total),
+        report=lambda done, total: progress(SALES, done, total),
     )
 
 
@@ -152,16 +268,6 @@ async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), SALE_SECONDS)
             return
         await sales.now([sale_at(app.now_ms())])
-
-
-async def _wait_unless_stopped(ready: Any, running: asyncio.Task[None]) -> None:
-    """Wait for `ready`. Raises DemoError if the server stops before."""
-    waiting = asyncio.ensure_future(ready)
-    await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if running.done():
-        running.result()
-        raise DemoError("The server stopped before it answered.")
 
 
 async def _best(service: app.Opened) -> str:
@@ -191,19 +297,10 @@ def _summary(first_round: Round, purchase: BoughtAnswer | None, *, missing: str)
     return {**figures, "report": purchase.report, "payment": payment}
 
 
-def _links(base_url: str, resource: str, *, control: str, world: Sellers) -> dict[str, str]:
+def _links(base_url: str, world: Sellers) -> dict[str, str]:
     """Addresses for a visitor, by what is there."""
-    page = f"{base_url}/endpoint/{parse_resource(resource, world.perimeter).id}"
-    links = {
-        "leaderboard": f"{base_url}/",
-        "snapshot": page,
-        "mcp": f"{base_url}/mcp",
-        "faults": f"{control}/faults",
-    }
-    if isinstance(world, World):
-        paid = {"wallet": f"{page}/upgrade", "alerts": f"{control}/alerts", "chain": world.rpc_url}
-        links |= paid
-    return links
+    links = {"base": base_url, "leaderboard": f"{base_url}/", "mcp": f"{base_url}/mcp"}
+    return links | ({"chain": world.rpc_url} if isinstance(world, World) else {})
 
 
 def _next(port: int) -> int:

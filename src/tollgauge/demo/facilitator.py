@@ -89,12 +89,19 @@ class Facilitator:
     """The state of one facilitator: which authorizations are being settled or were."""
 
     def __init__(
-        self, *, rpc_url: str, key: str, payees: frozenset[str], threads: ThreadPoolExecutor
+        self,
+        *,
+        rpc_url: str,
+        key: str,
+        payees: frozenset[str],
+        threads: ThreadPoolExecutor,
+        chain_ready: asyncio.Event,
     ) -> None:
         self._sdk = x402FacilitatorSync()
         register_exact_evm_facilitator(self._sdk, _Signer(key, rpc_url), networks=NETWORK)
         self._payees = frozenset(payee.lower() for payee in payees)
         self._threads = threads
+        self._chain_ready = chain_ready
         self._settled_keys: set[PaymentKey] = set()
 
     def app(self) -> Starlette:
@@ -111,6 +118,8 @@ class Facilitator:
         return _json(self._sdk.get_supported())
 
     async def _verify(self, request: Request) -> Response:
+        if not self._chain_ready.is_set():
+            return JSONResponse({"error": "the chain is not ready"}, status_code=503)
         payment = await _read(request)
         if payment is None:
             return _malformed()
@@ -150,15 +159,24 @@ class Facilitator:
 
 
 @contextlib.asynccontextmanager
-async def run_facilitator(*, rpc_url: str, key: str, payees: frozenset[str]) -> AsyncIterator[str]:
-    """A facilitator on loopback; yields its URL. `key` pays the gas."""
+async def run_facilitator(
+    *, rpc_url: str, key: str, payees: frozenset[str], chain_ready: asyncio.Event | None = None
+) -> AsyncIterator[str]:
+    """A facilitator on loopback; yields its URL. `key` pays the gas. It answers 503 to payments
+    until `chain_ready`: while a past is made on the chain, its clock is in that past.
+    """
+    if chain_ready is None:
+        chain_ready = asyncio.Event()
+        chain_ready.set()
     with contextlib.ExitStack() as stack:
         for name in _SDK_LOGS:
             stack.enter_context(_quiet(name))
         threads = stack.enter_context(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="facilitator")
         )
-        facilitator = Facilitator(rpc_url=rpc_url, key=key, payees=payees, threads=threads)
+        facilitator = Facilitator(
+            rpc_url=rpc_url, key=key, payees=payees, threads=threads, chain_ready=chain_ready
+        )
         async with serve(facilitator.app()) as port:
             yield f"http://{LOOPBACK}:{port}"
 

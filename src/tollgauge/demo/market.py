@@ -81,7 +81,10 @@ async def run_market(
                 for seller in SELLERS
             }
             others = dict.fromkeys((DIRECTORY_HOST, RECEIVER_HOST), (LOOPBACK, port))
-            yield Market(mapped=mapped | others, ca_file=ca_file, receiver=receiver)
+            try:
+                yield Market(mapped=mapped | others, ca_file=ca_file, receiver=receiver)
+            finally:
+                server.hurry.set()
 
 
 class _MarketServer:
@@ -92,13 +95,16 @@ class _MarketServer:
         self._latency = latency
         self._faults = faults
         self._receiver = receiver
+        self.hurry = asyncio.Event()
+        """At the end nobody waits for an answer any more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = _host(scope)
         request = await _request(scope, receive)
         now = self._clock()
         reply, delay_ms = self._answer(host, request, now)
-        await asyncio.sleep(delay_ms / 1000)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.hurry.wait(), delay_ms / 1000)
         headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
         length = (b"content-length", str(len(reply.body)).encode())
         start = {"status": reply.status, "headers": [*headers, length]}

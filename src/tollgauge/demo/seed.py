@@ -7,9 +7,10 @@ probes is marked as simulated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from sqlalchemy import Connection
@@ -34,7 +35,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.announcing import file_at, turns
-from tollgauge.demo.chain import CHAIN_ID
+from tollgauge.demo.chain import CHAIN_ID, CHAIN_NAME
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
@@ -46,6 +47,7 @@ from tollgauge.monitor import discovery, seller_files
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
+from tollgauge.web.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
@@ -55,9 +57,22 @@ STEP_MS: Final = 30 * MINUTE_MS
 WATCHED_EVERY_MS: Final = 15 * SECOND_MS
 """Watched endpoints are probed far more often than in production, so that an alert comes soon."""
 CRAWLS_PER_DAY: Final = 4
+SCORED_EVERY: Final = 8
+"""How many sellers' pasts are recorded between two rounds of scores."""
 ROUNDS_MAX: Final = 400
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
 """Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
+
+SALES: Final = "customers pay the sellers"
+PAST: Final = {SALES: 15, "simulating crawls": 10, "simulating probes": 60, "closing days": 1}
+FIRST_ROUND: Final = {
+    "crawling the directory": 2,
+    "probing": 6,
+    "indexing settlements": 2,
+    "scoring": 2,
+    "counting alternatives": 2,
+}
+"""What loading does, in its order, with about how much of its time each takes."""
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and how much there is."""
@@ -106,6 +121,7 @@ def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
         sale=SaleSettings(pay_to=world.pay_to),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
         rpc=RpcSettings(url=(world.rpc_url,)),
+        demo=DemoSettings(buyer_key=world.buyer.key, chain_name=CHAIN_NAME),
     )
 
 
@@ -118,7 +134,9 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     if await _has_earlier_demo(service.store):
         await service.store.writing(forget_chain)
     elif history_days:
-        await load_past(service.store, days=history_days, now=service.clock(), report=report)
+        score = partial(service.round, "score")
+        now = service.clock()
+        await load_past(service.store, days=history_days, now=now, report=report, score=score)
     report("crawling the directory", 0, 1)
     await service.round("discover")
     await service.store.writing(endpoints.make_due, now=service.clock())
@@ -145,8 +163,17 @@ async def _has_earlier_demo(store: Store) -> bool:
     return (await store.reading(endpoints.counts))["listed"] > 0
 
 
-async def load_past(store: Store, *, days: int, now: int, report: Progress) -> None:
-    """Record the crawls and probes of the market's simulated past."""
+async def load_past(
+    store: Store,
+    *,
+    days: int,
+    now: int,
+    report: Progress,
+    score: Callable[[], Awaitable[object]] | None = None,
+) -> None:
+    """Record the crawls and probes of the market's simulated past. What is there so far is given a
+    `score` now and then.
+    """
     start = now - days * DAY_MS
     perimeter = Perimeter(mapped=frozenset(seller.host for seller in SELLERS))
     await store.writing(_record_files, start=start, end=now)
@@ -159,6 +186,8 @@ async def load_past(store: Store, *, days: int, now: int, report: Progress) -> N
         report("simulating probes", done, len(known))
         begin = past.first_listed(seller, start=start, present=now)
         await _record_probes(store, seller, endpoint, start=begin, end=now - STEP_MS)
+        if score is not None and done % SCORED_EVERY == 0:
+            await score()
     while await store.writing(archive.close_days, before_day=day_of(now), limit=5_000):
         report("closing days", 0, 1)
 
@@ -202,11 +231,14 @@ async def _record_probes(
     store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
 ) -> None:
     """Record one seller's simulated probes and the price changes among them, oldest first."""
-    results = [
-        _judged(exchange)
-        for exchange in past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
-    ]
+    # In a thread, because pages are served meanwhile.
+    results = await asyncio.to_thread(_judged_past, seller, start, end)
     await store.writing(_record_results, endpoint, results)
+
+
+def _judged_past(seller: Seller, start: int, end: int) -> list[ProbeResult]:
+    exchanges = past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
+    return [_judged(exchange) for exchange in exchanges]
 
 
 def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResult]) -> None:

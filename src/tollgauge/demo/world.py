@@ -7,6 +7,7 @@ through the addresses named here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -60,14 +61,18 @@ class Sellers:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def open(*, clock: Clock) -> AsyncIterator[Sellers]:
+    async def open(*, clock: Clock, folder: Path | None = None) -> AsyncIterator[Sellers]:
         """Starts the sellers and their directory and ends them with the block. `clock` gives their
-        now.
+        now. `folder` gets the authority's certificate; without one a folder is made, which ends
+        with the block.
         """
         faults = Faults()
-        with tempfile.TemporaryDirectory(prefix="tollgauge-") as folder:
-            async with run_market(clock, Path(folder), faults=faults) as market:
-                yield Sellers(market=market, faults=faults)
+        async with contextlib.AsyncExitStack() as stack:
+            if folder is None:
+                temporary = tempfile.TemporaryDirectory(prefix="tollgauge-")
+                folder = Path(stack.enter_context(temporary))
+            market = await stack.enter_async_context(run_market(clock, folder, faults=faults))
+            yield Sellers(market=market, faults=faults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +80,14 @@ class World(Sellers):
     """Addresses of a running world; `async with World.start(clock=…) as world`.
 
     `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
-    chain.
+    chain. Payments are taken from `chain_ready` on, which whoever makes the chain's past sets.
     """
 
     chain: Chain
     facilitator_url: str
     pay_to: str
     buyer: TestAccount
+    chain_ready: asyncio.Event
 
     @property
     def rpc_url(self) -> str:
@@ -91,7 +97,11 @@ class World(Sellers):
     @staticmethod
     @contextlib.asynccontextmanager
     async def start(
-        *, clock: Clock, chain_began: int | None = None, anvil: Path | None = None
+        *,
+        clock: Clock,
+        chain_began: int | None = None,
+        anvil: Path | None = None,
+        folder: Path | None = None,
     ) -> AsyncIterator[World]:
         """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
         begins at `chain_began` (ms UTC) and waits there for its past, or begins now. `anvil` is
@@ -101,10 +111,16 @@ class World(Sellers):
         """
         async with contextlib.AsyncExitStack() as stack:
             chain = await stack.enter_async_context(run_chain(anvil, began=chain_began))
-            sellers = await stack.enter_async_context(Sellers.open(clock=clock))
+            sellers = await stack.enter_async_context(Sellers.open(clock=clock, folder=folder))
             gas_payer = chain.accounts[0]
+            chain_ready = asyncio.Event()
+            if chain_began is None:
+                chain_ready.set()
             facilitator = run_facilitator(
-                rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})
+                rpc_url=chain.rpc_url,
+                key=gas_payer.key,
+                payees=frozenset({PAY_TO}),
+                chain_ready=chain_ready,
             )
             facilitator_url = await stack.enter_async_context(facilitator)
             await chain.mint(BUYER.address, BUYER_FUNDS)
@@ -115,4 +131,5 @@ class World(Sellers):
                 pay_to=PAY_TO,
                 buyer=BUYER,
                 faults=sellers.faults,
+                chain_ready=chain_ready,
             )

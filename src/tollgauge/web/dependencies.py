@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
+from tollgauge.web.demo import DemoSettings, Loading
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import PaidDependencies
@@ -23,13 +24,16 @@ _ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 class Dependencies(PaidDependencies):
     """What any route may use. A product is given the same object as PaidDependencies: its store
     only reads there, because a sale writes under its payment's claim alone (docs/payments.md).
-    Probes are late when a host has waited for `late_ms`.
+    Probes are late when a host has waited for `late_ms`. `demo` and `loading` say something in
+    `tollgauge demo` alone.
     """
 
     store: Store
     gate: Gate
     edge: EdgeSettings
     late_ms: int = 5 * MINUTE_MS
+    demo: DemoSettings = field(default_factory=DemoSettings)
+    loading: Loading = field(default_factory=Loading)
 
     async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
         """The result of a function of monitor/reports as of now."""

@@ -22,7 +22,7 @@ from mcp.server.lowlevel import Server
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tollgauge.web import wire
+from tollgauge.web import demo, wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.middleware import Edge
@@ -109,6 +109,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *_discovery_routes(dependencies, documented),
         *_watch_routes(dependencies),
         *_health_routes(dependencies),
+        *_demo_routes(dependencies),
     )
 
 
@@ -414,13 +415,30 @@ def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What load balancers ask."""
     ready = "Whether it can sell: its database takes what a sale writes"
-    readyz = Readiness(dependencies.store, dependencies.clock, late_ms=dependencies.late_ms).readyz
+    readyz = Readiness(
+        dependencies.store,
+        dependencies.clock,
+        late_ms=dependencies.late_ms,
+        loading=dependencies.loading,
+    ).readyz
     for path, summary, handler, answers in (
         ("/healthz", "Whether the process lives", healthz, openapi.health("ok")),
-        ("/readyz", ready, readyz, openapi.health("ready", openapi.LATE_PROBES)),
+        ("/readyz", ready, readyz, openapi.health("ready", openapi.READY)),
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="health", unlimited=True)
+
+
+def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """The wallet of `tollgauge demo`, which no other service has."""
+    if not dependencies.demo.buyer_key:
+        return
+    wallet = demo.DemoWallet(dependencies.demo, dependencies.settings.network)
+    for method, path, handler in (
+        ("GET", demo.SCRIPT_PATH, wallet.script),
+        ("POST", demo.WALLET_PATH, wallet.answer),
+    ):
+        yield Route(method, path, "", handler, "", {}, tag="pages", internal=True)
 
 
 async def _interface_description(request: Request) -> Response:

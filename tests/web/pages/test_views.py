@@ -242,10 +242,10 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
 @pytest.mark.parametrize(
     ("changes", "label", "shown"),
     [
-        ({"price_micro_usd": 1_000_000}, "Advertised price", "$1"),
+        ({"price_micro_usd": 1_000_000}, "Advertised price", "$1.00"),
         ({"price_micro_usd": 100_000}, "Advertised price", "$0.10"),
         ({"price_micro_usd": 1}, "Advertised price", "$0.000001"),
-        ({"price_micro_usd": 0}, "Advertised price", "$0"),
+        ({"price_micro_usd": 0}, "Advertised price", "$0.00"),
         ({"price_micro_usd": None}, "Advertised price", "not in dollars"),
         ({"price_changes": 1}, "Price stability (30d)", "1 change"),
         ({"price_changes": 4}, "Price stability (30d)", "4 changes"),

@@ -6,17 +6,21 @@ import html
 import re
 
 import pytest
-from tests.support.evidence_by_time import dead, payable
+from tests.support.evidence_by_time import AS_OF, dead, payable
 from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats, unmeasured, view
 
-from tollgauge.core.evidence import Evidence
+from tollgauge.core.evidence import Evidence, LatestState
+from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICY_2, Cap
 from tollgauge.core.probe import Outcome
 from tollgauge.core.score import OtherScore
 from tollgauge.core.scoring import score
+from tollgauge.core.signals.flag import Flag
+from tollgauge.core.units import DAY_MS
 from tollgauge.core.verdict import summary
 from tollgauge.monitor.reports import EndpointView, MoreOfSite
 from tollgauge.web.pages import views
+from tollgauge.web.pages.labels import date
 
 
 def words(shown: EndpointView) -> str:
@@ -96,3 +100,39 @@ def test_a_leaderboard_counts_what_it_leaves_out_of_a_site(count: int, text: str
     ):
         assert f"{text} of <i>.example.com" in Reader(page).words
         assert html.escape("<i>.example.com") in page.decode()
+
+
+def test_a_seller_that_just_died_is_not_praised_as_one_to_buy_from() -> None:
+    failed = LatestState(
+        at=AS_OF, outcome=Outcome.SERVER_ERROR, up=False, payable=False, unconfirmed=True
+    )
+    shown = judged(payable(state=failed))
+    assert shown.snapshot.recommendation == "caution"
+    said = words(shown)
+    assert "It could not be paid when it was last checked" in said
+    for advice in ("first buyers", "small payment. ", "Set a limit"):
+        assert advice not in said
+    assert "Flawless" not in shown.snapshot.summary
+
+
+def test_a_flag_of_the_last_check_is_not_said_to_hold_since_then() -> None:
+    since = NOW - 5 * DAY_MS
+    flags = [
+        Flag(code=code, severity=Severity.WARN, message="It is so.", since=since)
+        for code in ("not-payable", "lint:accepts-empty", "price-changed")
+    ]
+    said = words(view(flags=tuple(flags)))
+    day = date(since)
+    assert f"not-payable at the last check, {day}" in said
+    assert f"lint:accepts-empty for the seller to mend at the last check, {day}" in said
+    assert f"price-changed since {day}" in said
+
+
+def test_a_placeholder_is_shown_with_its_braces() -> None:
+    shown = snapshot(resource="https://api.example.com/v1/%7Bid%7D/price")
+    for said in (
+        words(view(shown)),
+        Reader(views.leaderboard_html(board(shown), stats(), base_url=BASE)).words,
+    ):
+        assert "/v1/{id}/price" in said
+    assert "https://api.example.com/v1/{id}/price" in words(view(shown))

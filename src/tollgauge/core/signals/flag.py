@@ -17,7 +17,8 @@ from tollgauge.core.signals.facts import Facts
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
     """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is advice to
-    those who pay all the same; scoring adds it to the message where the recommendation lets pay.
+    those who pay all the same; scoring adds it to the message where the recommendation lets pay and
+    the endpoint could be paid when it was last checked.
     """
 
     code: str
@@ -27,7 +28,7 @@ class Flag:
     to_pay: str = ""
 
     def advised(self, *, payable: bool) -> Flag:
-        """The flag with its final message, which has `to_pay` only where paying is advised."""
+        """The flag with its final message, which has `to_pay` only where it can be followed."""
         message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
         return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
 

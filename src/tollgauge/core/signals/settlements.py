@@ -9,7 +9,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.rounding import half_up
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
-from tollgauge.core.units import WINDOW_MS, usd_text
+from tollgauge.core.units import WINDOW_MS, dollars
 
 
 def self_paid(facts: Facts) -> Fired | None:
@@ -19,7 +19,7 @@ def self_paid(facts: Facts) -> Fired | None:
     if not sums.own and (not sums.returned or 2 * sums.returned < others):
         return None
     return Fired(
-        f"${usd_text(sums.own + sums.returned)} of ${usd_text(sums.raw.volume)} went from the "
+        f"{dollars(sums.own + sums.returned)} of {dollars(sums.raw.volume)} went from the "
         "receiving wallet to itself or back to the payer. It does not count as activity; "
         "do not read the volume as demand."
     )

@@ -11,7 +11,7 @@ from tollgauge.core.evidence import TermChange
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
-from tollgauge.core.units import usd_text
+from tollgauge.core.units import dollars
 
 
 def decoy_price(facts: Facts) -> Fired | None:
@@ -142,7 +142,7 @@ def _usd(facts: Facts) -> Fraction | None:
 
 def _price(facts: Facts) -> str:
     quote = facts.evidence.quote
-    return f"${usd_text(quote.amount, quote.decimals or 0)}" if quote else "nothing"
+    return dollars(quote.amount, quote.decimals or 0) if quote else "nothing"
 
 
 def _times(count: int) -> str:

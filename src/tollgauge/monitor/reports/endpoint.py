@@ -14,7 +14,7 @@ from tollgauge.core.policy import Cap
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
@@ -151,7 +151,7 @@ def _dollars(text: str) -> str:
     amount, _, asset = text.partition(" ")
     decimals = next((known.decimals for known in ASSETS.values() if known.address == asset), None)
     has_decimals = decimals is not None or not asset
-    return f"${usd_text(int(amount), decimals or 6)}" if has_decimals and amount.isdigit() else text
+    return dollars(int(amount), decimals or 6) if has_decimals and amount.isdigit() else text
 
 
 def history(

@@ -22,6 +22,7 @@ from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
 from tollgauge.store.endpoints import standings
 from tollgauge.store.readiness import rehearse_sale
+from tollgauge.web.demo import Loading
 from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5_000
@@ -47,12 +48,13 @@ async def healthz() -> Response:
 @dataclass(slots=True)
 class Readiness:
     """Whether one process can sell. `clock` gives milliseconds UTC; probes are late when a host has
-    waited for `late_ms`.
+    waited for `late_ms`. `loading` is that of the demo's past.
     """
 
     store: Store
     clock: Callable[[], int]
     late_ms: int
+    loading: Loading = field(default_factory=Loading)
     _trial: asyncio.Task[Cause | None] | None = None
     _at: int = 0
     _logged: Cause | None = None
@@ -69,10 +71,14 @@ class Readiness:
         if cause is not None:
             extra: dict[str, object] = {"cause": cause.value}
             raise Problem(503, "store-unavailable", CAUSES[cause], retry_after=5, extra=extra)
-        if max(self._overdue.values(), default=0) <= self.late_ms:
-            return _status("ready")
-        seconds = {name: overdue // SECOND_MS for name, overdue in self._overdue.items()}
-        return _status("ready", probesLateSeconds=seconds)
+        more: dict[str, object] = {}
+        if self.loading.percent is not None:
+            more["loadingPercent"] = self.loading.percent
+        elif max(self._overdue.values(), default=0) > self.late_ms:
+            more["probesLateSeconds"] = {
+                name: overdue // SECOND_MS for name, overdue in self._overdue.items()
+            }
+        return _status("ready", **more)
 
     async def _try(self) -> Cause | None:
         cause = None

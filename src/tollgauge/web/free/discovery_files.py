@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from starlette.responses import PlainTextResponse, Response
 
+from tollgauge.core.units import dollars
 from tollgauge.web import wire
 from tollgauge.web.free.api import json_response
-from tollgauge.web.pages import labels
 from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid.catalogue import PaidDependencies
 
@@ -77,7 +77,7 @@ class DiscoveryFiles:
         line = f"- [{route.method} {route.path}]({url})"
         if route.micro_usd is None:
             return f"{line}: {route.summary}"
-        price = labels.dollars(route.micro_usd)
+        price = dollars(route.micro_usd)
         return f"{line}: {price}. {route.summary}. Body: `{route.example}`"
 
 

@@ -18,6 +18,7 @@ from tollgauge.core.endpoint import Listing, Resource
 from tollgauge.core.endpoint_filter import GRADES, Sort
 from tollgauge.core.payment import Offer
 from tollgauge.core.search_text import Named
+from tollgauge.core.units import dollars
 from tollgauge.monitor.endpoint_pages import EndpointPage, Search
 from tollgauge.monitor.reports import row_of
 from tollgauge.store.endpoints import endpoint_list, public
@@ -30,7 +31,6 @@ from tollgauge.web.free.endpoint_lists import (
     SearchRequest,
     query_of,
 )
-from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies
@@ -192,7 +192,7 @@ def unknown_html(
         base_url,
         resource=resource,
         host_is_known=host_is_known,
-        price=offer and labels.dollars(offer.amount),
+        price=offer and dollars(offer.amount),
         upgrade=f"endpoint/{resource.id}/upgrade?{urlencode({'resource': resource.url})}",
         arguments=orjson.dumps({"resource": resource.url}).decode(),
         command=f"tollgauge buy {shlex.quote(resource.url)} --service {shlex.quote(base)}",

@@ -1,8 +1,8 @@
 """Labels: how figures of the read side are written for people.
 
 Rules:
-- dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars without
-  trailing zeros or `not advertised`;
+- dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars (core/units)
+  or `not advertised`;
 - whatever is unknown is a dash, never a zero;
 - texts of others lose control, bidi, zero-width and tag characters here, and their length is
   capped; the template engine escapes them.
@@ -12,12 +12,12 @@ The functions are filters of the templates (web/pages/render).
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from typing import Final
 
+from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS
+from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, dollars
 from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
@@ -25,7 +25,6 @@ DASH: Final = "\N{EM DASH}"
 """The text of a figure that was not measured."""
 
 _LONGEST: Final = 4_000
-_DOLLARS: Final = re.compile(r"\$\d+\.\d{1,6}")
 _NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 
 RECOMMENDATIONS: Final[dict[str, str]] = {
@@ -37,6 +36,11 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
     "parameterize": "Its address holds a placeholder: fill that in before you call it.",
 }
 """What each recommendation means, in one sentence."""
+
+_OF_LAST_CHECK: Final = frozenset(
+    ["down-now", "envelope-mismatch", "not-payable", "tls-invalid", "validates-before-402"]
+)
+"""The flags whose instant is that of the last check (core/signals/reach and envelope)."""
 
 _REASONS: Final = {
     "ours": "our own network or limits",
@@ -128,22 +132,6 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def dollars(micro: int) -> str:
-    """Millionths of a dollar without trailing zeros: `$0.005`, `$0.10`, `$2`."""
-    whole, rest = divmod(micro, 10**6)
-    if rest == 0:
-        return f"${count(whole)}"
-    return f"${count(whole)}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
-
-
-def amount(text: str) -> str:
-    """The text of a change; where it is dollars, without trailing zeros."""
-    if not _DOLLARS.fullmatch(text):
-        return text
-    whole, _, decimals = text.removeprefix("$").partition(".")
-    return dollars(int(whole) * 10**6 + int(decimals.ljust(6, "0")))
-
-
 def price(row: EndpointRow) -> str:
     """The advertised price; a price in an unknown token is not called a dollar price."""
     if row.price_micro_usd is not None:
@@ -186,11 +174,16 @@ def rule_path(code: str) -> str:
     return (wire.rule_page(code, "") or "") if wire.is_lint(code) else ""
 
 
+def readable(resource: str) -> str:
+    """A canonical resource whose placeholders have their braces, which it writes as %7B and %7D."""
+    return resource.replace("%7B", "{").replace("%7D", "}")
+
+
 def path(resource: str) -> str:
-    """What follows scheme and authority in a canonical resource."""
+    """What follows scheme and authority in a canonical resource, readable."""
     _, separator, rest = resource.partition("://")
     _, slash, following = rest.partition("/")
-    return slash + following if separator else resource
+    return readable(slash + following if separator else resource)
 
 
 def authority(row: EndpointRow) -> str:
@@ -201,6 +194,14 @@ def authority(row: EndpointRow) -> str:
 def reason(slug: str) -> str:
     """Why probes were excluded, in words."""
     return _REASONS.get(slug, slug.replace("-", " "))
+
+
+def flag_time(flag: Flag) -> str:
+    """When a flag was seen. Of a flag that looks at the last check alone nobody knows since when it
+    holds.
+    """
+    last_check = flag.code in _OF_LAST_CHECK or flag.code.startswith("lint:")
+    return f"{'at the last check,' if last_check else 'since'} {date(flag.since)}"
 
 
 def grade_class(grade: str | None) -> str:

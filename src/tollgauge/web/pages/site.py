@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from starlette.responses import HTMLResponse, Response
@@ -40,13 +41,24 @@ class Site:
         """The first page."""
         board = await self.dependencies.read_now(reports.leaderboard)
         stats = await self.dependencies.read_now(reports.ecosystem)
-        return HTMLResponse(views.home_html(board, stats, base_url=self.dependencies.base_url))
+        html = views.home_html(
+            board,
+            stats,
+            base_url=self.dependencies.base_url,
+            loading=self.dependencies.loading.words,
+        )
+        return HTMLResponse(html)
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
         board = await self.dependencies.read_now(reports.leaderboard)
         stats = await self.dependencies.read_now(reports.ecosystem)
-        html = views.leaderboard_html(board, stats, base_url=self.dependencies.base_url)
+        html = views.leaderboard_html(
+            board,
+            stats,
+            base_url=self.dependencies.base_url,
+            loading=self.dependencies.loading.words,
+        )
         return HTMLResponse(html)
 
     async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
@@ -93,6 +105,7 @@ class Site:
             now=now,
             base_url=self.dependencies.base_url,
             report_micro_usd=offer.amount if offer else None,
+            loading=self.dependencies.loading.words,
         )
         return HTMLResponse(html)
 
@@ -102,8 +115,13 @@ class Site:
         resource: UnmeasuredResource = None,
     ) -> Response:
         """The wallet page of one endpoint; of one that is not known yet, its URL is told too."""
-        now, base_url = self.dependencies.clock(), self.dependencies.base_url
-        offer = report_offer(self.dependencies)
+        now = self.dependencies.clock()
+        page = partial(
+            upgrade_html,
+            offer=report_offer(self.dependencies),
+            base_url=self.dependencies.base_url,
+            demo=self.dependencies.demo,
+        )
         named = None
         if resource is not None:
             named = resource_of(resource, self.dependencies.perimeter)
@@ -114,8 +132,8 @@ class Site:
         except Problem as problem:
             if problem.status != 404 or named is None:
                 raise
-            return HTMLResponse(upgrade_html(named, offer, base_url=base_url))
-        return HTMLResponse(upgrade_html(snapshot, offer, base_url=base_url))
+            return HTMLResponse(page(named))
+        return HTMLResponse(page(snapshot))
 
     async def static(self, name: str) -> Response:
         """One of the files that pages load."""

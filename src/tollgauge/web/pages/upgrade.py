@@ -14,8 +14,9 @@ import orjson
 
 from tollgauge.core.endpoint import Resource
 from tollgauge.core.payment import Offer
-from tollgauge.core.units import known_asset
+from tollgauge.core.units import dollars, known_asset
 from tollgauge.monitor.reports import EndpointRow, Snapshot
+from tollgauge.web.demo import WALLET_RDNS, DemoSettings
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 
@@ -42,9 +43,15 @@ publish it. Every wallet has Ethereum itself.
 """
 
 
-def upgrade_html(sold: Snapshot | Resource, offer: Offer | None, *, base_url: str) -> bytes:
+def upgrade_html(
+    sold: Snapshot | Resource,
+    offer: Offer | None,
+    *,
+    base_url: str,
+    demo: DemoSettings = DemoSettings(),  # noqa: B008 - frozen
+) -> bytes:
     """The wallet page of an endpoint, or of a resource that is not known yet; `offer` is that of a
-    report, None while nothing is sold.
+    report, None while nothing is sold. In the demo it takes the demo's wallet alone.
     """
     snapshot = _row(sold) if isinstance(sold, Resource) else sold
     return render(
@@ -54,9 +61,10 @@ def upgrade_html(sold: Snapshot | Resource, offer: Offer | None, *, base_url: st
         known=sold is snapshot,
         simulated=snapshot.simulated,
         offer=offer,
-        network=offer and _network_name(offer),
-        price=offer and labels.dollars(offer.amount),
-        deal=offer and orjson.dumps(_deal(snapshot, offer)).decode(),
+        network=offer and (demo.chain_name or _network_name(offer)),
+        price=offer and dollars(offer.amount),
+        deal=offer and orjson.dumps(_deal(snapshot, offer) | _demo_deal(demo)).decode(),
+        demo_wallet=WALLET_RDNS if demo.buyer_key else None,
         words=orjson.dumps(labels.RECOMMENDATIONS).decode(),
     )
 
@@ -93,3 +101,10 @@ def _deal(snapshot: EndpointRow, offer: Offer) -> dict[str, Any]:
         "payTo": offer.pay_to.lower(),
         "chain": _CHAINS.get(offer.network),
     }
+
+
+def _demo_deal(demo: DemoSettings) -> dict[str, Any]:
+    """What differs in the demo: the one wallet that may sign, and a chain that no other knows."""
+    if not demo.buyer_key:
+        return {}
+    return {"wallet": WALLET_RDNS, "networkName": demo.chain_name, "chain": None}

@@ -5,6 +5,7 @@ Rules:
   caching and headers are web/routes';
 - no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src
   'self'; img-src 'self'` is enough for every page;
+- `loading` is what a page says while the demo loads its past (web/demo), and loads itself again;
 - everything is escaped by the engine, and cleaned of unseen characters on its way out; provider
   text is shown as text, marked as the provider's own, and never becomes a link.
 """
@@ -27,11 +28,11 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.policy import CURRENT, POLICIES, Policy
 from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag, FlagRule
-from tollgauge.core.units import WINDOW_MS, day_of
+from tollgauge.core.units import WINDOW_MS, day_of, dollars
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.pages import labels, snippets
+from tollgauge.web.pages import snippets
 from tollgauge.web.pages.charts import days
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.gauge import gauge
@@ -83,12 +84,13 @@ class DocumentedRoute:
     tool_example: str = "{}"
 
 
-def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
+def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = "") -> bytes:
     """The first page: what this is, the ecosystem in numbers, the head of the leaderboard."""
     rows = board.rows[:HOME_ROWS]
     return render(
         "home.html",
         base_url,
+        loading=loading,
         board=board,
         stats=stats,
         rows=rows,
@@ -97,11 +99,14 @@ def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
     )
 
 
-def leaderboard_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
+def leaderboard_html(
+    board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = ""
+) -> bytes:
     """The best listed endpoints."""
     return render(
         "leaderboard.html",
         base_url,
+        loading=loading,
         board=board,
         stats=stats,
         rows=board.rows,
@@ -110,7 +115,7 @@ def leaderboard_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> 
 
 
 def endpoint_html(
-    view: EndpointView, *, now: int, base_url: str, report_micro_usd: int | None
+    view: EndpointView, *, now: int, base_url: str, report_micro_usd: int | None, loading: str = ""
 ) -> bytes:
     """The snapshot of one endpoint with its charts. `now` ages it; `report_micro_usd` is what
     a live report costs, None while nothing is sold.
@@ -123,6 +128,7 @@ def endpoint_html(
     return render(
         "endpoint.html",
         base_url,
+        loading=loading,
         view=view,
         snapshot=snapshot,
         now=now,
@@ -144,7 +150,7 @@ def endpoint_html(
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=_worst_first),
         events=sorted(view.events, key=lambda event: event.at, reverse=True),
-        report_price=None if report_micro_usd is None else labels.dollars(report_micro_usd),
+        report_price=None if report_micro_usd is None else dollars(report_micro_usd),
         command=snippets.post(
             f"{base_url.rstrip('/')}/v1/x402-trust", {"resource": snapshot.resource}
         ),

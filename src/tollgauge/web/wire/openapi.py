@@ -147,13 +147,17 @@ def document(example: Any, own: Mapping[int, str] | None = None) -> Answers:
     return {200: {"description": "Success", "content": content}} | problems(own)
 
 
-LATE_PROBES: Final[Mapping[str, Any]] = {
+READY: Final[Mapping[str, Any]] = {
     "probesLateSeconds": {
         "type": "object",
         "description": "Present while probes are late: how long the host has waited that waits "
         "longest, of all and of watched endpoints",
         "additionalProperties": {"type": "integer"},
-    }
+    },
+    "loadingPercent": {
+        "type": "integer",
+        "description": "Present while the demo loads its history: how much of it is there",
+    },
 }
 """What `/readyz` may say beside its status."""
 

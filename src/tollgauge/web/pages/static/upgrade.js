@@ -50,7 +50,10 @@
   }
 
   // Wallets: EIP-6963 announcements; window.ethereum only when nobody announces.
+  // The demo names the one wallet that may sign there: its chain has the number of a real one, so
+  // that any other wallet would sign for the real chain.
   const wallets = new Map();
+  const foreign = new Set();
   let busy = false;
   let quiet = true; // until something was tried, the status is about wallets
 
@@ -59,6 +62,20 @@
     wallets.set(id, { name: String(name || "wallet").slice(0, 40), provider });
     if (wallets.size > 1) wallets.delete("injected");
     offerWallets();
+  }
+
+  function leaveOut(name) {
+    foreign.add(String(name || "your wallet").slice(0, 40));
+    offerWallets();
+  }
+
+  function whyLeftOut() {
+    const words = document.createElement("p");
+    words.className = "aside";
+    words.textContent =
+      `Not offered: ${[...foreign].join(", ")}. This demo runs on a local chain; a real wallet ` +
+      "would sign for a real chain.";
+    return words;
   }
 
   function offerWallets() {
@@ -72,16 +89,23 @@
         button.addEventListener("click", () => buy(provider));
         return button;
       }),
+      ...(foreign.size ? [whyLeftOut()] : []),
     );
-    if (quiet && wallets.size) say("ready", "Your wallet asks you before anything is signed.");
+    if (!quiet || !wallets.size) return;
+    say("ready", deal.wallet ? "Ready." : "Your wallet asks you before anything is signed.");
   }
 
   function findWallets() {
     window.addEventListener("eip6963:announceProvider", ({ detail }) => {
-      if (detail?.info?.uuid) announce(detail.info.uuid, detail.info.name, detail.provider);
+      const info = detail?.info;
+      if (!info?.uuid) return;
+      if (deal.wallet && info.rdns !== deal.wallet) leaveOut(info.name);
+      else announce(info.uuid, info.name, detail.provider);
     });
     const injected = () => {
-      if (!wallets.size && window.ethereum) announce("injected", "your wallet", window.ethereum);
+      if (!window.ethereum) return;
+      if (!deal.wallet && !wallets.size) announce("injected", "your wallet", window.ethereum);
+      if (deal.wallet && !foreign.size) leaveOut("your wallet");
     };
     window.addEventListener("ethereum#initialized", injected, { once: true });
     window.dispatchEvent(new Event("eip6963:requestProvider"));

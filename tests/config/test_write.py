@@ -1,0 +1,90 @@
+"""A configuration as a file, and the file that `tollgauge demo` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.config import Config, ConfigError, load
+from tollgauge.config.write import toml_text
+from tollgauge.core.schedule import Cadence
+from tollgauge.db.engine import StoreSettings
+from tollgauge.demo.chain import ACCOUNTS
+from tollgauge.jobs.discover import Source
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.web.demo import DemoSettings
+from tollgauge.web.edge.middleware import EdgeSettings
+from tollgauge.web.settings import ServerSettings
+
+KEY = ACCOUNTS[1].key
+DEMO = DemoSettings(buyer_key=KEY, chain_name="tollgauge demo chain")
+
+
+def demo_config(tmp_path: Path) -> Config:
+    authority = tmp_path / 'a "CA"\\é.pem'
+    authority.touch()
+    return Config(
+        server=ServerSettings(
+            base_url="http://127.0.0.1:9402", port=9402, front=EdgeSettings(free_per_minute=7)
+        ),
+        store=StoreSettings(url=f"sqlite:///{tmp_path}/demo.sqlite"),
+        rpc=RpcSettings(url=("http://127.0.0.1:1234",)),
+        egress=EgressSettings(
+            user_agent="someone",
+            ca_file=str(authority),
+            mapped={"weather.example": ("127.0.0.1", 5678)},
+        ),
+        probe=ProbeSettings(cadence=Cadence(host_gap_ms=0)),
+        watch=WatchSettings(key="k" * 40),
+        demo=DEMO,
+        sources=(
+            Source(name="one", kind="bazaar", location="https://directory.example/x", pause_ms=0),
+            Source(name="two", kind="file", location="listing.json"),
+        ),
+    )
+
+
+def test_what_is_written_is_read_as_the_same_configuration(tmp_path: Path) -> None:
+    config = demo_config(tmp_path)
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(toml_text(config), encoding="utf-8")
+    assert load(path, {}) == config
+
+
+def test_a_setting_with_its_default_is_not_written(tmp_path: Path) -> None:
+    text = toml_text(demo_config(tmp_path))
+    assert "[egress.mapped]" in text
+    for absent in ("deadline_ms", "[sale]", "[score]"):
+        assert absent not in text
+    assert toml_text(Config()).strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("server", "node"),
+    [
+        ("https://trust.example.com", "http://127.0.0.1:1"),
+        ("http://127.0.0.1:8402", "https://mainnet.example.com"),
+    ],
+)
+def test_a_demo_that_others_could_reach_is_refused(tmp_path: Path, server: str, node: str) -> None:
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(
+        f'[server]\nbase_url = "{server}"\n[rpc]\nurl = ["{node}"]\n[demo]\nbuyer_key = "{KEY}"\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    (problem,) = caught.value.problems
+    assert problem.startswith("demo is for a world on one machine")
+
+
+def test_a_file_without_a_demo_may_hold_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "tollgauge.toml"
+    for demo in ("", "[demo]\n", '[demo]\nbuyer_key = ""\n', "[[demo]]\n"):
+        path.write_text(f'[rpc]\nurl = ["http://127.0.0.1:1"]\n{demo}')
+        with pytest.raises(ConfigError) as caught:
+            load(path, {})
+        assert "rpc.url is a secret: set TOLLGAUGE_RPC_URL instead" in caught.value.problems

@@ -1,0 +1,154 @@
+"""`tollgauge demo` as a process: its pages, its files for other commands, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.support.prepared import command
+from tests.support.unsigned_payment import free_port
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+
+pytestmark = pytest.mark.node
+WEATHER = "https://weather.example/v1/current"
+NO_ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@dataclass(frozen=True)
+class RunningDemo:
+    """A demo that was started in a folder."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=30, trust_env=False)
+
+    def loading_percent(self) -> int | None:
+        """How much is loaded; None once everything is."""
+        percent: int | None = self.get("/readyz").json().get("loadingPercent")
+        return percent
+
+    def wait_for_pages(self) -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                pytest.fail(f"the demo ended: {self.process.stderr and self.process.stderr.read()}")
+            try:
+                self.get("/healthz")
+            except httpx.ConnectError:
+                time.sleep(0.1)
+            except httpx.TimeoutException:
+                continue
+            else:
+                return
+        pytest.fail("the demo did not answer")
+
+    def wait_for_all(self) -> None:
+        deadline = time.monotonic() + 200
+        while self.loading_percent() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def do(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run another command in the demo's folder, without any environment."""
+        return subprocess.run(
+            command("tollgauge", *words),
+            cwd=self.folder,
+            env=NO_ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def interrupt(self) -> tuple[int, str, str]:
+        """Press Ctrl-C; the exit code and what the demo printed."""
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[RunningDemo]:
+    """A demo with a past of two days, at a free port."""
+    port = free_port()
+    words = ("demo", "--history-days", "2", "--port", str(port), "--folder", str(tmp_path))
+    process = subprocess.Popen(
+        command("tollgauge", *words),
+        cwd=tmp_path,
+        env=NO_ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield RunningDemo(process, tmp_path, port)
+        finally:
+            process.kill()
+
+
+def test_pages_answer_while_the_past_is_loaded_and_ctrl_c_ends_that(demo: RunningDemo) -> None:
+    demo.wait_for_pages()
+    page = demo.get("/").text
+    assert re.search(r"The demo is loading 2 days of history: \d+ %\.", page)
+    code, out, err = demo.interrupt()
+    assert (code, out) == (0, "")
+    assert "Traceback" not in err
+    assert "Exception" not in err
+    assert f"tollgauge serves {demo.url}/; it loads 2 days of history meanwhile" in err
+    assert f"--config {demo.folder}/tollgauge.toml" in err
+
+
+def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None:
+    demo.wait_for_pages()
+    demo.wait_for_all()
+    assert "loading" not in demo.get("/").text
+    probed = demo.do("probe", WEATHER, "--json")
+    assert (probed.returncode, json.loads(probed.stdout)["outcome"]) == (0, "payment-required")
+    linted = demo.do("lint", WEATHER, "--json")
+    assert (linted.returncode, json.loads(linted.stdout)["payable"]) == (0, True)
+    sold = json.loads(demo.do("payments", "--json").stdout)["payments"]
+    assert "settled" in {payment["state"] for payment in sold}
+    watched = json.loads(demo.do("watch", "list", "--json").stdout)["watches"]
+    assert [watch["resource"] for watch in watched] in ([], [WEATHER])
+    checked = demo.do("config", "check", "--json")
+    assert json.loads(checked.stdout)["serves"] == demo.url
+    status = json.loads(demo.do("status", "--json").stdout)
+    assert status["probes"]["monitored"] > 80
+    (chain,) = status["chains"]
+    assert chain["lagSeconds"] < 600
+
+    second = demo.do("demo", "--port", str(demo.port))
+    assert second.returncode == 2
+    assert f"port {demo.port}: another program listens there" in second.stderr
+    assert "Traceback" not in second.stderr
+
+    code, out, err = demo.interrupt()
+    assert code == 0
+    assert "Ctrl-C ends it." in out
+    assert "Traceback" not in err

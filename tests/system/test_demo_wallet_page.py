@@ -1,0 +1,114 @@
+"""The wallet page of the demo in a real browser: the demo's wallet buys, and no other may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.storefront import WEATHER_ID, Storefront, storefront
+from tests.support.wallet import ANNOUNCED, INJECTED, Visit, Wallet
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.browser,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+REASON = "This demo runs on a local chain; a real wallet would sign for a real chain."
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_parts() -> None:
+    if not CHROMIUM:
+        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shop() -> AsyncIterator[Storefront]:
+    async with storefront(demo=True) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def context() -> AsyncIterator[BrowserContext]:
+    async with async_playwright() as playwright:
+        browser: Browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=ARGUMENTS
+        )
+        yield await browser.new_context()
+        await browser.close()
+
+
+async def opened(shop: Storefront, context: BrowserContext, *, inject: str = "") -> Page:
+    """The wallet page in a browser that has the wallets of a script."""
+    if inject:
+        await context.add_init_script(inject)
+    page = await context.new_page()
+    await page.goto(f"{shop.url}/endpoint/{WEATHER_ID}/upgrade")
+    return page
+
+
+async def test_the_demo_wallet_buys_a_report_by_clicks(
+    shop: Storefront, context: BrowserContext
+) -> None:
+    wrong: list[str] = []
+    context.on("weberror", lambda error: wrong.append(str(error.error)))
+    context.on("console", lambda said: wrong.append(said.text) if "Policy" in said.text else None)
+    before = await shop.income()
+    page = await context.new_page()
+    await page.goto(f"{shop.url}/endpoint/{WEATHER_ID}")
+    await page.get_by_role("link", name="Buy the report from a wallet in this browser").click()
+    await expect(page.locator(".terms")).to_contain_text("tollgauge demo chain")
+    await page.get_by_role("button", name="Pay $0.005 with the demo wallet").click()
+    await expect(page.locator("#report")).to_be_visible(timeout=40_000)
+    await expect(page.locator("#status")).to_contain_text("Paid. The report is below")
+    payer = shop.world.buyer.address.lower()
+    assert payer in (await page.locator("#report .receipt").inner_text()).lower()
+    assert await shop.income() - before == 5_000
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("inject", "name"),
+    [
+        (INJECTED, "your wallet"),
+        (ANNOUNCED.replace("__NAMES__", json.dumps(["Aardvark"])) + INJECTED, "Aardvark"),
+    ],
+    ids=["injected", "announced"],
+)
+async def test_another_wallet_is_refused_with_the_reason(
+    shop: Storefront, context: BrowserContext, inject: str, name: str
+) -> None:
+    wallet = Wallet(shop.world.chain, shop.world.chain.accounts[3])
+    await context.expose_function("__wallet", wallet.answer)
+    page = await opened(shop, context, inject=inject)
+    await expect(page.locator("#wallets")).to_contain_text(f"Not offered: {name}. {REASON}")
+    await expect(page.locator("#wallets button")).to_have_text(["Pay $0.005 with the demo wallet"])
+    await asyncio.sleep(0.5)  # longer than the page looks for wallets
+    assert wallet.asked == []
+
+
+async def test_a_service_that_is_no_demo_offers_no_demo_wallet(context: BrowserContext) -> None:
+    async with storefront() as real:
+        page = await opened(real, context)
+        await expect(page.locator("#status")).to_contain_text("No wallet was found")
+        await expect(page.locator("#wallets button")).to_have_count(0)
+        assert "demo" not in (await page.locator("#sale").inner_text()).lower()
+        wallet = Wallet(real.world.chain, real.world.chain.accounts[3], chain_id=1, stubborn=True)
+        await context.expose_function("__wallet", wallet.answer)
+        other = await opened(real, context, inject=INJECTED)
+        visit = Visit(real, wallet, context, other)
+        await visit.press()
+        await visit.says("Wrong network. It did not switch: choose Base (eip155:8453)")
+        assert wallet.calls["eth_signTypedData_v4"] == 0
