@@ -3,13 +3,15 @@
 Every figure here is an integer in the unit that its name says: tenths (of a point or of a percent),
 hundredths, permille, milliseconds, or milliseconds UTC. web/wire turns them into JSON, and
 web/pages/views into HTML. There is a file for each noun: `snapshots` (of one endpoint, of a host),
-`leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `pace` (how often it
-is probed), `trust` (reports, and the preview's samples) and `counts` (the ecosystem).
+`leaderboard` (the best), `incidents` (what changed), `endpoint` (a whole page of one, and its raw
+probes), `pace` (how often it is probed), `trust` (reports, and the preview's samples) and `counts`
+(the ecosystem).
 """
 
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
+from tollgauge.monitor.reports.incidents import Incidents, incidents
 from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
 from tollgauge.monitor.reports.snapshots import (
     EndpointRow,
@@ -36,6 +38,7 @@ __all__ = [
     "Ecosystem",
     "EndpointRow",
     "EndpointView",
+    "Incidents",
     "Leaderboard",
     "MoreOfSite",
     "Provider",
@@ -47,6 +50,7 @@ __all__ = [
     "ecosystem",
     "evidence_of",
     "history",
+    "incidents",
     "leaderboard",
     "live",
     "preview",

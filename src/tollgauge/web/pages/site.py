@@ -10,17 +10,22 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.payment import Offer
 from tollgauge.core.policy import POLICIES
-from tollgauge.monitor import calibration, reports
+from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.incidents import DAYS, incidents_html
+from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
+    AfterIncident,
     EndpointId,
     Host,
+    IncidentDays,
+    IncidentType,
     PolicyVersion,
     ResourceQuery,
 )
@@ -71,6 +76,23 @@ class Site:
         """Forecasts held against what happened."""
         report = await self.dependencies.read_now(calibration.report)
         return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
+
+    async def incidents(
+        self,
+        type: IncidentType = None,  # noqa: A002 - the query's name
+        days: IncidentDays = DAYS,
+        after: AfterIncident = None,
+    ) -> Response:
+        """What changed at all endpoints."""
+        incidents = await self.dependencies.read_now(reports.incidents, type, days, after)
+        return HTMLResponse(incidents_html(incidents, base_url=self.dependencies.base_url))
+
+    async def statistics(self) -> Response:
+        """How the figures of all endpoints are spread."""
+        counted = await self.dependencies.read_now(statistics.current)
+        stats = await self.dependencies.read_now(reports.ecosystem)
+        html = statistics_html(counted, stats, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
 
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
