@@ -58,6 +58,16 @@ def _split(types: str) -> list[str]:
     return [each for each in found if each]
 
 
+def _domain() -> dict[str, Any]:
+    """The dollar's EIP-712 domain."""
+    return {
+        "name": "USD Coin",
+        "version": "2",
+        "chainId": 8453,
+        "verifyingContract": Web3.to_checksum_address(USDC),
+    }
+
+
 @dataclass(frozen=True)
 class Signed:
     """An authorization and its signature."""
@@ -119,19 +129,23 @@ class World:
             signature=b"",
             **changes,
         )
-        domain = {
-            "name": "USD Coin",
-            "version": "2",
-            "chainId": 8453,
-            "verifyingContract": Web3.to_checksum_address(USDC),
-        }
         names = [each["name"] for each in _FIELDS]
         signature = self.payer.sign_typed_data(
-            domain,
+            _domain(),
             {f"{kind}WithAuthorization": _FIELDS},
             dict(zip(names, made.terms, strict=True)),
         ).signature
         return Signed(**(vars(made) | {"signature": bytes(signature)}))
+
+    def sign_cancel(self, nonce: bytes) -> bytes:
+        """The payer's signature that cancels an authorization."""
+        fields = [_FIELDS[0] | {"name": "authorizer"}, _FIELDS[-1]]
+        signed = self.payer.sign_typed_data(
+            _domain(),
+            {"CancelAuthorization": fields},
+            {"authorizer": self.payer.address, "nonce": nonce},
+        )
+        return bytes(signed.signature)
 
     async def send(self, to: str, data: str, *, sender: int = 2) -> str:
         """The hash of a mined transaction, whatever became of it."""

@@ -114,7 +114,7 @@ async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_a
     business: Business,
 ) -> None:
     before = await business.income()
-    arguments = {"resource": WEATHER}
+    arguments = {"resource": WEATHER, "evidence": "full"}
     payment_required = await business.call(TRUST, arguments)
     assert await business.income() == before
     payment = await business.signed(payment_required.structured_content)

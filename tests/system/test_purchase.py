@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import json
 import shutil
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ from tollgauge.demo.world import World
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import probes
 from tollgauge.web import routes as web
+from tollgauge.web.paid.live_probe import SHARE_MS
 
 ROOT = Path(__file__).resolve().parents[2]
 WEATHER = "https://weather.example/v1/current"
@@ -160,9 +163,12 @@ async def test_the_official_typescript_client_buys_a_report(business: Business) 
     assert await business.newest_ticket(), "the client repeats the ticket of its 402"
 
 
-async def test_a_report_can_be_recomputed_from_the_evidence_it_carries(business: Business) -> None:
+async def test_a_report_can_be_recomputed_from_the_evidence_it_names(business: Business) -> None:
     bought = await buy(business.url, WEATHER, account=business.world.buyer)
-    again = recompute(json.dumps(bought.report).encode())
+    async with httpx.AsyncClient(base_url=business.url) as http:
+        evidence = await http.get(f"/evidence/{bought.report['evidence']['digest']}")
+    assert hashlib.sha256(evidence.content).hexdigest() == bought.report["evidence"]["digest"]
+    again = recompute(evidence.content)
     assert again.score_tenths == round(bought.report["score"] * 10)
     assert again.grade == bought.report["grade"]
 
@@ -238,12 +244,16 @@ def _age(tx: Connection, endpoint_id: str) -> None:
 
 async def test_callers_within_ten_seconds_share_one_live_probe(business: Business) -> None:
     resource = "https://fx.example/v2/rates"
-    one, other = await asyncio.gather(
-        *(buy(business.url, resource, account=business.world.buyer) for _ in range(2))
-    )
+    for _ in range(5):  # on a busy machine three purchases may take longer
+        one, other = await asyncio.gather(
+            *(buy(business.url, resource, account=business.world.buyer) for _ in range(2))
+        )
+        third = await buy(business.url, resource, account=business.world.buyer)
+        probed = datetime.fromisoformat(one.report["liveProbe"]["at"])
+        if datetime.now(UTC) - probed < timedelta(milliseconds=SHARE_MS):
+            break
     assert one.transaction != other.transaction
     assert one.report["liveProbe"]["at"] == other.report["liveProbe"]["at"]
-    third = await buy(business.url, resource, account=business.world.buyer)
     assert third.report["liveProbe"]["at"] == one.report["liveProbe"]["at"]
     assert third.report["evidence"] in (one.report["evidence"], other.report["evidence"])
 

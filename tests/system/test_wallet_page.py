@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from playwright.async_api import (
     async_playwright,
     expect,
 )
+from tests.support.chromium import ARGUMENTS, CHROMIUM
 from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
 
@@ -36,18 +36,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-
-CHROMIUM = shutil.which("chromium") or ""
-ARGS = (
-    "--no-sandbox",
-    "--headless",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 
 
 PRICE = 5_000
@@ -73,7 +61,7 @@ async def shop() -> AsyncIterator[Storefront]:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield found
         await found.close()
 

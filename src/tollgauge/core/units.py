@@ -178,6 +178,11 @@ def known_asset(network: str, address: str) -> Asset | None:
     return ASSETS.get((network, key))
 
 
+def eip3009_assets(network: str) -> tuple[Asset, ...]:
+    """The table's tokens of a network that take transfers by signature."""
+    return tuple(asset for asset in _ASSETS if asset.network == network and asset.eip3009)
+
+
 def legacy_network(name: str) -> str | None:
     """The CAIP-2 id of a plain network name, or None when it cannot be translated."""
     return LEGACY_NETWORKS.get(name)

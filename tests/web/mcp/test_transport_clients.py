@@ -125,7 +125,7 @@ async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
     }
     process.stdin.write(json.dumps(hello).encode() + b"\n")
     answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
-    assert answer["result"]["serverInfo"]["version"] == "2.0.0"
+    assert answer["result"]["serverInfo"]["version"] == "2.1.0"
     return process
 
 

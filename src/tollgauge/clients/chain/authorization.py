@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from tollgauge.clients.chain.rpc import (
     Node,
@@ -43,10 +43,29 @@ SIGNATURE_ACCEPTED: Final = "0x1626ba7e"
 """Selector of `isValidSignature(bytes32,bytes)`, and what it returns for a good one (ERC-1271)."""
 _WORD: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:(\d{1,18})", re.ASCII)
+DAY_S: Final = 86_400
+SEARCHED_S: Final = 90 * DAY_S
+"""How far back `transaction_of` searches."""
 _BLOCK_SECONDS: Final = 2
 _MARGIN_BLOCKS: Final = 600
 
 T = TypeVar("T")
+
+
+class Nonce(Protocol):
+    """An authorization's nonce: hex in lower case."""
+
+    @property
+    def asset(self) -> str:
+        """The token's address."""
+
+    @property
+    def payer(self) -> str:
+        """Who signed."""
+
+    @property
+    def nonce(self) -> str:
+        """32 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +137,43 @@ class Prover:
             raise RpcUnavailable(f"{node.name} is no node of {network}.")
 
 
+async def transaction_of(node: Node, nonce: Nonce) -> str | None:
+    """The transaction that used or cancelled a nonce, of which nothing else is known; None while it
+    is unused. Logs are searched for SEARCHED_S, the latest first. Raises RpcError.
+    """
+    head, _ = await _latest(node)
+    if not await _is_used(node, nonce, head):
+        return None
+    last, oldest = head, max(0, head - SEARCHED_S // _BLOCK_SECONDS)
+    blocks = DAY_S // _BLOCK_SECONDS
+    while last >= oldest:
+        first = max(oldest, last - blocks)
+        if log := await _first_log(node, nonce, first, last):
+            return _hash(log.get("transactionHash"))
+        last, blocks = first - 1, 4 * blocks
+    raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
+
+
+async def _latest(node: Node) -> tuple[int, int]:
+    """The number and time of a node's last block."""
+    return _number_and_time(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003 - wire
+
+
+async def _is_used(node: Node, nonce: Nonce, block: int) -> bool:
+    """What the token says of a nonce as of that very block: behind a balancer another node may
+    answer, one that lags.
+    """
+    call = {"to": nonce.asset, "data": _state_call(nonce)}
+    return _bool(await node.call("eth_call", call, hex(block)))
+
+
 async def _proof(node: Node, authorization: Authorization, hint: str | None) -> ChainAnswer:
     if hint is not None and _transfer(
         await node.call("eth_getTransactionReceipt", hint), authorization
     ):
         return ChainAnswer(proof=Proof.PAID, transaction=hint)
-    head, head_s = _number_and_time(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003 - wire
-    # Asked as of that very block: behind a balancer another node may answer, one that lags.
-    call = {"to": authorization.asset, "data": _state_call(authorization)}
-    if not _bool(await node.call("eth_call", call, hex(head))):
+    head, head_s = await _latest(node)
+    if not await _is_used(node, authorization, head):
         return ChainAnswer(proof=Proof.UNUSED, head_s=head_s)
     return await _use(node, authorization, head=head, head_s=head_s)
 
@@ -151,7 +198,7 @@ async def _use(node: Node, authorization: Authorization, *, head: int, head_s: i
 
 
 async def _first_log(
-    node: Node, authorization: Authorization, first: int, last: int
+    node: Node, authorization: Nonce, first: int, last: int
 ) -> dict[str, Any] | None:
     """The log that used or cancelled the nonce, in ranges that the node takes."""
     topics = [
@@ -175,7 +222,7 @@ async def _first_log(
     return logs[0] if logs else None
 
 
-def _is_use(log: Any, authorization: Authorization) -> bool:
+def _is_use(log: Any, authorization: Nonce) -> bool:
     """Whether a log is of the wanted authorization: what a node sends is not believed unread."""
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list) or log.get("removed"):
         return False
@@ -237,7 +284,7 @@ def _bool(value: Any) -> bool:
     return int(value, 16) == 1
 
 
-def _state_call(authorization: Authorization) -> str:
+def _state_call(authorization: Nonce) -> str:
     return AUTHORIZATION_STATE + _topic(authorization.payer)[2:] + authorization.nonce[2:]
 
 

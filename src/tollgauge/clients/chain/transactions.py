@@ -18,11 +18,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tollgauge.clients.chain.authorization import transaction_of
 from tollgauge.clients.chain.rpc import (
     Call,
     Node,
@@ -47,6 +48,7 @@ from tollgauge.core.trace.transaction import (
     read_receipt,
     read_transaction,
 )
+from tollgauge.core.units import eip3009_assets
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8
@@ -113,12 +115,8 @@ class Transactions:
         Raises NetworkNotConfiguredError, DecoderUnavailable where no node offers what `model`
         needs, and RpcError where the nodes cannot tell.
         """
-        if network not in self._nodes:
-            raise NetworkNotConfiguredError(
-                "This network has no configured RPC node.", hint="The operator can name one."
-            )
         failures: list[TollgaugeError] = []
-        for node in self._nodes[network]:
+        for node in self._of(network):
             try:
                 result = await _trace(node, network, tx_hash.lower(), model)
             except (RpcError, DecoderUnavailable) as error:
@@ -129,6 +127,42 @@ class Transactions:
         if failures:
             raise failures[0]
         return not_found(tx_hash.lower(), network=network)
+
+    async def transaction_of(self, network: str, payer: str, nonce: str) -> str | None:
+        """The hash of the transaction that used or cancelled a nonce of a payer (hex in lower case)
+        for any dollar token that we know of the network; None while none did, as every node says.
+
+        Raises NetworkNotConfiguredError, and RpcError where the nodes cannot tell.
+        """
+        failure: RpcError | None = None
+        for node in self._of(network):
+            try:
+                for asset in eip3009_assets(network):
+                    key = _Nonce(asset=asset.address, payer=payer, nonce=nonce)
+                    if tx_hash := await transaction_of(node, key):
+                        return tx_hash
+            except RpcError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return None
+
+    def _of(self, network: str) -> tuple[Node, ...]:
+        """The nodes of a network. Raises NetworkNotConfiguredError."""
+        if network not in self._nodes:
+            raise NetworkNotConfiguredError(
+                "This network has no configured RPC node.", hint="The operator can name one."
+            )
+        return self._nodes[network]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nonce:
+    """One authorization, as the chain is asked about it."""
+
+    asset: str
+    payer: str
+    nonce: str
 
 
 async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) -> TraceResult | None:

@@ -23,6 +23,10 @@ PENDING: Final = (
 )
 INCOMPLETE: Final = "The call data is incomplete: it ends before its arguments do."
 NO_CHAIN: Final = "Nothing says which chain it is of: it is taken for one of {name}."
+UNUSED: Final = (
+    "No transaction has used or cancelled this authorization: nothing was paid with it. Until it "
+    "expires it still can be used."
+)
 NOT_FOUND: Final = "No node that was asked knows this transaction."
 _UNREADABLE: Final = "The call data is missing or no hex."
 _UNSHOWN: Final = (

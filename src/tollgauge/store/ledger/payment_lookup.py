@@ -42,10 +42,10 @@ class PaymentSummary:
 
 
 def payment_of(
-    tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
+    tx: Connection, keys: Sequence[Key], *, network: str, transaction: str | None
 ) -> PaymentSummary | None:
     """The oldest payment on a network that has one of these keys, else the oldest whose
-    settlement named the transaction; None without either.
+    settlement named the transaction, if there is one; None without either.
     """
     for chunk in rows.chunks(keys[:KEYS_MAX], _KEYS_A_QUERY):
         matches = sa.or_(
@@ -61,6 +61,8 @@ def payment_of(
         oldest = _oldest(tx, sa.and_(payment.c.network == network, matches))
         if oldest is not None:
             return oldest
+    if transaction is None:
+        return None
     settled_by = sa.and_(payment.c.network == network, payment.c.tx_hash == transaction)
     return _oldest(tx, settled_by)
 

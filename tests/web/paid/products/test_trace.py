@@ -65,7 +65,11 @@ class TraceClient:
         return await self.http.post("/", json=body, headers={"PAYMENT-SIGNATURE": header})
 
     async def traced(self, tx_hash: str, **more: Any) -> dict[str, Any]:
-        answer = await self.buy({"txHash": tx_hash, **more})
+        return await self.found({"txHash": tx_hash, **more})
+
+    async def found(self, body: Any) -> dict[str, Any]:
+        """What a paid trace answers."""
+        answer = await self.buy(body)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         trace.PaymentTraceShape.model_validate(found)
@@ -151,6 +155,40 @@ async def test_a_payment_buys_the_trace_of_a_transaction(trace_client: TraceClie
     assert len(trace_client.settled) == trace_client.nonces
 
 
+async def test_payer_and_nonce_find_the_payment_of_who_lost_the_answer(
+    trace_client: TraceClient,
+) -> None:
+    signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 10_000)
+    asked = {"payer": signed.payer, "nonce": "0x" + signed.nonce.hex()}
+    authorization = {"payer": signed.payer.lower(), "nonce": asked["nonce"]}
+    unused = await trace_client.found(asked)
+    assert unused["authorization"] == authorization | {"used": False}
+    assert (unused["txHash"], unused["status"], unused["payments"]) == (None, "not-found", [])
+    assert "nothing was paid" in unused["reason"]
+    tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
+    used = await trace_client.found(asked)
+    assert used["authorization"] == authorization | {"used": True}
+    assert used == await trace_client.traced(tx_hash) | {"authorization": used["authorization"]}
+
+
+async def test_a_cancelled_authorization_is_used_and_paid_nothing(
+    trace_client: TraceClient,
+) -> None:
+    world = trace_client.world
+    nonce = (0xCA << 200).to_bytes(32)
+    signature = world.sign_cancel(nonce)
+    await world.send(
+        USDC,
+        encoded(
+            "cancelAuthorization(address,bytes32,bytes)", world.payer.address, nonce, signature
+        ),
+    )
+    asked = {"payer": world.payer.address, "nonce": "0x" + nonce.hex()}
+    answer = await trace_client.found(asked)
+    assert answer["authorization"]["used"]
+    assert (answer["status"], answer["payments"]) == ("success", [])
+
+
 async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(
     trace_client: TraceClient,
 ) -> None:
@@ -187,6 +225,10 @@ async def test_a_pending_transaction_is_an_answer_with_its_status(
     ("body", "path"),
     [
         ({}, "txHash"),
+        ({"payer": PAY_TO}, "txHash"),
+        ({"nonce": UNKNOWN}, "txHash"),
+        ({"payer": "0x12", "nonce": UNKNOWN}, "payer"),
+        ({"txHash": UNKNOWN, "payer": PAY_TO, "nonce": UNKNOWN}, "txHash"),
         ({"txHash": 5}, "txHash"),
         ({"txHash": "0x" + "a" * 63}, "txHash"),
         ({"txHash": "0x" + "g" * 64}, "txHash"),

@@ -316,7 +316,8 @@
     return fetch(api, {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers },
-      body: JSON.stringify({ resource: deal.resource }),
+      // With its evidence, so that a saved report can be computed again anywhere.
+      body: JSON.stringify({ resource: deal.resource, evidence: "full" }),
       cache: "no-store",
       credentials: "omit",
     });

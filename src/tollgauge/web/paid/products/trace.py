@@ -2,6 +2,8 @@
 
 Rules:
 - a network without a node and an invalid request are refused before a payment is taken;
+- in place of a transaction's hash, payer and nonce of an authorization find it; one that nobody
+  has used is an answer;
 - an unknown hash and a node that cannot tell cost nothing;
 - a transaction without a payment, one that reverted and one that is pending are answers;
 - of a payment to this service the ledger shows its id, route, time and state.
@@ -12,11 +14,12 @@ The rest of the answer is core/trace's.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import orjson
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.chain.transactions import (
@@ -30,7 +33,10 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.trace.answer import trace_json
 from tollgauge.core.trace.calldata import Method
 from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model
+from tollgauge.core.trace.decode import not_found
+from tollgauge.core.trace.reason import UNUSED
 from tollgauge.core.trace.result import Status, TracedPayment, TraceResult
+from tollgauge.core.units import eip3009_assets
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web import wire
@@ -38,7 +44,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.wire.request_model import RequestedResource, RequestModel
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 
 DEADLINE_S: Final = 25.0
 """How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
@@ -145,12 +151,23 @@ class HintShape(wire.Shape):
     amount_matches: bool | None
 
 
+class AuthorizationUseShape(wire.Shape):
+    """The authorization that was asked about; `used` also where a transaction cancelled it."""
+
+    payer: str
+    nonce: str
+    used: bool
+
+
 class PaymentTraceShape(wire.Shape):
-    """The payments of a transaction; the single fields are those of the first payment. `reason`
-    says why there is no payment, or what the payments rest on where that is not the whole proof.
+    """The payments of a transaction; the single fields are those of the first payment.
+    `authorization` is there where one was asked about, and `txHash` is null while no transaction
+    has used it. `reason` says why there is no payment, or what the payments rest on where that is
+    not the whole proof.
     """
 
-    tx_hash: str
+    tx_hash: str | None
+    authorization: AuthorizationUseShape | None = None
     network: str
     chain_id: int
     status: Annotated[str, wire.OneOf(Status)]
@@ -167,16 +184,25 @@ class PaymentTraceShape(wire.Shape):
     reason: str | None = None
 
 
+_Hash = Annotated[str, Field(pattern="^0x[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
+_Address = Annotated[str, Field(pattern="^0x[0-9a-fA-F]{40}$"), AfterValidator(str.lower)]
+
+
 class TraceRequest(RequestModel):
-    """Which transaction is to be decoded, how, and what it is believed to pay for."""
+    """Which transaction is to be decoded, how, and what it is believed to pay for. Who lost the
+    answer names the authorization that he signed in place of a transaction.
+    """
 
-    model_config = ConfigDict(alias_generator=wire.camel)
+    model_config = ConfigDict(
+        alias_generator=wire.camel,
+        json_schema_extra={"anyOf": [{"required": ["txHash"]}, {"required": ["payer", "nonce"]}]},
+    )
 
-    tx_hash: Annotated[
-        str,
-        Field(pattern="^0x[0-9a-fA-F]{64}$", description="The settlement transaction's hash"),
-        AfterValidator(str.lower),
-    ]
+    tx_hash: _Hash | None = Field(None, description="The settlement transaction's hash")
+    payer: _Address | None = Field(None, description="Who signed the authorization")
+    nonce: _Hash | None = Field(
+        None, description="The authorization's nonce: was it used, and where?"
+    )
     hint_resource: RequestedResource | None = Field(
         None, description="The resource that the payment is believed to be for"
     )
@@ -184,6 +210,16 @@ class TraceRequest(RequestModel):
     model: Annotated[Model, wire.OneOf(Model)] | None = Field(
         None, description="A decoder of GET /v1/models; the cheapest that does if left out"
     )
+
+    @model_validator(mode="after")
+    def _check_subject(self) -> Self:
+        """A transaction or an authorization is named, and not both."""
+        named = (self.payer is not None, self.nonce is not None)
+        if self.tx_hash is None and named != (True, True):
+            refuse(invalid("txHash", "Name a transaction (txHash), or payer and nonce."))
+        if self.tx_hash is not None and any(named):
+            refuse(invalid("txHash", "Name a transaction, or payer and nonce, and not both."))
+        return self
 
 
 def product(dependencies: PaidDependencies) -> Product:
@@ -222,32 +258,60 @@ async def _answer(
     dependencies: PaidDependencies, request: TraceRequest, _claim: HeldClaim
 ) -> bytes:
     """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
-    result = await _traced(dependencies.transactions, request)
-    if result.status is Status.NOT_FOUND:
+    network = NETWORKS[request.network]
+    result = await _traced(dependencies.transactions, request, network)
+    if result.status is Status.NOT_FOUND and request.tx_hash is not None:
         raise Problem(
             404,
             "unknown-transaction",
             "The chain does not know this transaction. Nothing was charged.",
         )
-    keys = [
-        Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
-        for payment in result.payments
-    ]
     store = dependencies.store
-    row = await store.reading(payment_of, keys, network=result.network, transaction=request.tx_hash)
+    row = await store.reading(
+        payment_of,
+        _keys(request, result),
+        network=result.network,
+        transaction=result.tx_hash,
+    )
     hint = None
     if request.hint_resource is not None:
         endpoint = await store.reading(endpoints.get, request.hint_resource.id)
         hint = hinted(request.hint_resource, endpoint.quote if endpoint else None, result)
-    return orjson.dumps(trace_json(result, ledger=_ledger(row), hint=hint))
+    document = trace_json(result, ledger=_ledger(row), hint=hint)
+    if request.nonce is not None:
+        document["authorization"] = {
+            "payer": request.payer,
+            "nonce": request.nonce,
+            "used": result.tx_hash is not None,
+        }
+    return orjson.dumps(document)
 
 
-async def _traced(transactions: Transactions, request: TraceRequest) -> TraceResult:
+def _keys(request: TraceRequest, result: TraceResult) -> list[Key]:
+    """The payments of the trace, and the one that was asked about: the ledger may know it before
+    the chain does.
+    """
+    keys = [
+        Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
+        for payment in result.payments
+    ]
+    if request.payer is None or request.nonce is None:
+        return keys
+    assets = eip3009_assets(result.network)
+    asked = [Key(asset=row.address, payer=request.payer, nonce=request.nonce) for row in assets]
+    return [*keys, *asked]
+
+
+async def _traced(transactions: Transactions, request: TraceRequest, network: str) -> TraceResult:
     try:
         async with asyncio.timeout(DEADLINE_S):
-            return await transactions.trace(
-                NETWORKS[request.network], request.tx_hash, request.model
-            )
+            tx_hash = request.tx_hash
+            if tx_hash is None:
+                payer, nonce = request.payer or "", request.nonce or ""
+                tx_hash = await transactions.transaction_of(network, payer, nonce)
+            if tx_hash is None:
+                return replace(not_found(None, network=network), reason=UNUSED)
+            return await transactions.trace(network, tx_hash, request.model)
     except NetworkNotConfiguredError as error:
         raise _not_configured(request.network) from error
     except DecoderUnavailable as error:

@@ -1,0 +1,136 @@
+"""Every page in a real browser: axe-core finds nothing, nothing is wider than the window, no page
+is heavy, and none loads anything from elsewhere or breaks the content security policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
+from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.http_service import Running, configuration, opened
+
+from tollgauge.demo.serving import serve
+from tollgauge.web import routes
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+AXE = Path(__file__).resolve().parents[3] / "node_modules" / "axe-core" / "axe.min.js"
+WIDTHS = (360, 768, 1440)
+PAGE_BYTES = 60_000
+VIOLATIONS = """async () => {
+  const found = await axe.run(document, {resultTypes: ["violations"]});
+  return found.violations.map((one) => [one.id, one.help, ...one.nodes.map((node) => node.html)]);
+}"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("pages") / "service.db")
+    async with opened(configuration(store_url=url)) as service:
+        yield service
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def base_url(running: Running) -> AsyncIterator[str]:
+    async with serve(running.app) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    if not CHROMIUM:
+        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
+    if not AXE.exists():
+        pytest.skip("axe-core is missing: npm ci (`make test` does it)")
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        await chromium.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def paths(running: Running) -> list[str]:
+    """A page of each route: of the best and the worst endpoint where a route needs one."""
+    board = (await running.get("/v1/x402-trust-preview")).json()["samples"]
+    endpoints = [sample["report"]["resource"] for sample in (board[0], board[-1])]
+    table = [row for row in routes.table(running.service.server()) if row.tag == "pages"]
+    pages: list[str] = []
+    for row in table:
+        if row.internal or row.path in NO_PAGES:
+            continue
+        for resource in endpoints if "{id}" in row.path or "{host}" in row.path else endpoints[:1]:
+            answer = await running.get("/trust/snapshot", params={"resource": resource})
+            values = {"id": answer.json()["id"], "host": resource.split("/")[2], "version": "1"}
+            pages.append(row.path.format(**values))
+    return [*pages, "/nothing/is/here"]
+
+
+NO_PAGES = frozenset({"/endpoint", "/endpoint/{id}/badge.svg"})
+"""A redirect, and a picture."""
+
+
+async def violations(browser: Browser, url: str, *, theme: str, width: int) -> list[Any]:
+    """What axe-core has to say of a page."""
+    context = await browser.new_context(
+        color_scheme=theme,  # type: ignore[arg-type]
+        viewport={"width": width, "height": 900},
+        bypass_csp=True,  # axe is injected
+    )
+    page = await context.new_page()
+    await page.goto(url)
+    await page.add_script_tag(path=AXE)
+    result: list[Any] = await page.evaluate(VIOLATIONS)
+    await context.close()
+    return result
+
+
+async def test_axe_finds_nothing_on_a_phone_in_light_and_on_a_desk_in_dark(
+    browser: Browser, base_url: str, paths: list[str]
+) -> None:
+    wrong = {}
+    for path in paths:
+        for theme, width in (("light", WIDTHS[0]), ("dark", WIDTHS[-1])):
+            if found := await violations(browser, base_url + path, theme=theme, width=width):
+                wrong[path, theme] = found
+    assert wrong == {}, "\n".join(f"{key} {value}" for key, value in wrong.items())
+
+
+async def test_nothing_is_wider_than_the_window_and_all_is_our_own(
+    browser: Browser, base_url: str, paths: list[str]
+) -> None:
+    wrong: list[str] = []
+    page = await browser.new_page()
+    page.on("console", lambda message: wrong.append(message.text) if told(message) else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: wrong.extend(foreign(request.url, base_url)))
+    for path in paths:
+        for width in WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 900})
+            if width == WIDTHS[0]:
+                await page.goto(base_url + path)
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            if wide > width:
+                wrong.append(f"{path} is {wide} wide at {width}")
+    await page.close()
+    assert wrong == []
+
+
+def told(message: Any) -> bool:
+    """Whether the browser complains of anything but the page that is not there."""
+    return message.type == "error" and "404" not in message.text
+
+
+def foreign(url: str, base_url: str) -> list[str]:
+    """The URL, if it is not the service's own."""
+    return [] if url.startswith((base_url, "data:", "blob:")) else [url]
+
+
+async def test_every_page_is_light(running: Running, paths: list[str]) -> None:
+    sizes = {path: len((await running.get(path)).content) for path in paths}
+    assert {path: size for path, size in sizes.items() if size >= PAGE_BYTES} == {}
