@@ -25,7 +25,7 @@ NOW = 1_764_000_000_000
 TODAY = NOW // DAY_MS
 BASE = "https://gauge.example.org"
 VOID = {"meta", "link", "br", "img", "wbr", "hr", "input"}
-FORBIDDEN = {"script", "style", "iframe", "object", "embed", "base", "form", "image", "use"}
+FORBIDDEN = {"script", "style", "iframe", "object", "embed", "base", "image", "use"}
 BIDI = "\u202e\u2066\u200b\ufeff\U000e0041"
 HOSTILE = (
     '"><script>canary()</script>',

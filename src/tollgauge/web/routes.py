@@ -297,6 +297,7 @@ def _page_routes(
     for path, summary, handler in (
         ("/statistics", "How scores, prices and the rest are spread", site.statistics),
         ("/incidents", "What changed lately", site.incidents),
+        ("/compare", "Up to four endpoints side by side", site.compare),
     ):
         id_ = f"page_{handler.__name__}"
         yield get(path, summary, handler, id_, asked, cached=True, strict_query=True)

@@ -34,6 +34,7 @@ ROUTES = {
     "/": "get",
     "/calibration": "get",
     "/calibration.json": "get",
+    "/compare": "get",
     "/docs": "get",
     "/endpoint": "get",
     "/endpoint/{id}": "get",

@@ -10,7 +10,14 @@ probes), `pace` (how often it is probed), `trust` (reports, and the preview's sa
 
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
-from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
+from tollgauge.monitor.reports.endpoint import (
+    DayBar,
+    EndpointView,
+    TimelineEvent,
+    history,
+    view,
+    views,
+)
 from tollgauge.monitor.reports.incidents import Incidents, incidents
 from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
 from tollgauge.monitor.reports.snapshots import (
@@ -61,4 +68,5 @@ __all__ = [
     "snapshot",
     "snapshot_of",
     "view",
+    "views",
 ]

@@ -36,7 +36,7 @@ _PROVIDERS: Final = re.compile(r"providers-([1-9][0-9]{0,5})\.xml", re.ASCII)
 _PAGES: Final = "pages.xml"
 _SCHEMA: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 PATHS: Final = (
-    *("/", "/leaderboard", "/incidents", "/statistics", "/methodology"),
+    *("/", "/leaderboard", "/incidents", "/statistics", "/compare", "/methodology"),
     *("/calibration", "/docs"),
     *(f"/methodology/{version}" for version in POLICIES if version != CURRENT.version),
 )
@@ -44,6 +44,7 @@ PATHS: Final = (
 _ROBOTS: Final = """\
 User-agent: *
 Allow: /
+Disallow: {root}/compare?
 Disallow: {root}/endpoint/*/upgrade
 Sitemap: {base_url}/sitemap.xml
 """

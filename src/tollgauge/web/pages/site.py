@@ -15,6 +15,7 @@ from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.incidents import DAYS, incidents_html
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
@@ -22,6 +23,7 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
     AfterIncident,
+    Compared,
     EndpointId,
     Host,
     IncidentDays,
@@ -92,6 +94,16 @@ class Site:
         counted = await self.dependencies.read_now(statistics.current)
         stats = await self.dependencies.read_now(reports.ecosystem)
         html = statistics_html(counted, stats, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
+
+    async def compare(
+        self, a: Compared = None, b: Compared = None, c: Compared = None, d: Compared = None
+    ) -> Response:
+        """Up to four endpoints side by side."""
+        asked = asked_for((a, b, c, d), self.dependencies.perimeter)
+        ids = [one.id for one in asked if one.id is not None]
+        views_by_id = await self.dependencies.read_now(reports.views, ids)
+        html = compare_html(asked, views_by_id, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def docs(self) -> Response:

@@ -49,6 +49,13 @@ AfterEndpoint = Annotated[
 SitemapPart = Annotated[
     str, Path(description="The file of one part, as the index names it", examples=["pages.xml"])
 ]
+Compared = Annotated[
+    str | None,
+    Query(
+        description="An endpoint to compare, by its URL or its id",
+        examples=[examples.RESOURCE],
+    ),
+]
 IncidentType = Annotated[
     Annotated[str, OneOf(EVENTS)] | None,
     Query(description="The type of incidents to show; without it all", examples=[PAYTO]),
