@@ -7,7 +7,8 @@ checks, in that transaction, that the payment is still claimed by this worker (d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
@@ -23,12 +24,14 @@ R = TypeVar("R")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldClaim:
     """A claimed payment, `row` as it was claimed, and the store that its sale may write to. `seen`
-    is what the sale's `check` returned when the payment was claimed.
+    is what the sale's `check` returned when the payment was claimed. What a product appends to
+    `with_answer` is written in the transaction that stores the answer, or not at all.
     """
 
     store: Store
     row: LedgerRow
     seen: object = None
+    with_answer: list[Callable[[Connection], object]] = field(default_factory=list)
 
     @property
     def payment_id(self) -> str:

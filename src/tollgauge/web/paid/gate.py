@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Concatenate, Final, NoReturn, ParamSpec
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -205,7 +205,7 @@ class Gate:
                 return verified
             held = HeldClaim(store=self.store, row=row, seen=seen)
             answer = await self._compute(sale, held, order, verified)
-            row = await self._store_intent(row, verified, answer=answer)
+            row = await self._store_intent(row, verified, answer=answer, beside=held.with_answer)
             row = await self._settle(sale, row)
             return _Outcome(row, settled_here=True)
         except OvertakenError as overtaken:
@@ -292,16 +292,28 @@ class Gate:
         return StoredAnswer(status=200, body=body)
 
     async def _store_intent(
-        self, row: LedgerRow, *attempts: Attempt, answer: StoredAnswer | None = None
+        self,
+        row: LedgerRow,
+        *attempts: Attempt,
+        answer: StoredAnswer | None = None,
+        beside: Sequence[Callable[[Connection], object]] = (),
     ) -> LedgerRow:
-        """Store the answer and the intent to settle, in one transaction. The intent gets an owner
-        of its own: of two workers that try to settle again, one does.
+        """Store the answer and the intent to settle, in one transaction, with what a product
+        writes `beside` its answer. The intent gets an owner of its own: of two workers that try to
+        settle again, one does.
         """
         intent = self._attempt("intent", self.clock(), "written")
+
+        def move(tx: Connection, row: LedgerRow, /, **changes: Any) -> LedgerRow | None:
+            moved = payments.move(tx, row, State.SETTLING, **changes)
+            if moved is not None:
+                for write in beside:
+                    write(tx)
+            return moved
+
         return await self._write(
-            payments.move,
+            move,
             row,
-            State.SETTLING,
             now=self.clock(),
             owner=secrets.token_hex(8),
             answer=answer,

@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import endpoints, evidence, scores
-from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.ledger import payer_limit
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
@@ -71,17 +70,10 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
             cadence=dependencies.live.prober.cadence,
             now=dependencies.clock(),
         )
-        await claim.writing(_save, report.row, now=dependencies.clock())
-    else:
-        await claim.writing(evidence.keep, report.row, now=dependencies.clock())
+        claim.with_answer.append(partial(scores.save, row=report.row))
+    claim.with_answer.append(partial(evidence.keep, row=report.row, now=dependencies.clock()))
     shape = wire.trust_report(report, base_url=dependencies.base_url)
     return wire.dump(shape if request.evidence == "full" else wire.short(shape))
-
-
-def _save(tx: Connection, row: ScoreRow, *, now: int) -> None:
-    """Keep a score as the endpoint's newest, and the evidence that the report names."""
-    scores.save(tx, row)
-    evidence.keep(tx, row, now=now)
 
 
 def _check(
