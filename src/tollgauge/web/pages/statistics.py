@@ -121,7 +121,7 @@ def _range(row: Bin, write: Callable[[int], str]) -> str:
         return f"{write(row.least)} or more"
     if not row.least:
         return f"under {write(row.below)}"
-    return f"{write(row.least)} to under {write(row.below)}"
+    return f"{write(row.least)} to {write(row.below)}"
 
 
 def _points(tenths: int) -> str:
