@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: bench demo test test-all setup setup-test clean docs
+.PHONY: bench demo test test-all setup setup-test clean docs docs-site
 
 demo: setup  ## the whole service at work on this machine, until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
@@ -28,6 +28,9 @@ bench: setup setup-test  ## measure the service and write docs/benchmarks.md; ta
 
 docs:  ## write again what is generated from the code
 	$(VENV)/bin/python docs/generate.py
+
+docs-site: setup  ## the documentation as a site: build/docs-site/index.html
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -c docs -d build/docs-doctrees . build/docs-site
 
 clean:
 	rm -rf .venv .venv-* node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

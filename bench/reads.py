@@ -29,6 +29,7 @@ from bench.filled import fill
 from bench.measurement import Measurement, Report
 from tollgauge import app as root
 from tollgauge.config import Config
+from tollgauge.core.endpoint_filter import Sort
 from tollgauge.core.units import HOUR_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
@@ -59,13 +60,19 @@ READS: Final[Mapping[str, str]] = {
     "badge": "/endpoint/{id}/badge.svg",
     "endpoint feed": "/endpoint/{id}/feed.xml",
     "provider feed": "/provider/{host}/feed.xml",
+    "search by words": "/trust/search?q={words}",
+    "search by host": "/trust/search?q={host}",
+    "list, first page": "/trust/endpoints?sort={sort}",
+    "list, filtered": "/trust/endpoints?sort={sort}&grade=B&maxAmountUsd=0.005&network=base",
+    "endpoints page": "/endpoints?sort={sort}",
     "largest provider feed": "/provider/{largest}/feed.xml",
 }
-"""The paths of what is read; `{largest}` is the host with the most endpoints."""
-LIST: Final = "list page"
-"""A page of all ranked endpoints from any place of the list, as the store gives it: no route shows
-it yet.
+"""The paths of what is read; `{largest}` is the host with the most endpoints, `{words}` some that
+many endpoints say.
 """
+WORDS: Final = ("answers", "questions", "agents", "paid", "call", "service", "item", "7", "kind")
+LIST: Final = "list page"
+"""A page of all ranked endpoints from any place of the list, as the store gives it."""
 
 
 def run(small: int = SMALL, large: int = LARGE, samples: int = SAMPLES) -> Report:
@@ -110,7 +117,11 @@ class Served:
         if name == LIST:
             return await _read_list(self.store, dice)
         path = READS[name].format(
-            id=dice.choice(self.ids), host=dice.choice(self.hosts), largest=self.largest
+            id=dice.choice(self.ids),
+            host=dice.choice(self.hosts),
+            largest=self.largest,
+            words="+".join(dice.sample(WORDS, 2)),
+            sort=dice.choice(list(Sort)).value,
         )
         return await _ask(self.app, path)
 
@@ -223,9 +234,9 @@ def _scope(path: str) -> Scope:
         "http_version": "1.1",
         "method": "GET",
         "scheme": "https",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
+        "path": path.partition("?")[0],
+        "raw_path": path.partition("?")[0].encode(),
+        "query_string": path.partition("?")[2].encode(),
         "root_path": "",
         "headers": [(b"host", b"trust.example")],
         "client": ("127.0.0.1", 1),

@@ -1,12 +1,20 @@
-"""Writes the generated pages of this folder: `.venv/bin/python docs/generate.py`."""
+"""Writes the generated pages of this folder, and the example of the configuration:
+`.venv/bin/python docs/generate.py`.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from gaming import gaming
-from methodology import methodology, page_name
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # a script's path begins with its folder
 
+from docs.gaming import gaming
+from docs.methodology import methodology, page_name
+from docs.reference_pages import reference
+from tollgauge.config.template import template
 from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.lint.docs import markdown
 from tollgauge.core.policy import POLICIES
@@ -19,13 +27,15 @@ def pages() -> dict[str, str]:
         "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),
+        "../tollgauge.example.toml": template(),
+        **reference(),
     }
 
 
 def main() -> None:
-    """Write every page beside this file."""
+    """Write every page to its place, which is named from this folder on."""
     for name, text in pages().items():
-        Path(__file__).with_name(name).write_text(text, encoding="utf-8")
+        Path(__file__).parent.joinpath(name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

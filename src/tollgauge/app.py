@@ -31,6 +31,7 @@ from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.strictjson import RECURSION_LIMIT
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -42,6 +43,7 @@ from tollgauge.jobs import (
     rank,
     schedule,
     score,
+    seller_files,
     settle,
     similar,
 )
@@ -61,11 +63,10 @@ from tollgauge.web.settings import ServerSettings
 
 Clock = Callable[[], int]
 
-RECURSION_LIMIT: Final = 3_000
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (
     *("schedule", "lateness", "probe", "alert", "score"),
-    *("similar", "rank", "prune", "calibrate"),
+    *("similar", "rank", "prune", "calibrate", "seller-files"),
 )
 """The loops that every configuration has."""
 
@@ -171,6 +172,18 @@ class Opened:
             Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True),
             Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
             Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
+            Job("seller-files", self._seller_files().run, every_s=10, timeout_s=60),
+        )
+
+    def _seller_files(self) -> seller_files.SellerFiles:
+        """The dependencies of the loop of sellers' files. Its leases are not the probe loop's."""
+        return seller_files.SellerFiles(
+            store=self.store,
+            egress=self.egress,
+            clock=self.clock,
+            prover=self.chain,
+            host_gap_ms=self.config.probe.cadence.host_gap_ms,
+            owner=f"{self.owner}-seller-files",
         )
 
     def _configured_jobs(self) -> Iterator[Job]:

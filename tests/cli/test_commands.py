@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,35 @@ def test_help_names_every_command(tollgauge: Command) -> None:
     for name in (
         *("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"),
         *("trace", "mcp", "backup", "restore", "config", "bench", "payments", "watch"),
-        "calibration",
+        *("calibration", "buy", "init", "status"),
     ):
         assert f" {name} " in done.out
+
+
+def test_the_version_is_that_of_the_package(tollgauge: Command) -> None:
+    done = tollgauge("--version")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"tollgauge {version('tollgauge')}\n"
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    """What --install-completion puts into the profile of bash, read by bash."""
+    typed = """
+eval "$(tollgauge --show-completion)"
+completed() {  # as bash calls the function of `complete -F`
+  read -r _ _ _ _ function _ < <(complete -p tollgauge)
+  COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "$function" tollgauge; echo "${COMPREPLY[@]}"
+}
+completed tollgauge con
+completed tollgauge config ch
+completed tollgauge backup --fo
+"""
+    path = f"{Path(TOLLGAUGE).parent}:{os.environ['PATH']}"
+    bash = ["bash", "--norc", "-c", typed]
+    done = subprocess.run(
+        bash, cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["config", "check", "--force"], done.stderr
 
 
 def test_help_loads_no_part_of_the_service() -> None:

@@ -1,4 +1,4 @@
-"""`config check`: every problem at once, and advice."""
+"""`init`; and `config check`: every problem at once, and advice."""
 
 from __future__ import annotations
 
@@ -64,3 +64,27 @@ def test_config_check_reads_another_file_and_the_environment(
     missing = tollgauge("config", "check", TOLLGAUGE_CONFIG="gone.toml")
     assert missing.code == 2
     assert "gone.toml cannot be read" in missing.err
+
+
+def test_init_writes_a_configuration_that_is_good(tollgauge: Command, tmp_path: Path) -> None:
+    done = tollgauge("init")
+    assert (done.code, done.err) == (0, "")
+    assert "wrote tollgauge.toml" in done.out
+    assert "tollgauge config check" in done.out
+    assert (tmp_path / "tollgauge.toml").read_text(encoding="utf-8") == tollgauge("init", "-").out
+    assert tollgauge("config", "check").code == 0
+    assert tollgauge("init", "other.toml", "--json").json == {"file": "other.toml"}
+
+
+def test_init_replaces_nothing(tollgauge: Command, tmp_path: Path) -> None:
+    (tmp_path / "tollgauge.toml").write_text("[server]\nport = 9000\n")
+    done = tollgauge("init")
+    assert (done.code, done.out) == (2, "")
+    assert "tollgauge.toml exists, and is left as it is." in done.err
+    assert (tmp_path / "tollgauge.toml").read_text() == "[server]\nport = 9000\n"
+
+
+def test_init_says_why_it_cannot_write(tollgauge: Command) -> None:
+    done = tollgauge("init", "no/such/folder.toml")
+    assert (done.code, done.out) == (2, "")
+    assert "no/such/folder.toml cannot be written: No such file or directory" in done.err

@@ -146,6 +146,11 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
         found = done.json
         claim = {"agrees": True, "differences": []} if name == "report.json" else None
         assert found.pop("claim", None) == claim
+        raising = found.pop("improvements")
+        assert raising == examples.snapshot("")["improvements"]
+        lines = tollgauge("score", name).out
+        assert "what would raise this score:" in lines
+        assert all(f"({row['code']}): {row['fix']}" in lines for row in raising)
         for field, value in found.items():
             assert value == report[field], field
     told = tollgauge("score", "report.json")

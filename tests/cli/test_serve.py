@@ -1,4 +1,4 @@
-"""`run`, `serve` and `demo` at an address that cannot be had."""
+"""`run`, `serve`, `work` and `demo` at an address that cannot be had."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import TOLLGAUGE, Command
+from tests.support.prepared import command as prepared_command
 
 CAP_NET_BIND_SERVICE = 10
 PR_CAPBSET_DROP = 24
@@ -53,6 +54,32 @@ def test_the_demo_says_that_its_port_is_taken_before_it_starts(
     assert "another program listens there; stop it, or set --port to another port" in done.err
     assert len(done.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_work_names_its_loops_and_goes_on_without_a_port_that_is_taken(
+    tmp_path: Path, taken_port: str
+) -> None:
+    process = subprocess.Popen(
+        prepared_command("tollgauge", "work", "--only", "score,prune"),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "TOLLGAUGE_SERVER_ADMIN_PORT": taken_port},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        while "tollgauge works: score, prune\n" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said.append(line)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    (warning,) = (line for line in said if "metrics.off" in line)
+    assert f"port {taken_port}: another program listens there" in warning
+    assert "server.admin_port" in warning
 
 
 @pytest.mark.parametrize(

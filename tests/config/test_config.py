@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tollgauge.config import Config, ConfigError, load, unused
 from tollgauge.config.advice import advice
-from tollgauge.config.read import Setting, settings_of
-from tollgauge.jobs.discover import Source
+from tollgauge.config.read import settings_of
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 PAY_TO = "0x" + "ab" * 20
@@ -43,39 +39,6 @@ def test_without_a_file_everything_has_its_default() -> None:
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Config()
-
-
-def test_the_example_file_loads_and_holds_the_defaults() -> None:
-    assert load(EXAMPLE, {}) == Config()
-
-
-@pytest.mark.parametrize("setting", list(settings_of(Config)), ids=lambda setting: setting.path)
-def test_the_example_file_names_every_setting(setting: Setting) -> None:
-    text = EXAMPLE.read_text(encoding="utf-8")
-    section, _, key = setting.path.rpartition(".")
-    if setting.path == "sources":
-        assert "\n# [[sources]]\n" in text
-        for each in dataclasses.fields(Source):
-            assert f"\n# {each.name} = " in text
-        return
-    default: Any = Config()
-    for name in setting.path.split("."):
-        default = getattr(default, name)
-    if isinstance(default, dict):
-        assert f"\n[{setting.path}]\n" in text
-        return
-    part = text[text.index(f"\n[{section}]\n") :]
-    part = part[: part.find("\n[", 2)]
-    if setting.secret:
-        assert f"# {key}:" in part
-        assert setting.variable in part
-    elif default is None:
-        assert f"\n# {key} = " in part
-    else:
-        value: Any = tomllib.loads(text)
-        for name in setting.path.split("."):
-            value = value[name]
-        assert value == (sorted(default) if isinstance(default, frozenset | tuple) else default)
 
 
 def test_values_of_every_kind_come_from_the_file(tmp_path: Path) -> None:
@@ -163,6 +126,46 @@ def test_several_nodes_are_separated_by_commas() -> None:
     found = load(None, names)
     assert found.rpc.url == ("http://a", "http://b")
     assert found.networks.base_mainnet == ()
+
+
+def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path) -> None:
+    key, database = tmp_path / "watch_key", tmp_path / "database_url"
+    key.write_text("k" * 32 + "\n")
+    database.write_text("postgresql://me:hunter2@host/db\n")
+    names = {"TOLLGAUGE_WATCH_KEY_FILE": str(key), "DATABASE_URL_FILE": str(database)}
+    config = load(None, names)
+    assert config.watch.key == "k" * 32
+    assert config.store.url == "postgresql://me:hunter2@host/db"
+    assert unused(names) == []
+
+
+def test_an_empty_file_sets_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "rpc_url").write_text("\n")
+    names = {"TOLLGAUGE_RPC_URL_FILE": str(tmp_path / "rpc_url"), "TOLLGAUGE_WATCH_KEY_FILE": ""}
+    assert load(None, names) == Config()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (
+            {"TOLLGAUGE_WATCH_KEY_FILE": "gone", "OTHER": "x"},
+            "TOLLGAUGE_WATCH_KEY_FILE: gone cannot be read: No such file or directory",
+        ),
+        (
+            {"TOLLGAUGE_WATCH_KEY_FILE": str(EXAMPLE), "TOLLGAUGE_WATCH_KEY": "hunter2" * 5},
+            "TOLLGAUGE_WATCH_KEY and TOLLGAUGE_WATCH_KEY_FILE are both set: keep one",
+        ),
+        ({"TOLLGAUGE_SERVER_PORT_FILE": "x"}, "TOLLGAUGE_SERVER_PORT_FILE (environment) is not a"),
+    ],
+)
+def test_a_file_of_a_secret_that_cannot_be_used_is_named(
+    environment: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, environment)
+    (problem,) = caught.value.problems
+    assert problem.startswith(expected)
 
 
 def test_facilitator_headers_come_from_the_environment() -> None:

@@ -351,3 +351,36 @@ def test_a_number_that_json_cannot_hold_exactly_has_no_canonical_form() -> None:
 def test_text_that_is_no_unicode_has_no_canonical_form() -> None:
     with pytest.raises(EvidenceError):
         to_json(replace(small(), resource="\ud800"))
+
+
+def test_only_an_announced_change_says_so() -> None:
+    change = TermChange(
+        at=AS_OF, kind="payto-changed", source="probe", before="0x1", after="0x2", announced=True
+    )
+    plain = replace(change, announced=False)
+    written = to_document(Evidence(resource="r", as_of=1, first_seen=0, changes=(change, plain)))
+    assert sorted(map(len, written["changes"])) == [5, 6]
+    read = from_json(to_json(Evidence(resource="r", as_of=1, first_seen=0, changes=(change,))))
+    assert read.changes == (change,)
+
+
+@pytest.mark.parametrize("value", [False, None, 1, "true"])
+def test_an_unannounced_change_has_no_word_of_it(value: object) -> None:
+    document = to_document(
+        Evidence(
+            resource="r",
+            as_of=1,
+            first_seen=0,
+            changes=(
+                TermChange(at=1, kind="payto-changed", source="probe", before="0x1", after="0x2"),
+            ),
+        )
+    )
+    document["changes"][0]["announced"] = value
+    with pytest.raises(EvidenceError):
+        from_json(json.dumps(document).encode())
+
+
+def test_evidence_of_format_1_knows_no_announcements() -> None:
+    change = EVIDENCE_SCHEMAS[1]["properties"]["changes"]["items"]
+    assert "announced" not in change["properties"]

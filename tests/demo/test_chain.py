@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.demo.chain import Chain, ChainError, find_anvil, run_chain
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC
 
 _HOLDER = """

@@ -13,7 +13,8 @@ from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.chain import ChainError, find_anvil, run_chain
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.chain import run_chain
 from tollgauge.demo.customers import DEMAND, SLOT_MS, Purchase, first_sales, purchases, sale_at
 from tollgauge.demo.envelopes import BASE
 from tollgauge.demo.seed import configuration, forget_chain, load_past

@@ -21,6 +21,7 @@ def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None
         "crawls": retention.CRAWLS_MS,
         "forecasts": retention.FORECASTS_MS,
         "evidence": retention.EVIDENCE_MS,
+        "announced changes of payto": retention.ANNOUNCEMENTS_MS,
         "answers that were paid for": retention.ANSWERS_MS,
         "rejected payments": retention.REJECTED_MS,
         "deliveries": retention.DELIVERIES_MS,

@@ -150,6 +150,7 @@ TRICKS: dict[str, Json] = {
     ),
     "payto-hijack-of-day-8": good(changes=[change("payto-changed", 8)]),
     "payto-hijack-of-day-3": good(changes=[change("payto-changed", 3)]),
+    "payto-announced-on-day-3": good(changes=[change("payto-changed", 3) | {"announced": True}]),
     "hundred-wallets-of-dust": good(chain=chain_2([1] * 100, high=[])),
     "hundred-wallets-of-a-dollar": good(chain=chain_2([DOLLAR] * 100)),
     "hundred-wallets-one-note": good(

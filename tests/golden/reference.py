@@ -235,7 +235,8 @@ def fired(
     with_terms = last if last and last["accepts"] is not None else doc["envelope"] or last
     known = quote and quote["network"] == "eip155:8453" and quote["asset"].lower() == BASE_USDC
     micro = int(quote["amount"]) if known else 0
-    fresh = [c for c in changes if c["kind"] == "payto-changed" and as_of - c["at"] <= 7 * DAY]
+    moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
+    fresh = [c for c in moved if as_of - c["at"] <= 7 * DAY]
     sums = chain_sums(chain)
     organic, back = sums["organic"], int(sums["returned"])
     return {

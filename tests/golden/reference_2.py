@@ -277,7 +277,8 @@ def advice_2(
         return "unverified"
     if grade in ("D", "F"):
         return "avoid"
-    payto = any(c["kind"] == "payto-changed" and doc["asOf"] - c["at"] <= 30 * DAY for c in changes)
+    moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
+    payto = any(doc["asOf"] - c["at"] <= 30 * DAY for c in moved)
     careful = (
         grade == "C",
         not state["payable"] or state["unconfirmed"],

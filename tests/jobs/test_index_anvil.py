@@ -29,7 +29,8 @@ from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
-from tollgauge.demo.chain import ChainError, find_anvil, run_chain
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.unsigned_payment import free_port
 
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
@@ -85,11 +86,13 @@ async def storefront() -> AsyncIterator[Storefront]:
             Route(f"/{verb}", stall.answer, methods=["POST"]) for verb in ("verify", "settle")
         ]
         port = await stack.enter_async_context(serve(Starlette(routes=routes)))
+        front = free_port()
         config = replace(
-            configuration(world, port=0, store_url="sqlite://"),
+            configuration(world, port=front, store_url="sqlite://"),
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
         )
         service = await stack.enter_async_context(app.opened(config))
         await service.round("discover")
-        port = await stack.enter_async_context(serve(web.create(service.server())))
+        app_at = serve(web.create(service.server()), port=front)
+        port = await stack.enter_async_context(app_at)
         yield Storefront(world, service, f"http://127.0.0.1:{port}", stall)

@@ -23,8 +23,9 @@ from tests.support.trace_world import encoded
 from tollgauge import app
 from tollgauge.core.units import day_of
 from tollgauge.db.engine import Store
+from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
-from tollgauge.demo.chain import Chain, ChainError, find_anvil, run_chain
+from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve

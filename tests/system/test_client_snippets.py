@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ import pytest_asyncio
 from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,7 +47,7 @@ async def shop() -> AsyncIterator[Storefront]:
 
 def test_no_snippet_is_left_out() -> None:
     counted = {tag: len(snippets(tag)) for tag in ("sh", "python", "ts")}
-    assert counted == {"sh": 3, "python": 3, "ts": 2}
+    assert counted == {"sh": 4, "python": 3, "ts": 2}
 
 
 async def run(shop: Storefront, *command: str, cwd: Path | None = None) -> str:
@@ -63,6 +64,10 @@ async def run(shop: Storefront, *command: str, cwd: Path | None = None) -> str:
     return out.decode()
 
 
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
 def needs(program: str) -> str:
     found = shutil.which(program)
     if found is None:
@@ -74,7 +79,7 @@ def needs(program: str) -> str:
 async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_path: Path) -> None:
     needs("curl")
     before = await shop.income()
-    _, free, unpaid = snippets("sh")
+    _, free, unpaid, _ = snippets("sh")
     reader = json.JSONDecoder()
     text = await run(shop, needs("sh"), "-euc", free, cwd=tmp_path)
     answers: list[Any] = []
@@ -161,7 +166,26 @@ async def test_the_typescript_client_buys_polls_and_renews_a_watch(
 async def test_the_careful_client_sends_a_pending_payment_again(shop: Storefront) -> None:
     before = await shop.income()
     shop.stall.pending = 1
-    grade = (await run(shop, *prepared_command("-c", snippets("python")[2]))).strip()
-    assert grade in set("ABCDF")
+    report = json.loads(await run(shop, *prepared_command("-c", snippets("python")[2])))
+    assert report["resource"] == WEATHER
     assert shop.stall.pending == 0
     assert await shop.income() - before == 5_000
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_shell_s_commands_buy_a_report_and_a_watch(
+    shop: Storefront, tmp_path: Path
+) -> None:
+    before = await shop.income()
+    program = tmp_path / "bin" / "tollgauge"
+    program.parent.mkdir()
+    words = shlex.join(prepared_command("tollgauge"))
+    await asyncio.to_thread(program.write_text, f'#!/bin/sh\nexec {words} "$@"\n')
+    program.chmod(0o755)
+    path = f"PATH={program.parent}:$PATH"
+    commands = f"{path}\n{snippets('sh')[3]}"
+    printed = await run(shop, needs("sh"), "-euc", commands, cwd=tmp_path)
+    assert await shop.income() - before == 5_000 + 200_000
+    assert f"watches {WEATHER} until" in printed
+    assert f"nothing happened to {WEATHER}" in printed
+    assert files(tmp_path) == ["report.json", "watch.json"]

@@ -29,8 +29,8 @@ from x402.schemas import PaymentRequired
 from tollgauge import app
 from tollgauge.clients.tls import public_authorities
 from tollgauge.core.scoring import recompute
+from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
-from tollgauge.demo.chain import ChainError, find_anvil
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World

@@ -36,8 +36,8 @@ from tollgauge.core.payment import Proof, State, decode
 from tollgauge.core.scoring import recompute
 from tollgauge.core.units import DAY_MS
 from tollgauge.db import schema
+from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
-from tollgauge.demo.chain import ChainError, find_anvil
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve

@@ -20,7 +20,8 @@ import pytest_asyncio
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.demo.chain import ACCOUNTS, ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.chain import ACCOUNTS
 
 CLIENT = Path(__file__).parents[1] / "support" / "stranger.mjs"
 TRUST = "/v1/x402-trust"

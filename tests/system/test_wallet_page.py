@@ -29,7 +29,7 @@ from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
 
 from tollgauge.core.scoring import recompute
-from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError, find_anvil
 
 pytestmark = [
     pytest.mark.node,

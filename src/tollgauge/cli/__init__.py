@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
 from tollgauge.cli.bench import bench
+from tollgauge.cli.buy import buy
 from tollgauge.cli.calibration import calibration_app
-from tollgauge.cli.config import config_app
+from tollgauge.cli.config import config_app, init
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discover import discover
@@ -32,11 +33,31 @@ app = typer.Typer(
     name="tollgauge",
     help="Trust and reliability scores for pay-per-call (x402) endpoints.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"tollgauge {version('tollgauge')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+]
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """Take the options that belong to no command."""
+
+
 for command in (
-    *(run, serve, work, mcp, migrate, backup, restore, probe, lint, score, trace),
+    *(init, run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score, trace),
     *(discover, bench, payments, status),
 ):
     app.command()(command)

@@ -1,17 +1,57 @@
-"""`tollgauge config`: check the configuration."""
+"""`tollgauge init` writes a configuration, `tollgauge config` checks one."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, print_error, show
+from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write; - for standard output.")] = Path(
+        "tollgauge.toml"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Write a configuration file with every setting, what it means and its default.
+
+    All values are commented out: remove the # of those that you change. A file that exists is not
+    touched (exit 2).
+    """
+    from tollgauge.config.template import template
+
+    text = template()
+    if str(file) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise TollgaugeError(
+            f"{file} exists, and is left as it is.",
+            hint="Name another file, or - to see all settings: tollgauge init -",
+        ) from error
+    except OSError as error:
+        raise TollgaugeError(f"{file} cannot be written: {error.strerror}.") from error
+    show({"file": str(file)}, [f"wrote {file}", *_NEXT], as_json=as_json)
+
+
+_NEXT: Final = (
+    "Set at least server.base_url, egress.user_agent and one of [[sources]] in it. Then:",
+    "  tollgauge config check    # what is wrong, and what is unwise",
+    "  tollgauge run             # API, pages and workers",
+)
 
 config_app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tollgauge.cli.terminal import Json, progress_bar, show
+from tollgauge.cli.terminal import Json, errors, progress_bar, show
+from tollgauge.demo.tour import CONTROL_PORT, SERVICE_PORT
 
-PORT: Final = 8402
 _PLACES: Final = (
     ("leaderboard", "leaderboard"),
     ("snapshot", "what it says of the endpoint"),
@@ -32,10 +32,13 @@ def demo(
     history_days: Annotated[
         int, typer.Option(min=0, max=90, help="Days of simulated past to load first.")
     ] = 0,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = SERVICE_PORT,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the database here instead of in memory.")
     ] = None,
+    chain: Annotated[
+        bool, typer.Option("--chain/--no-chain", help="Without a chain nothing can be paid.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
@@ -46,14 +49,19 @@ def demo(
     from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error" if once else "warning")
-    options = command.Options(once=once, history_days=history_days, port=port, folder=folder)
+    options = command.Options(
+        once=once, chain=chain, history_days=history_days, port=port, folder=folder
+    )
     with progress_bar() as progress:
 
         def show_sale(document: dict[str, Any]) -> None:
             progress("", 1, 1)
             show(document, _lines(document, stays=not once), as_json=as_json)
 
-        asyncio.run(command.play(options, progress=progress, show=show_sale))
+        def say(words: str) -> None:
+            errors.print(words, soft_wrap=True, markup=False)
+
+        asyncio.run(command.play(options, progress=progress, say=say, show=show_sale))
 
 
 @demo_app.command()
@@ -61,7 +69,7 @@ def fault(
     seller: Annotated[str, typer.Argument(help="The first part of the seller's host.")] = "",
     kind: Annotated[str, typer.Argument(help="down, slow, price, payto, broken, delisted.")] = "",
     state: Annotated[str, typer.Argument(help="on or off.")] = "on",
-    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = PORT + 1,
+    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = CONTROL_PORT,
     as_json: Json = False,
 ) -> None:
     """Switch a fault of a seller of the running demo on or off; without words, list them."""
@@ -79,22 +87,25 @@ def fault(
 
 
 def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
-    report, payment = document["report"], document["payment"]
     grades = ", ".join(f"{letter} {count}" for letter, count in document["grades"].items())
     yield f"{document['endpoints']} endpoints listed, {document['probes']} probed, {grades}"
-    yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
-    yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
+    if payment := document["payment"]:
+        report = document["report"]
+        yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
+        yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
+    else:
+        yield f"no chain, so no payments and no settlements: {document['missing']}"
     if stays:
-        yield from _places(document["links"])
+        yield from _places(document)
 
 
-def _places(links: dict[str, str]) -> Iterator[str]:
-    """The pages to open, a fault to try, and how to end the demo."""
-    port = links["faults"].removesuffix("/faults").rpartition(":")[2]
-    option = "" if int(port) == PORT + 1 else f" --port {port}"
-    rows = [(words, links[key]) for key, words in _PLACES]
-    rows.append(("break a seller", f"tollgauge demo fault weather down on{option}"))
+def _places(document: dict[str, Any]) -> Iterator[str]:
+    """The pages to open, commands to paste, and how to end the demo."""
     yield ""
-    for words, place in rows:
-        yield f"  {words:30}{place}"
+    links = document["links"]
+    for key, words in _PLACES:
+        if key in links:
+            yield f"  {words:30}{links[key]}"
+    yield "\nPaste into another terminal:\n"
+    yield document["tour"]
     yield "\nCtrl-C ends it."

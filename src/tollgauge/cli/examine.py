@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tollgauge.core.evidence import EvidenceError
     from tollgauge.core.exchange import Exchange
     from tollgauge.core.finding import Lint
+    from tollgauge.core.improvement import Improvement
     from tollgauge.core.score import Score
     from tollgauge.web.wire import Difference
 
@@ -92,8 +93,11 @@ def score(
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
     differences = check.differences
+    raising = [row.model_dump(by_alias=True) for row in wire.improvement_shapes(check.improvements)]
+    given = check.given | {"improvements": raising}
+    score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
     if differences is None:
-        show(check.given, _score_lines(check.score), as_json=as_json)
+        show(given, score_lines, as_json=as_json)
         raise typer.Exit(BAD if check.score.recommendation in ("avoid", "not-payable") else GOOD)
     claim = {
         "agrees": not differences,
@@ -102,8 +106,8 @@ def score(
             for item in differences
         ],
     }
-    lines = [*_claim_lines(check.score, differences), *_score_lines(check.score)]
-    show(check.given | {"claim": claim}, lines, as_json=as_json)
+    lines = [*_claim_lines(check.score, differences), *score_lines]
+    show(given | {"claim": claim}, lines, as_json=as_json)
     raise typer.Exit(BAD if differences else GOOD)
 
 
@@ -183,3 +187,13 @@ def _score_lines(score: Score) -> Iterator[str]:
         yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"
     for flag in score.flags:
         yield f"{flag.severity.value:5} {flag.code}: {flag.message}"
+
+
+def _improvement_lines(improvements: tuple[Improvement, ...]) -> Iterator[str]:
+    """What would raise the score, one line each."""
+    if improvements:
+        yield "what would raise this score:"
+    for row in improvements:
+        points, points_then = row.points_tenths / 10, row.score_tenths / 10
+        when = "with the next probe" if not row.in_days else f"within {row.in_days} days"
+        yield f"{points:+6.1f} to {points_then:.1f} {row.grade} {when} ({row.code}): {row.fix}"

@@ -34,8 +34,8 @@ def work(
 ) -> None:
     """Workers only: all loops, or those that --only names.
 
-    The loops are probe, schedule, lateness, alert, score, similar, prune and calibrate; with a
-    source discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
+    The loops are probe, schedule, lateness, alert, score, similar, rank, prune, calibrate and
+    seller-files; with a source discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     _run_until_stopped(config, serve=False, only=names or None)
@@ -94,5 +94,8 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             root.freeze_garbage_collector()
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
+            else:
+                names = ", ".join(job.name for job in jobs)
+                errors.print(f"tollgauge works: {names}", markup=False)
 
         await root.run(service, listeners, jobs=jobs, on_ready=ready)

@@ -1,4 +1,6 @@
-"""`tollgauge watch`: watches and their deliveries, as the operator sees them."""
+"""`tollgauge watch`: watches and their deliveries, as the operator sees them. Its owner's commands
+are in cli/watch_buy.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import typer
 
 from tollgauge.cli.inputs import load_existing, with_service
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
+from tollgauge.cli.watch_buy import watch_buy, watch_events
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
@@ -16,7 +19,9 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
 
     from tollgauge.store.watches import outbox
 
-watch_app = typer.Typer(help="Look after watches and their deliveries.", no_args_is_help=True)
+watch_app = typer.Typer(help="Buy, read and look after watches.", no_args_is_help=True)
+watch_app.command(name="buy")(watch_buy)
+watch_app.command(name="events")(watch_events)
 
 
 @watch_app.command(name="list")

@@ -56,15 +56,18 @@ Timeout = Annotated[float, Field(gt=0, le=_TIMEOUT_MAX_S)]
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class FacilitatorSettings:
-    """Where the facilitator is, how long to wait, and how many sales may be in work at once.
-    `headers` may carry credentials.
-    """
+    """The facilitator, and how much is asked of it at once."""
 
     url: WebUrl = ""
+    """Any x402 v2 facilitator."""
     headers: Headers = field(default=(), repr=False)
+    """What it wants to see of its customers: "Authorization: Bearer ...; X-Other: ..."."""
     verify_timeout_s: Timeout = 10.0
+    """For its word on a payment."""
     settle_timeout_s: Timeout = 45.0
+    """For a settlement."""
     sales_at_once: PositiveInt = 256
+    """More are told to come back, before anything is claimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,14 +46,16 @@ _GONE: Final[Mapping[Kind, frozenset[int]]] = {
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """Watches and their deliveries. `key` seals destinations at rest (at least 32 characters; a
-    new one goes before the old, with a comma); without it no watch is sold.
-    `in_flight` deliveries run at once, a quarter of them to destinations that failed last.
-    """
+    """Watches and their deliveries."""
 
     key: str = field(default="", repr=False)
+    """At least 32 characters (openssl rand -base64 32) that seal secrets and webhook URLs at rest.
+    Without it no watch is sold. To change it: new,old.
+    """
     in_flight: Annotated[int, Field(ge=4)] = 128
+    """Deliveries at once, a quarter of them to destinations that failed last."""
     lease_ms: PositiveInt = 60_000
+    """How long a delivery is one worker's alone."""
 
     def __post_init__(self) -> None:
         Sealer.of(self.key)

@@ -4,9 +4,10 @@ Rules: sections are pydantic dataclasses that live beside their consumers, and e
 its values may be; an unknown key is an error; every problem is reported at once; secrets come from
 the environment alone. A value's environment name is `TOLLGAUGE_<SECTION>_<KEY>`
 (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the file; `DATABASE_URL` is
-understood for the store. `tollgauge.example.toml` has every setting. How they are read is in
-config/read, errors between sections are in config/rules, advice about what works but is unwise in
-config/advice.
+understood for the store, and `<NAME>_FILE` for a file that holds a secret. What stands under a
+setting says what it means: `tollgauge.example.toml` is written from that (config/template). How
+they are read is in config/read, errors between sections are in config/rules, advice about what
+works but is unwise in config/advice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from tollgauge.clients.chain.transactions import NetworkSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config.read import PREFIX, merge, settings_of, validate
+from tollgauge.config.read import (
+    PREFIX,
+    merge,
+    read_secret_files,
+    secret_files,
+    settings_of,
+    validate,
+)
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
@@ -41,7 +49,9 @@ from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
-_ELSEWHERE: Final = frozenset({"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL"})
+_ELSEWHERE: Final = frozenset(
+    {"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL", "TOLLGAUGE_BUYER_KEY"}
+)
 """Names of the environment that mean something to the command line, the demo or the clients."""
 
 
@@ -68,18 +78,31 @@ class Config:
     """Everything that can be configured, one frozen section a consumer."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
+    """Where we listen, and what we call ourselves."""
     store: StoreSettings = field(default_factory=StoreSettings)
+    """The database."""
     sale: SaleSettings = field(default_factory=SaleSettings)
+    """What is sold, and where the money goes."""
     facilitator: FacilitatorSettings = field(default_factory=FacilitatorSettings)
+    """Who verifies and settles payments."""
     rpc: RpcSettings = field(default_factory=RpcSettings)
+    """The nodes of the chain that is sold on."""
     networks: NetworkSettings = field(default_factory=NetworkSettings)
+    """The nodes that payment traces ask; several with commas between."""
     egress: EgressSettings = field(default_factory=EgressSettings)
+    """Requests to addresses that others choose. Times in milliseconds, caps in bytes."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
+    """The probes."""
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    """The scores."""
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
+    """Forecasts that are held against what happened."""
     index: IndexSettings = field(default_factory=IndexSettings)
+    """How the chain is followed, where rpc.url names a node."""
     watch: WatchSettings = field(default_factory=WatchSettings)
+    """Watches and their deliveries."""
     sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()
+    """Directories to crawl, as many as wanted."""
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -101,6 +124,8 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     document = document or {}
     if _password_in(document):
         problems.append("store.url holds a password: set DATABASE_URL instead")
+    environment, unreadable = read_secret_files(environment, settings_of(Config))
+    problems += unreadable
     problems += merge(document, environment, settings_of(Config))
     config, wrong, broken = validate(Config, document)
     sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
@@ -127,6 +152,7 @@ def unused(environment: Mapping[str, str]) -> list[str]:
     with the name of a service by themselves.
     """
     known = _ELSEWHERE | {setting.variable for setting in settings_of(Config)}
+    known |= secret_files(settings_of(Config)).keys()
     sentences = []
     for name in sorted(environment.keys() - known):
         if name.startswith(PREFIX):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 PREFIX: Final = "TOLLGAUGE_"
 ALIASES: Final = {"store.url": "DATABASE_URL"}
+FILE: Final = "_FILE"
+"""Ends the name of a variable that holds the path of a file with a secret, as orchestrators and
+systemd hand secrets over.
+"""
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _WORDS: Final[Mapping[str, str]] = {
     "bool_type": "must be true or false",
@@ -67,6 +72,34 @@ def settings_of(section: Any, path: str = "") -> Iterator[Setting]:
             yield from settings_of(hint, where)
         elif typing.get_origin(hint) is not Callable:
             yield Setting(path=where, hint=hint, secret=not field.repr)
+
+
+def secret_files(settings: Iterable[Setting]) -> dict[str, str]:
+    """The variables that may name a file, each with the variable that the file stands for."""
+    secrets = [setting.variable for setting in settings if setting.secret]
+    return {name + FILE: name for name in (*secrets, *ALIASES.values())}
+
+
+def read_secret_files(
+    environment: Mapping[str, str], settings: Iterable[Setting]
+) -> tuple[dict[str, str], list[str]]:
+    """An environment with the contents of the files that it names for secrets, without the white
+    space at their ends, and a sentence for each that cannot be used. An empty file sets nothing.
+    """
+    result, problems = dict(environment), []
+    for variable, name in secret_files(settings).items():
+        if not (path := result.pop(variable, "")):
+            continue
+        if name in result:
+            problems.append(f"{name} and {variable} are both set: keep one")
+            continue
+        try:
+            if text := Path(path).read_text(encoding="utf-8").strip():
+                result[name] = text
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            problems.append(f"{variable}: {path} cannot be read: {why}")
+    return result, problems
 
 
 def merge(

@@ -90,7 +90,7 @@ def by_grade(judgement: Judgement) -> Advice:
     3. `unverified`: nothing was measured, or nothing was heard for so long that it is stale;
     4. `avoid`: grade D or F, and never with another grade;
     5. `caution`: grade C; the latest probe was not payable, whatever the cause; the price jumped;
-       the payTo changed in the last 30 days; or fewer than 24 half hours were observed;
+       the payTo changed unannounced in the last 30 days; or fewer than 24 half hours were observed;
     6. `proceed`.
     """
     facts, grade = judgement.facts, judgement.grade

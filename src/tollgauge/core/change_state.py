@@ -95,7 +95,8 @@ class Probed:
     whether it is `templated`, and `last_good`, the time of the last answer before this probe.
     `slow_here` says that unrelated endpoints were slow at the same time: the cause is then ours.
     `rules` judged this probe; `rules_before` is the set that the state names, None where that set
-    is not known.
+    is not known. `announced`: the seller announced that the payTo would change to that of this
+    probe.
     """
 
     result: ProbeResult
@@ -105,6 +106,7 @@ class Probed:
     slow_here: bool = False
     rules: RuleSet = ERROR_RULES
     rules_before: RuleSet | None = None
+    announced: bool = False
 
 
 def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Change, ...]]:
@@ -164,7 +166,8 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         return state, []
     if state.quote is None:
         return replace(state, quote=result.quote), []
-    new = term_changes(state.quote, result.quote, at=result.at, source="probe")
+    announced = probed.announced
+    new = term_changes(state.quote, result.quote, at=result.at, source="probe", announced=announced)
     limit = 1 if probed.templated else VARIES
     reported: list[Change] = []
     instants = dict(state.changes)

@@ -14,7 +14,7 @@ core/change_state's; storing changes is store/probes/changes' work, sending aler
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tollgauge.core.discovery import same_asset
@@ -83,6 +83,16 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
         before={"payTo": before.pay_to},
         after={"payTo": after.pay_to},
         evidence=_terms(after, source),
+    )
+
+
+def as_announced(change: Change) -> Change:
+    """A change of payTo that the seller announced ahead, signed by the old address: no alarm."""
+    return replace(
+        change,
+        severity=Severity.INFO,
+        reason="Payments go to another address, as the seller announced: the old one signed it.",
+        evidence={**change.evidence, "announced": True},
     )
 
 
@@ -240,12 +250,13 @@ def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
 
 
 def term_changes(
-    before: Advertised, after: Advertised, *, at: int, source: str
+    before: Advertised, after: Advertised, *, at: int, source: str, announced: bool = False
 ) -> tuple[Change, ...]:
-    """The changes from one entry's terms to the next: the payTo, and, where both sides name an
-    amount, the price and the asset or network.
+    """The changes from one entry's terms to the next: the payTo, which may be `announced`, and,
+    where both sides name an amount, the price and the asset or network.
     """
-    candidates = [payto_change(before, after, at=at, source=source)]
+    payto = payto_change(before, after, at=at, source=source)
+    candidates = [as_announced(payto) if payto is not None and announced else payto]
     if isinstance(before, Quote) and isinstance(after, Quote):
         candidates += [
             price_change(before, after, at=at, source=source),

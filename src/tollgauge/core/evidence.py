@@ -62,7 +62,8 @@ class TermChange:
     """An advertised price, payTo or network that changed: `kind` is `price-changed`,
     `payto-changed` or `network-changed`, `source` who saw it (a directory's name, or `probe`).
     `before` and `after` are atomic amounts, addresses or networks as text; behind an amount stands
-    its asset where that changed too (core/discovery).
+    its asset where that changed too (core/discovery). `announced`: the seller announced this change
+    of payTo ahead, signed by the old one (core/seller_file); the JSON form has it only then.
     """
 
     at: int
@@ -70,6 +71,7 @@ class TermChange:
     source: str
     before: str
     after: str
+    announced: bool = False
 
     @property
     def amounts(self) -> tuple[int, int]:
@@ -294,6 +296,9 @@ def _without_days(evidence: Evidence) -> dict[str, Any]:
     if (chain := document["chain"]) is not None:
         chain["payers"] = _sorted(chain["payers"])
         del chain["sums" if evidence.format == 1 else "payers"]
+    for change in document["changes"]:
+        if not change["announced"]:
+            del change["announced"]
     document["changes"] = _sorted(document["changes"])
     return document
 

@@ -1,6 +1,7 @@
 """The JSON Schema of an evidence document, published as docs/evidence.schema.json.
 
-Rules: every property is required and no other is allowed, so that the canonical form is one text;
+Rules: every property is required (`announced` of a change where it is true, else forbidden) and no
+other is allowed, so that the canonical form is one text;
 integers stay within 2^53 - 1 and are written without a fraction; atomic amounts, which do not, are
 decimal strings. What a schema cannot say (up <= scored <= probes), core/evidence checks.
 """
@@ -159,6 +160,15 @@ _CHANGE: Final = _object(
     },
 )
 
+_ANNOUNCED: Final = {
+    "const": True,
+    "description": "Only of a payTo: the seller announced it ahead, signed by the old one",
+}
+_CHANGE_SINCE_2: Final = {
+    **_CHANGE,
+    "properties": _CHANGE["properties"] | {"announced": _ANNOUNCED},
+}
+
 _PAYER_SUMS: Final = _object(
     "Sums over payers.",
     {
@@ -215,7 +225,9 @@ _CHAIN: Final = _object(
 )
 
 
-def _evidence(number: int, day: _Schema, chain: _Schema, **since: _Schema) -> _Schema:
+def _evidence(
+    number: int, day: _Schema, chain: _Schema, change: _Schema, **since: _Schema
+) -> _Schema:
     """The schema of a format; `since` are its properties that format 1 does not have."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -245,7 +257,7 @@ def _evidence(number: int, day: _Schema, chain: _Schema, **since: _Schema) -> _S
                 ),
                 "last": _maybe(_PROBE),
                 "envelope": _maybe(_PROBE),
-                "changes": _list("Changes in the window", _CHANGE),
+                "changes": _list("Changes in the window", change),
                 "chain": _maybe(chain),
                 **since,
             },
@@ -254,11 +266,12 @@ def _evidence(number: int, day: _Schema, chain: _Schema, **since: _Schema) -> _S
 
 
 EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
-    1: _evidence(1, _DAY_1, _CHAIN_1),
+    1: _evidence(1, _DAY_1, _CHAIN_1, _CHANGE),
     2: _evidence(
         2,
         _DAY,
         _CHAIN,
+        _CHANGE_SINCE_2,
         state=_maybe(_STATE),
         interval=_integer("How often the endpoint is probed, in milliseconds"),
         siteMedianTenths=_maybe(

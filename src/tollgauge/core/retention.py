@@ -22,6 +22,8 @@ CRAWLS_MS: Final = 90 * DAY_MS
 FORECASTS_MS: Final = 90 * DAY_MS
 EVIDENCE_MS: Final = 90 * DAY_MS
 """Evidence that a sold report names, from when one named it last."""
+ANNOUNCEMENTS_MS: Final = 90 * DAY_MS
+"""A change of payTo that a seller announced, from the instant that it names."""
 ANSWERS_MS: Final = 30 * DAY_MS
 """The answer of a payment, from when its outcome is known; until then it stays."""
 REJECTED_MS: Final = DAY_MS

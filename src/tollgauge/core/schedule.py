@@ -60,17 +60,18 @@ _SCALE: Final = 10**15
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """How often and how gently to probe, in milliseconds.
-
-    `host_gap_ms` is the pause that a host gets after each probe, however many paths it lists;
-    `site_gap_ms` the least time between the beginnings of two probes of one site, however many
-    hosts it has, where those could be probed faster than that.
+    """How often and how gently to probe, in milliseconds. `site_gap_ms` counts where a site could
+    be probed faster than that.
     """
 
     every_ms: Annotated[int, Field(ge=SECOND_MS)] = 30 * MINUTE_MS
+    """30 minutes."""
     watched_every_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
+    """5 minutes."""
     host_gap_ms: NonNegativeInt = SECOND_MS
+    """The pause of a host after each probe, however many paths it lists."""
     site_gap_ms: NonNegativeInt = 250
+    """Between the beginnings of two probes of a site, however many hosts it has."""
 
 
 NORMAL: Final = Cadence()

@@ -15,6 +15,8 @@ from typing import Final
 
 from tollgauge.core.errors import TollgaugeError
 
+RECURSION_LIMIT: Final = 3_000
+"""Python's limit where libraries have raised it: a deep text must not exhaust the C stack."""
 DEPTH_MAX: Final = 32
 """Levels of JSON, the outermost object or array included."""
 _OTHERS: Final = bytes(set(range(256)) - set(b'[{]}"'))

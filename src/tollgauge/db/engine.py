@@ -72,13 +72,16 @@ class StoreError(TollgaugeError, ValueError):
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Which database: a URL as `Store.open` takes it, how many connections this process opens at
-    most, and on PostgreSQL how long a statement, or the wait for a connection, may take.
-    """
+    """Which database, and how much of it this process uses."""
 
     url: str = "sqlite:///tollgauge.sqlite"
+    """sqlite:///FILE or postgresql://user@host/database. A URL with a password belongs in the
+    environment: DATABASE_URL.
+    """
     connections: Annotated[int, Field(ge=2, le=1_000)] = CONNECTIONS
+    """Of this process; processes x connections <= max_connections of the server."""
     statement_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = STATEMENT_MS
+    """PostgreSQL ends a statement that takes longer."""
 
     def __post_init__(self) -> None:
         parse_url(self.url)

@@ -240,6 +240,8 @@ discovery_event = sa.Table(
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", ForeignText, nullable=False, server_default=""),
     sa.Column("after", ForeignText, nullable=False, server_default=""),
+    # Of a payTo: whether the seller announced it ahead (core/seller_file).
+    sa.Column("announced", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
     sa.Index("ix_discovery_event_at", "at"),
 )

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
-from eth_account import Account
-from x402 import x402Client
-from x402.http import decode_payment_response_header
-from x402.http.clients.httpx import x402HttpxClient
-from x402.mechanisms.evm.exact.register import register_exact_evm_client
-from x402.mechanisms.evm.signers import EthAccountSigner
-from x402.schemas import PaymentCreatedContext
+import orjson
 
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.clients import purchase
+from tollgauge.clients.purchase import Limits, Order
 from tollgauge.demo.chain import NETWORK, TestAccount
-from tollgauge.demo.facilitator import RECURSION_LIMIT
-
-sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
-"""Again after these imports (see facilitator.py)."""
 
 REPORT_PATH: Final = "/v1/x402-trust"
 WATCH_PATH: Final = "/v1/watch-endpoint-30d"
-_TIMEOUT_SECONDS: Final = 40.0
-
-
-class PurchaseError(TollgaugeError):
-    """The answer could not be bought."""
+_MOST: Final = 1_000_000
+"""Atomic USDC that one answer may cost: a dollar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,31 +52,14 @@ async def buy_answer(
 
     Raises PurchaseError when the answer is not what was paid for.
     """
-    signed: list[int] = []
-
-    async def note(context: PaymentCreatedContext) -> None:
-        signed.append(int(context.payment_payload.payload["authorization"]["value"]))
-
-    client = x402Client()
-    signer = EthAccountSigner(Account.from_key(account.key))
-    register_exact_evm_client(client, signer, networks=NETWORK)
-    client.on_after_payment_creation(note)
-    async with x402HttpxClient(client, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
-        answer = await http.post(f"{base_url.rstrip('/')}{path}", json=body)
-    return _bought(answer, signed)
-
-
-def _bought(answer: httpx.Response, signed: list[int]) -> BoughtAnswer:
-    receipt = answer.headers.get("payment-response")
-    if answer.status_code != 200 or receipt is None:
-        raise PurchaseError(
-            f"The service answered {answer.status_code} instead of what was paid for: "
-            f"{answer.text[:200]}"
-        )
-    settled = decode_payment_response_header(receipt)
+    bought = await purchase.buy(
+        Order(url=f"{base_url.rstrip('/')}{path}", body=body),
+        key=account.key,
+        limits=Limits(network=NETWORK, max_amount=_MOST),
+    )
     return BoughtAnswer(
-        report=answer.json(),
-        transaction=settled.transaction,
-        payer=settled.payer or "",
-        amount=int(settled.amount or signed[-1]),
+        report=orjson.loads(bought.body),
+        transaction=bought.transaction,
+        payer=account.address,
+        amount=bought.payment.value,
     )

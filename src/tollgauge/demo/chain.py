@@ -26,7 +26,7 @@ import httpx
 from eth_account import Account
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import LOOPBACK
 
@@ -43,7 +43,6 @@ _KEYS: Final = (
 """The first keys of anvil's public mnemonic (`test test … junk`): known to everyone, worthless
 everywhere but on a chain like this one."""
 
-_BINARY: Final = "node_modules/@foundry-rs/anvil-*/bin/anvil"
 _LISTENING: Final = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)")
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 3.0
@@ -59,10 +58,6 @@ _TIED: Final = (
 (PR_SET_PDEATHSIG). A fork hook would do the same but is unsafe in a process with threads."""
 
 
-class ChainError(TollgaugeError):
-    """The local chain could not be started, or refused a call."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestAccount:
     """An account of the local chain. Its key is public knowledge."""
@@ -76,6 +71,10 @@ class TestAccount:
 ACCOUNTS: Final = tuple(
     TestAccount(address=Account.from_key(key).address, key=key) for key in _KEYS
 )
+
+
+BUYER: Final = ACCOUNTS[1]
+"""The account that buys in the demo."""
 
 
 class Chain:
@@ -168,23 +167,6 @@ async def run_chain(
             await asyncio.to_thread(_stop, process)
 
 
-def find_anvil() -> Path:
-    """The anvil binary: `TOLLGAUGE_ANVIL`, else that of the nearest `node_modules` above this
-    package or the working directory. Raises ChainError with the command that installs it.
-    """
-    named = os.environ.get("TOLLGAUGE_ANVIL")
-    if named:
-        return _existing(Path(named))
-    for start in (Path(__file__).resolve(), Path.cwd() / "_"):
-        for folder in start.parents:
-            for binary in sorted(folder.glob(_BINARY)):
-                return binary
-    raise ChainError(
-        "The local chain's program (anvil) is not installed.",
-        hint="Run `make setup`, or name the binary in TOLLGAUGE_ANVIL.",
-    )
-
-
 def runtime_code() -> str:
     """The compiled code of the demo dollar, hex with 0x."""
     return str(artefact()["runtime"])
@@ -194,15 +176,6 @@ def artefact() -> dict[str, Any]:
     """The compiled demo dollar: `compiler`, `runtime`, `abi`."""
     text = resources.files("tollgauge.demo").joinpath("token/DemoUSDC.json").read_text()
     return dict(json.loads(text))
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise ChainError(
-            f"TOLLGAUGE_ANVIL names {path}, which is no file.",
-            hint="Point it at the anvil binary, or unset it and run `make setup`.",
-        )
-    return path
 
 
 def _spawn(binary: Path, log: IO[bytes], *, began: int | None) -> subprocess.Popen[bytes]:

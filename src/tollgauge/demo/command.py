@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
 from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
@@ -20,7 +23,8 @@ from tollgauge.demo.receiver import RECEIVER_URL
 from tollgauge.demo.seed import Progress, Round, configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
-from tollgauge.demo.world import World
+from tollgauge.demo.tour import tour
+from tollgauge.demo.world import Sellers, World
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
 
@@ -37,20 +41,26 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database; without one it ends with the demo.
+    the database; without one it ends with the demo. Without a `chain` nothing can be paid.
     """
 
     once: bool = False
+    chain: bool = True
     history_days: int = 0
     port: int
     folder: Path | None = None
 
 
 async def play(
-    options: Options, *, progress: Progress, show: Callable[[dict[str, Any]], None]
+    options: Options,
+    *,
+    progress: Progress,
+    say: Callable[[str], None],
+    show: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Run the demo. `show` gets the round's summary once the report has been bought. Raises
-    TollgaugeError when a part does not start or the round finds nothing.
+    """Run the demo. `say` gets what somebody should know who waits, `show` the round's summary
+    once the report has been bought. Raises TollgaugeError when a part does not start or the round
+    finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a demo whose port is taken must not have started anything.
@@ -59,11 +69,15 @@ async def play(
         port = listeners.port
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
-        world = await stack.enter_async_context(
-            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS)
+        anvil, missing = await _anvil(options, say)
+        world: Sellers = await stack.enter_async_context(
+            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS, anvil=anvil)
+            if anvil
+            else Sellers.open(clock=app.now_ms)
         )
-        sales = Settlements(world.chain)
-        await _settle(sales, began=began, now=app.now_ms(), progress=progress)
+        sales = Settlements(world.chain) if isinstance(world, World) else None
+        if sales is not None:
+            await _settle(sales, began=began, now=app.now_ms(), progress=progress)
         control = (
             ""
             if options.once
@@ -85,21 +99,40 @@ async def play(
             )
             try:
                 await _wait_unless_stopped(ready.wait(), running)
-                progress("buying a trust report", 0, 1)
                 base_url = service.config.server.base_url
                 best = await _best(service)
-                purchase = await buy(base_url, best, account=world.buyer)
-                summary = _summary(first_round, purchase)
+                purchase = None
+                if isinstance(world, World):
+                    progress("buying a trust report", 0, 1)
+                    purchase = await buy(base_url, best, account=world.buyer)
+                summary = _summary(first_round, purchase, missing=missing)
                 if options.once:
                     stop.set()
                 else:
-                    await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=world.buyer)
-                    group.create_task(_trade(sales, stop))
+                    if isinstance(world, World):
+                        buyer = world.buyer
+                        await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=buyer)
+                    if sales is not None:
+                        group.create_task(_trade(sales, stop))
                     summary["links"] = _links(base_url, best, control=control, world=world)
+                    summary["tour"] = tour(
+                        WATCHED, folder=_folder(), service=port, control=_port(control)
+                    )
                 show(summary)
                 await running
             finally:
                 stop.set()
+
+
+async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:
+    """The chain's program, None where there is none; and why there is none, in a sentence."""
+    if not options.chain:
+        return None, "The demo was started with --no-chain."
+    try:
+        return await asyncio.to_thread(find_or_fetch_anvil, say), ""
+    except AnvilMissingError as error:
+        say(f"{error} {error.hint}")
+        return None, str(error)
 
 
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
@@ -143,33 +176,46 @@ async def _best(service: app.Opened) -> str:
     return candidates[0].resource
 
 
-def _summary(first_round: Round, purchase: BoughtAnswer) -> dict[str, Any]:
-    return {
+def _summary(first_round: Round, purchase: BoughtAnswer | None, *, missing: str) -> dict[str, Any]:
+    """The figures of the round, and what was bought; `missing` says why nothing could be."""
+    figures = {
         "endpoints": first_round.endpoints,
         "probes": first_round.probes,
         "scored": first_round.scored,
         "grades": first_round.grades,
-        "report": purchase.report,
-        "payment": {
-            "transaction": purchase.transaction,
-            "payer": purchase.payer,
-            "amount": str(purchase.amount),
-        },
     }
+    if purchase is None:
+        return {**figures, "report": None, "payment": None, "missing": missing}
+    payment = {
+        "transaction": purchase.transaction,
+        "payer": purchase.payer,
+        "amount": str(purchase.amount),
+    }
+    return {**figures, "report": purchase.report, "payment": payment}
 
 
-def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[str, str]:
+def _links(base_url: str, resource: str, *, control: str, world: Sellers) -> dict[str, str]:
     """Addresses for a visitor, by what is there."""
     page = f"{base_url}/endpoint/{parse_resource(resource, world.perimeter).id}"
-    return {
+    links = {
         "leaderboard": f"{base_url}/",
         "snapshot": page,
-        "wallet": f"{page}/upgrade",
         "mcp": f"{base_url}/mcp",
-        "alerts": f"{control}/alerts",
         "faults": f"{control}/faults",
-        "chain": world.rpc_url,
     }
+    if isinstance(world, World):
+        paid = {"wallet": f"{page}/upgrade", "alerts": f"{control}/alerts", "chain": world.rpc_url}
+        links |= paid
+    return links
+
+
+def _folder() -> str:
+    """Where this program is installed, "" where a shell finds it."""
+    return "" if shutil.which("tollgauge") else str(Path(sys.argv[0]).absolute().parent)
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _next(port: int) -> int:

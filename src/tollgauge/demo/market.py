@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 import trustme
 
 from tollgauge.core.exchange import Answer
+from tollgauge.core.seller_file import PATH
+from tollgauge.demo.announcing import file_at
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
 from tollgauge.demo.faults import Faults
@@ -37,6 +39,7 @@ Latency = Callable[[Seller, int], int]
 """A seller's usual milliseconds at an instant."""
 
 _BODY_MAX: Final = 64 * 1024
+_JSON: Final = (("content-type", "application/json"),)
 _SELLER_OF: Final = {seller.host: seller for seller in reversed(SELLERS)}
 _SELLER_AT: Final = {(seller.host, seller.path): seller for seller in SELLERS}
 
@@ -111,6 +114,8 @@ class _MarketServer:
         seller = _SELLER_AT.get((host, request.path)) or _SELLER_OF.get(host)
         if seller is None:
             return Answer(status=421), 0
+        if request.path == PATH and (file := file_at(seller, now)) is not None:
+            return Answer(status=200, headers=_JSON, body=file), 0
         reply = self._faults.spoiled(seller, play(self._faults.present(seller), request, now))
         return reply.answer, reply.delay_ms + self._latency(seller, now)
 

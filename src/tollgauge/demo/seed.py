@@ -27,20 +27,22 @@ from tollgauge.core.lint import lint
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence
+from tollgauge.core.seller_file import read
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
+from tollgauge.demo.announcing import file_at, turns
 from tollgauge.demo.chain import CHAIN_ID
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.demo.world import World
+from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import discovery
+from tollgauge.monitor import discovery, seller_files
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
@@ -71,11 +73,11 @@ class Round:
     grades: dict[str, int]
 
 
-def configuration(world: World, *, port: int, store_url: str) -> Config:
+def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
     """The service's configuration inside the world; a host is probed without a pause, because
-    all of them are this machine.
+    all of them are this machine. It sells where the world has a chain.
     """
-    return Config(
+    config = Config(
         server=ServerSettings(
             base_url=f"http://127.0.0.1:{port}",
             port=port,
@@ -83,9 +85,6 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
             front=EdgeSettings(free_per_minute=6_000),
         ),
         store=StoreSettings(url=store_url),
-        sale=SaleSettings(pay_to=world.pay_to),
-        facilitator=FacilitatorSettings(url=world.facilitator_url),
-        rpc=RpcSettings(url=(world.rpc_url,)),
         egress=EgressSettings(
             user_agent="tollgauge/demo (x402 endpoint monitor; contact and opt-out: "
             "the operator of this demo)",
@@ -99,6 +98,14 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
+    )
+    if not isinstance(world, World):
+        return config
+    return replace(
+        config,
+        sale=SaleSettings(pay_to=world.pay_to),
+        facilitator=FacilitatorSettings(url=world.facilitator_url),
+        rpc=RpcSettings(url=(world.rpc_url,)),
     )
 
 
@@ -117,7 +124,8 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     await service.store.writing(endpoints.make_due, now=service.clock())
     listed = (await service.store.reading(endpoints.counts))["listed"]
     probed = await _until_idle(service, "probe", "probed", "probing", listed, report)
-    await _index_to_head(service, report)
+    if service.logs is not None:
+        await _index_to_head(service, report)
     scored = await _until_idle(service, "score", "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
     await service.round("similar")
@@ -141,6 +149,7 @@ async def load_past(store: Store, *, days: int, now: int, report: Progress) -> N
     """Record the crawls and probes of the market's simulated past."""
     start = now - days * DAY_MS
     perimeter = Perimeter(mapped=frozenset(seller.host for seller in SELLERS))
+    await store.writing(_record_files, start=start, end=now)
     crawls = range(start, now, DAY_MS // CRAWLS_PER_DAY)
     for done, at in enumerate(crawls):
         report("simulating crawls", done, len(crawls))
@@ -152,6 +161,17 @@ async def load_past(store: Store, *, days: int, now: int, report: Progress) -> N
         await _record_probes(store, seller, endpoint, start=begin, end=now - STEP_MS)
     while await store.writing(archive.close_days, before_day=day_of(now), limit=5_000):
         report("closing days", 0, 1)
+
+
+def _record_files(tx: Connection, *, start: int, end: int) -> None:
+    """Record the files of sellers who announce their changes, as they were a day before each."""
+    for seller in SELLERS:
+        for turn_at in turns(seller, start, end) if seller.owners else ():
+            at = turn_at - DAY_MS
+            file = read(file_at(seller, at) or b"", seller.host)
+            signed = file.announcements if file is not None else ()
+            announced = [item.announcement for item in signed]
+            seller_files.record(tx, seller.host, file, announced, now=at)
 
 
 async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -> None:

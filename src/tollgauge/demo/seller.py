@@ -86,7 +86,8 @@ class Seller:
     `declares` says so. `latency_ms` is the median, `trouble` the permille of days with an outage.
     `age_days` dates a listing younger than the simulated past; `hidden` is (every, days): the
     directory forgets the seller for some days of every so many. `version` is the form in which
-    the directory lists it.
+    the directory lists it. `owners` are names of the payees' owners where the seller announces his
+    changes (announcing.py), else empty.
     """
 
     label: str
@@ -98,6 +99,7 @@ class Seller:
     behave: Behaviour
     amounts: tuple[int, ...]
     payees: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
     method: str = "GET"
     query: tuple[tuple[str, str], ...] = ()
     body: bytes = b""

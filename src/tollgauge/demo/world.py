@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tollgauge.core.endpoint import Perimeter
-from tollgauge.demo.chain import Chain, TestAccount, run_chain
+from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.market import Clock, Market, run_market
@@ -29,24 +29,14 @@ PAY_TO: Final = payee("tollgauge demo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """Addresses of a running world; `async with World.start(clock=…) as world`.
-
-    `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
-    chain, `market` knows the sellers, and `faults` are switched by hand.
+class Sellers:
+    """Addresses of a running market where nothing can be paid, because it has no chain:
+    `async with Sellers.open(clock=…) as world`. `market` knows the sellers, and `faults` are
+    switched by hand.
     """
 
-    chain: Chain
     market: Market
-    facilitator_url: str
-    pay_to: str
-    buyer: TestAccount
     faults: Faults
-
-    @property
-    def rpc_url(self) -> str:
-        """JSON-RPC of the local chain."""
-        return self.chain.rpc_url
 
     @property
     def mapped(self) -> dict[str, tuple[str, int]]:
@@ -70,28 +60,59 @@ class World:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def start(*, clock: Clock, chain_began: int | None = None) -> AsyncIterator[World]:
+    async def open(*, clock: Clock) -> AsyncIterator[Sellers]:
+        """Starts the sellers and their directory and ends them with the block. `clock` gives their
+        now.
+        """
+        faults = Faults()
+        with tempfile.TemporaryDirectory(prefix="tollgauge-") as folder:
+            async with run_market(clock, Path(folder), faults=faults) as market:
+                yield Sellers(market=market, faults=faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World(Sellers):
+    """Addresses of a running world; `async with World.start(clock=…) as world`.
+
+    `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
+    chain.
+    """
+
+    chain: Chain
+    facilitator_url: str
+    pay_to: str
+    buyer: TestAccount
+
+    @property
+    def rpc_url(self) -> str:
+        """JSON-RPC of the local chain."""
+        return self.chain.rpc_url
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        *, clock: Clock, chain_began: int | None = None, anvil: Path | None = None
+    ) -> AsyncIterator[World]:
         """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
-        begins at `chain_began` (ms UTC) and waits there for its past, or begins now.
+        begins at `chain_began` (ms UTC) and waits there for its past, or begins now. `anvil` is
+        the chain's program, where it was looked for already.
 
         Raises ChainError when the local chain is not installed or does not start.
         """
         async with contextlib.AsyncExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-")))
-            chain = await stack.enter_async_context(run_chain(began=chain_began))
-            faults = Faults()
-            market = await stack.enter_async_context(run_market(clock, folder, faults=faults))
-            gas_payer, buyer, *_ = chain.accounts
+            chain = await stack.enter_async_context(run_chain(anvil, began=chain_began))
+            sellers = await stack.enter_async_context(Sellers.open(clock=clock))
+            gas_payer = chain.accounts[0]
             facilitator = run_facilitator(
                 rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})
             )
             facilitator_url = await stack.enter_async_context(facilitator)
-            await chain.mint(buyer.address, BUYER_FUNDS)
+            await chain.mint(BUYER.address, BUYER_FUNDS)
             yield World(
                 chain=chain,
-                market=market,
+                market=sellers.market,
                 facilitator_url=facilitator_url,
                 pay_to=PAY_TO,
-                buyer=buyer,
-                faults=faults,
+                buyer=BUYER,
+                faults=sellers.faults,
             )

@@ -23,9 +23,10 @@ BATCH: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSettings:
-    """How many forecasts are stored an hour at most; 0 stores none."""
+    """How many forecasts are looked at."""
 
     forecasts_per_hour: NonNegativeInt = 500
+    """Stored to be held against what happens; 0 stores none."""
 
 
 async def run(

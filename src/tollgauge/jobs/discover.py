@@ -22,7 +22,9 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step
@@ -67,17 +69,24 @@ class OldListingError(DirectoryError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A directory to crawl. `location` is a URL, or a path for a file; `name` is in discovery
-    events. `pause_ms` is the pause between two pages, `limit` the entries asked for at once.
+    """A directory to crawl.
 
     Raises SourceError for a kind that does not exist, or an empty name or location.
     """
 
-    name: str
-    kind: str
-    location: str
+    name: Annotated[str, Field(examples=["cdp"])]
+    """Stands in the events of discovery."""
+    kind: Annotated[str, Field(examples=["bazaar"])]
+    """bazaar, openapi or file."""
+    location: Annotated[
+        str,
+        Field(examples=["https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources"]),
+    ]
+    """Its URL, or the path of a file."""
     pause_ms: int = bazaar.PAUSE_MS
+    """Between two pages."""
     limit: int = bazaar.LIMIT
+    """Entries asked for at once."""
 
     def __post_init__(self) -> None:
         if self.kind not in set(SourceKind):

@@ -21,21 +21,24 @@ PATIENCE: Final = 60
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings(LogSettings):
-    """How a chain is followed, besides how its logs are asked for.
-
-    A round makes at most `steps` steps forward and `fills` into the past, for `fill_wallets`
-    wallets at once; `audit` is how many newly final blocks are worth a second look. An endpoint
-    is scored again for changed settlements at most once in `dirty_every_ms`.
-    """
+    """How a chain is followed, besides how its logs are asked for."""
 
     every_ms: PositiveInt = 5_000
+    """Between two rounds."""
     steps: PositiveInt = 20
+    """Steps forward that a round makes at most."""
     fills: int = 20
+    """Steps into the past of new wallets that it makes at most."""
     fill_wallets: PositiveInt = 5_000
+    """Wallets filled at once."""
     audit: PositiveInt = 150
+    """Newly final blocks that get a second look."""
     dirty_every_ms: int = 10 * MINUTE_MS
+    """An endpoint is scored again for changed settlements at most so often."""
     volume_every_ms: int = 5 * MINUTE_MS
+    """How often the chain's volume is measured, and the books are checked."""
     round_ms: int = 20_000
+    """When a round begins no further step."""
 
 
 @dataclass(slots=True)

@@ -39,27 +39,33 @@ GATHER_S: Final = 0.1
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
-    """How many endpoints a round takes, how many rounds a worker has under way at once, and how
-    they are probed. A wave lasts as long as its slowest target: `wave * lanes` over the deadline
-    of a probe is what a worker does where every wave has a dead target.
-
-    What is overdue, after a stop or a crawl, is caught up at most `catch_up` times as fast as
-    probes usually come. Probes are late, which is an alarm, when a host has waited for `late_ms`.
-
-    `references` are https URLs of the operator's choice that tell whether *we* are connected.
-    `vantage` names the place on the network that this process probes from, `vantages` all of them,
-    the primary first, where there are several (core/vantage).
+    """How endpoints are probed. A wave lasts as long as its slowest target: `wave * lanes` over the
+    deadline of a probe is what a worker does where every wave has a dead target.
     """
 
     wave: PositiveInt = 128
+    """Endpoints that a round takes."""
     lanes: PositiveInt = 16
+    """Rounds that a worker has under way at once."""
     lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
+    """How long a host is one prober's alone."""
     catch_up: Annotated[int, Field(ge=2)] = 2
+    """What is overdue comes at most so many times as fast as usual."""
     late_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
+    """A host that waits so long to be probed raises the alarm."""
     references: tuple[str, ...] = ()
+    """https URLs that tell whether we are connected, before anyone else is blamed: two or three
+    sites that are always up. Left empty, the origins of [[sources]] and of the facilitator are
+    asked.
+    """
     cadence: Cadence = field(default_factory=Cadence)
+    """How often, and how gently."""
     vantage: VantageName = DEFAULT
+    """The name of the place on the network that this process probes from."""
     vantages: tuple[VantageName, ...] = ()
+    """The names of all places, where workers probe from several; the first is the primary one,
+    whose probes are scored, and where `serve` runs (docs/operating.md).
+    """
 
     def __post_init__(self) -> None:
         if len(set(self.vantages)) < len(self.vantages):

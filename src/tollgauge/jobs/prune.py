@@ -17,7 +17,7 @@ from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, evidence, forecasts, listings
+from tollgauge.store.endpoints import crawls, evidence, forecasts, listings, seller_files
 from tollgauge.store.ledger import retention
 from tollgauge.store.probes import archive, changes, closed_days, months
 from tollgauge.store.watches import outbox, watch_payments
@@ -44,6 +44,7 @@ FORGET: Final[Mapping[str, Forget]] = {
     "changes": changes.forget,
     "events": listings.forget_events,
     "crawls": crawls.forget,
+    "announcements": seller_files.forget,
 }
 
 

@@ -28,10 +28,12 @@ saved in one transaction."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """How many endpoints a round takes, and how old a score may get."""
+    """How much is scored at once, and how old a score may get."""
 
     batch: PositiveInt = 200
+    """Endpoints that a round takes."""
     max_age_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = DAY_MS
+    """A score is never older; 24 hours at most."""
 
 
 async def run(

@@ -1,4 +1,5 @@
-"""Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory.
+"""Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory, which
+searches and lists (monitor/endpoint_pages) read too.
 
 Rules (docs/similarity.md):
 - the index covers every known endpoint. A refresh reads all rows in pages, analyses again only
@@ -25,6 +26,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.advice import PAYABLE
 from tollgauge.core.endpoint import Listing
+from tollgauge.core.endpoint_filter import Figures
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.forecast import is_expected
 from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
@@ -219,9 +221,30 @@ def _entries(
                 price=_price(row),
                 offered=is_offered(row),
                 terms=terms,
+                figures=_figures(row) if row.public else None,
             )
         )
     return entries
+
+
+def _figures(row: ScoredEndpoint) -> Figures:
+    """What lists show of an endpoint."""
+    endpoint = row.endpoint
+    return Figures(
+        id=endpoint.id,
+        resource=endpoint.resource,
+        host=endpoint.host,
+        status=endpoint.status,
+        network=endpoint.quote.network if endpoint.quote else None,
+        recommendation=row.recommendation or "unverified",
+        grade=row.grade,
+        score_tenths=row.score_tenths,
+        confidence_hundredths=row.confidence_hundredths,
+        uptime_tenths=row.uptime_tenths,
+        latency_ms=row.latency_ms,
+        price=_price(row),
+        first_seen=endpoint.first_seen,
+    )
 
 
 def _rank(row: Alternative) -> tuple[bool, int, int, int, bool, int, str]:

@@ -34,9 +34,11 @@ from tollgauge.core.probe import ProbeResult
 from tollgauge.core.units import HOUR_MS, day_of
 from tollgauge.core.watch import WatchRequest
 from tollgauge.db.codec import clean_quote
+from tollgauge.monitor import seller_files
 from tollgauge.store.probes import changes as change_rows
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.changes import StoredChange
+from tollgauge.store.probes.probes import PROBE
 from tollgauge.store.watches import watch_events, watches
 from tollgauge.store.watches.watches import Watch
 
@@ -179,6 +181,9 @@ def _probed(
         slow_here=slow_here,
         rules=rules,
         rules_before=rules_before,
+        announced=seller_files.is_announced(
+            tx, endpoint, state.quote, quote, at=result.at, source=PROBE
+        ),
     )
 
 

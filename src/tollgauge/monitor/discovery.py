@@ -28,7 +28,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core import discovery
 from tollgauge.core.changes import Change, term_changes
-from tollgauge.core.discovery import carried
+from tollgauge.core.discovery import PAYTO_CHANGED, carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
@@ -38,6 +38,7 @@ from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.monitor import changes as watched_changes
+from tollgauge.monitor.seller_files import ask_soon, is_announced
 from tollgauge.store import rows
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
@@ -91,6 +92,7 @@ class _Page:
     crawl: Crawl
     now: int
     spread_ms: int
+    tx: Connection
     new: list[Endpoint] = field(default_factory=list)
     changed: list[LockedEndpoint] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
@@ -111,6 +113,7 @@ class _Page:
         terms = carried(before, clean_terms(item.quote or item.unpriced))
         if item.unpriced is not None and isinstance(terms, Quote):
             item = replace(item, quote=terms)
+        announced = False
         if locked is None:
             new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
             self.new.append(_described(new, item, sources=(source,), at=at)[0])
@@ -118,11 +121,14 @@ class _Page:
         else:
             news = _NEWS.get(locked.endpoint.status)
             events = [(news, "", "")] if news else []
+            announced = is_announced(self.tx, locked.endpoint, before, terms, at=at, source=source)
             events += discovery.changes(before, terms)
             self._add_known(locked, item, news=bool(events))
             if before is not None and terms is not None and before != terms:
-                self._add_term_changes(locked, before, terms)
-        self.events += [(id_, _event(kind, source, at, *texts)) for kind, *texts in events]
+                self._add_term_changes(locked, before, terms, announced=announced)
+        self.events += [
+            (id_, _event(kind, source, at, *texts, announced=announced)) for kind, *texts in events
+        ]
         if listing is not None and listing.gone_at is None and before == terms:
             self.seen.append(id_)
             return
@@ -153,19 +159,20 @@ class _Page:
         (self.named if named else self.known).append(item.resource.id)
 
     def _add_term_changes(
-        self, locked: LockedEndpoint, before: Advertised, after: Advertised
+        self, locked: LockedEndpoint, before: Advertised, after: Advertised, *, announced: bool
     ) -> None:
         """Changed terms are news to watchers, unless a probe saw terms of its own or another source
         speaks for the endpoint.
         """
         source, endpoint = self.crawl.source, locked.endpoint
         if endpoint.sources[:1] == (source,) and locked.quote_source != PROBE:
-            found = term_changes(before, after, at=self.crawl.at(self.now), source=source)
+            at = self.crawl.at(self.now)
+            found = term_changes(before, after, at=at, source=source, announced=announced)
             self.term_changes += [(endpoint.id, change) for change in found]
 
-    def write(self, tx: Connection) -> None:
+    def write(self) -> None:
         """Write what the page changes."""
-        at = self.crawl.at(self.now)
+        tx, at = self.tx, self.crawl.at(self.now)
         if self.earlier:  # with the new ones, so that hosts are locked in one order
             endpoints.bring_forward(tx, [*self.new, *self.earlier])
         endpoints.insert(tx, *self.new)
@@ -198,12 +205,12 @@ def record_page(
         by_id.setdefault(item.resource.id, item)
     locked = listings.lock(tx, by_id)
     listed = listings.of_source(tx, crawl.source, by_id)
-    page = _Page(crawl=crawl, now=now, spread_ms=spread_ms)
+    page = _Page(crawl=crawl, now=now, spread_ms=spread_ms, tx=tx)
     for id_, item in sorted(by_id.items()):
         listing = listed.get(id_)
         if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
             page.merge(item, locked.get(id_), listing)
-    page.write(tx)
+    page.write()
     crawls.set_offset(tx, crawl, next_offset)
     kinds = Counter(event.event for _, event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
@@ -274,12 +281,18 @@ def observe_quotes(
         if probed and endpoint.quote_at is not None and endpoint.quote_at >= at:
             continue
         after = clean_quote(quote)
-        changed = discovery.changes(endpoint.quote if probed else None, after)
+        before = endpoint.quote if probed else None
+        changed = discovery.changes(before, after)
+        announced = is_announced(tx, endpoint, before, after, at=at, source=PROBE)
+        if any(kind == PAYTO_CHANGED for kind, *_ in changed):
+            ask_soon(tx, endpoint.host, now=at)
         updated = replace(
             locked, endpoint=replace(endpoint, quote=after, quote_at=at), quote_source=PROBE
         )
         quoted.append(updated.owing_score(at) if changed else updated)
-        events += [(id_, _event(kind, PROBE, at, *texts)) for kind, *texts in changed]
+        events += [
+            (id_, _event(kind, PROBE, at, *texts, announced=announced)) for kind, *texts in changed
+        ]
     listings.save_quotes(tx, quoted)
     listings.add_events(tx, events)
     return tuple(_change(event) for _, event in events)
@@ -418,11 +431,25 @@ def _remove_source(tx: Connection, ids: Sequence[str], source: str, *, now: int,
     return len(delisted)
 
 
-def _event(kind: str, source: str, at: int, before: str, after: str) -> DiscoveryEvent:
-    return DiscoveryEvent(at=at, event=kind, source=source, before=before, after=after)
+def _event(
+    kind: str, source: str, at: int, before: str, after: str, *, announced: bool = False
+) -> DiscoveryEvent:
+    return DiscoveryEvent(
+        at=at,
+        event=kind,
+        source=source,
+        before=before,
+        after=after,
+        announced=announced and kind == PAYTO_CHANGED,
+    )
 
 
 def _change(event: DiscoveryEvent) -> TermChange:
     return TermChange(
-        at=event.at, kind=event.event, source=event.source, before=event.before, after=event.after
+        at=event.at,
+        kind=event.event,
+        source=event.source,
+        before=event.before,
+        after=event.after,
+        announced=event.announced,
     )

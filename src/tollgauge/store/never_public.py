@@ -17,6 +17,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
+from tollgauge.store.endpoints.seller_files import seller_file
 from tollgauge.store.probes.changes import change, change_state_row
 from tollgauge.store.probes.vantages import vantage_probe
 from tollgauge.store.probes.window import probe_window
@@ -79,4 +80,6 @@ def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
     """Remove hosts without endpoints, unless they are leased or not free yet."""
     empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
     idle = (host_table.c.lease_until <= now, host_table.c.free_at <= now)
-    tx.execute(host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle))
+    gone = host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle)
+    names = list(tx.execute(gone.returning(host_table.c.host)).scalars())
+    tx.execute(seller_file.delete().where(seller_file.c.host.in_(names)))

@@ -45,13 +45,17 @@ class Dependencies(PaidDependencies):
         if _ID.fullmatch(endpoint_id):
             result = await self.store.reading(read, endpoint_id, **arguments)
         if result is None:
-            raise Problem(
-                404,
-                "unknown-resource",
-                "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed "
-                "now.",
-            )
+            raise unknown_resource()
         return result
+
+
+def unknown_resource() -> Problem:
+    """404 for a resource that nobody knows, or that is not public."""
+    return Problem(
+        404,
+        "unknown-resource",
+        "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed now.",
+    )
 
 
 def unknown_host() -> Problem:

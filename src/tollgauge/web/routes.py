@@ -28,17 +28,20 @@ from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.middleware import Edge
 from tollgauge.web.edge.query import check_query
 from tollgauge.web.errors import add_error_handlers
+from tollgauge.web.free import endpoint_lists as lists
 from tollgauge.web.free import models
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
+from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.mcp import transport
-from tollgauge.web.mcp.tools import Tools
+from tollgauge.web.mcp.tools import PAID, Tools
+from tollgauge.web.pages.finding import Finding
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid import request as paid
-from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.catalogue import BULK, Product
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
 from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import edit, poll, rotate
@@ -52,10 +55,12 @@ _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
 _UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
 _UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
+_OTHER: Final = {422: "The resource is not that of the path"}
 _INVALID: Final = {
     422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
 }
 _INVALID_QUERY: Final = {422: "A query parameter that is unknown or has no such value"}
+_INVALID_FILTER: Final = {422: "A parameter that is missing, invalid, or not one of this route"}
 _NO_OBJECT: Final = {
     400: "The body is not JSON",
     422: "The body is not a JSON object, or an unknown query parameter",
@@ -91,6 +96,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
     """
     described = (
         *_free_routes(dependencies),
+        *_list_routes(dependencies),
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
     )
@@ -147,6 +153,7 @@ def mcp_server(dependencies: Dependencies) -> Server[Any]:
     tools = Tools(
         products=products(dependencies),
         free=FreeApi(dependencies),
+        lists=lists.EndpointLists(dependencies),
         polling=poll.Polling(dependencies),
         gate=dependencies.gate,
     )
@@ -205,6 +212,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(wire.CalibrationShape, examples.calibration())
     document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
+    shield = badge_shape("proceed", "A", 914).model_dump(by_alias=True)
+    badge = openapi.free(BadgeShape, shield, _UNKNOWN)
     query = f"?resource={examples.RESOURCE}"
     best = "The best 25 listed endpoints that may be paid"
     known = "Counts over everything that is known"
@@ -218,11 +227,47 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
         ("/calibration.json", calibrated, api.calibration, calibration, ""),
+        ("/endpoint/{id}/badge.json", "The badge for shields.io", api.badge_json, badge, None),
         ("/evidence/{digest}", "What a score was computed from", api.evidence, document, None),
         ("/v1/models", decoding, models.models, decoders, None),
     ):
         id_ = f"get_{handler.__name__}"
         yield get(path, summary, handler, id_, answers, example=example, strict_query=True)
+
+
+def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """Search, and every endpoint page by page."""
+    endpoints, base_url = lists.EndpointLists(dependencies), dependencies.base_url
+    found = openapi.free(wire.lists.SearchShape, examples.search(base_url), _INVALID_FILTER)
+    get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
+    search = "Endpoints by URL, by host, or by what they are for"
+    for path, handler, id_, example in (
+        (lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
+        (lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
+    ):
+        yield get(path, search, handler, id_, found, example=example)
+    yield Route(
+        "POST",
+        lists.SEMANTIC_SEARCH,
+        search,
+        endpoints.search_by_post,
+        "post_semantic_search",
+        openapi.free(wire.lists.SearchShape, examples.search(base_url), _NO_OBJECT),
+        tag="free",
+        request={"requestBody": lists.SearchRequest.body(lists.EXAMPLE)},
+        strict_query=True,
+        example=orjson.dumps(lists.EXAMPLE).decode(),
+    )
+    page = openapi.free(
+        wire.lists.EndpointListShape, examples.endpoint_list(base_url), _INVALID_FILTER
+    )
+    csv = openapi.csv(_INVALID_FILTER)
+    either = {**page, 200: openapi.either(page[200], csv[200])}
+    every = "Every listed endpoint, 100 a page, as JSON or CSV"
+    query = "?sort=price&grade=A"
+    yield get(lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query)
+    as_csv, path = "The same as CSV", f"{lists.ENDPOINTS}.csv"
+    yield get(path, as_csv, endpoints.endpoints_csv, "get_endpoints_csv", csv, example=query)
 
 
 def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -256,6 +301,7 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             request=paid.buy_description(product),
             micro_usd=dependencies.settings.micro_usd(product.route),
             example=orjson.dumps(product.example).decode(),
+            **_tool_of(product),
         )
     for product in sold:
         yield Route(
@@ -268,6 +314,14 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
             tag="paid",
             request={"parameters": product.path_parameters()},
         )
+
+
+def _tool_of(product: Product) -> dict[str, Any]:
+    """The tool that sells a product, if there is one, and its arguments."""
+    texts = PAID.get(product.route)
+    tiers = {route: {"tier": tier} for tier, route in BULK.items()}
+    arguments = product.example | tiers.get(product.route, {})
+    return {"tool": texts and texts.name, "tool_example": orjson.dumps(arguments).decode()}
 
 
 def _page_routes(
@@ -290,7 +344,7 @@ def _page_routes(
         ("/docs", "How to ask", site.docs, page),
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
         ("/endpoint/{id}/badge.svg", "The badge of an endpoint", api.badge, badge),
-        ("/endpoint/{id}/upgrade", paying, site.upgrade, known),
+        ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=_UNKNOWN_PAGE | _OTHER)),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
     asked = openapi.page(own=_INVALID_QUERY)
@@ -301,8 +355,14 @@ def _page_routes(
     ):
         id_ = f"page_{handler.__name__}"
         yield get(path, summary, handler, id_, asked, cached=True, strict_query=True)
-    redirect = openapi.redirect()
-    yield get("/endpoint", "From a resource's URL to its page", site.find, "page_find", redirect)
+    finding, redirect = Finding(dependencies), openapi.redirect()
+    leads = "From a resource's URL to its page, or to the offer to probe it"
+    yield get("/endpoint", leads, finding.endpoint, "page_find", redirect)
+    yield get(
+        "/search", "What a URL, a host or words name", finding.search, "page_search", redirect
+    )
+    every, lists_page = "Every endpoint, page by page", openapi.page(own=_INVALID_FILTER)
+    yield get("/endpoints", every, finding.endpoints, "page_endpoints", lists_page, cached=True)
     for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
         yield get(path, "", file, "", {}, cached=True, internal=True)
 

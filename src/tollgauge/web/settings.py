@@ -26,17 +26,24 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """`base_url` is the public address, without a slash at the end; `admin_port` serves metrics on
-    loopback, 0 switches it off.
-    """
+    """Where we listen, and what we call ourselves."""
 
     base_url: Annotated[str, AfterValidator(_public_url)] = "http://127.0.0.1:8402"
+    """The public address, without a slash at its end: it stands in links, offers and answers. Left
+    out, it is where we listen.
+    """
     host: str = "127.0.0.1"
+    """Where to listen; 0.0.0.0 or :: for every address."""
     port: Port = 8402
+    """Of the API and the pages."""
     admin_port: Port = 8403
+    """For /metrics, on loopback only; 0 switches it off."""
     json_logs: bool = False
+    """JSON lines for machines instead of text for a terminal."""
     front: EdgeSettings = field(default_factory=EdgeSettings)
+    """What one address may ask."""
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
+    """How long a client may take, and how many connections it may hold."""
 
     def __post_init__(self) -> None:
         if self.port and self.port == self.admin_port:

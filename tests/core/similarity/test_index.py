@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
+from tollgauge.core.endpoint import Listing
+from tollgauge.core.endpoint_filter import Figures, Filter
 from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE
-from tollgauge.core.similarity.terms import WeightedTerms, Wording
+from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of_question
 from tollgauge.core.similarity.terms import terms_of as read
 
 
@@ -250,3 +252,58 @@ def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
     for asked in rows:
         question = {"host": asked.host, "pay_to": asked.pay_to, "least_tenths": 0, "limit": 50}
         assert one.search(asked.terms, **question) == two.search(asked.terms, **question)  # type: ignore[arg-type]
+
+
+def listed(name: str, text: str, **changes: object) -> Entry:
+    one = entry(name, text, offered=False, **changes)
+    return replace(one, figures=Figures(id=name, resource="", host=one.host, status=Listing.LISTED))
+
+
+def answers(entries: Sequence[Entry], question: str, limit: int = 25) -> list[str]:
+    index = Index(entries)
+    return [match.id for match in index.answers(terms_of_question(question), Filter(), limit=limit)]
+
+
+def test_a_question_finds_what_says_most_of_it_then_score_then_price_then_id() -> None:
+    rows = [
+        listed("b", "weather forecast", score_tenths=500),
+        listed("a", "weather forecast", score_tenths=500),
+        listed("cheap", "weather forecast", score_tenths=500, price=1),
+        listed("good", "weather forecast", score_tenths=900, price=None),
+        listed("part", "weather radar pictures", score_tenths=990),
+        listed("unmeasured", "weather forecast", score_tenths=None),
+        listed("other", "translate texts"),
+    ]
+    expected = ["good", "cheap", "a", "b", "unmeasured", "part"]
+    assert answers(rows, "weather forecast") == expected
+    assert answers(rows[::-1], "Forecasts of the weather?")[:5] == expected[:5]
+    assert answers(rows, "weather forecast", limit=2) == expected[:2]
+
+
+def test_a_word_that_one_host_alone_says_finds_it() -> None:
+    rows = [listed("a", "acme weather"), listed("b", "weather forecast")]
+    assert answers(rows, "acme") == ["a"]
+
+
+def test_words_that_nobody_says_neither_find_nor_hide_anything() -> None:
+    rows = [listed("a", "weather forecast"), *OTHERS]
+    assert answers(rows, "zyxwv") == []
+    assert answers(rows, "") == []
+    assert answers(rows, "zyxwv weather") == answers(rows, "weather") == ["a"]
+
+
+def test_a_question_finds_what_is_listed_and_nothing_else() -> None:
+    gone = listed("gone", "weather forecast")
+    assert gone.figures is not None
+    rows = [
+        replace(gone, figures=replace(gone.figures, status=Listing.DELISTED)),
+        entry("hidden"),
+        listed("a", "weather forecast"),
+    ]
+    assert answers(rows, "weather") == ["a"]
+
+
+def test_what_only_searches_find_is_no_alternative() -> None:
+    rows = [entry("a"), entry("b", score_tenths=900)]
+    more = [listed("avoided", "weather forecast", score_tenths=990), listed("x", "weather")]
+    assert search([*rows, *more]) == search(rows) == ["b", "a"]

@@ -138,6 +138,7 @@ def empty_database(
 
 PAGES = (
     "/endpoint/{id}",
+    "/endpoint/{id}/badge.json",
     "/endpoint/{id}/badge.svg",
     "/endpoint/{id}/feed.xml",
     "/endpoint/{id}/upgrade",

@@ -31,6 +31,7 @@ from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
 from tollgauge.web.free.api import FreeApi
+from tollgauge.web.free.endpoint_lists import EndpointLists
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, Tools, as_header
 from tollgauge.web.paid.claim import HeldClaim
@@ -113,6 +114,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
             tools = Tools(
                 products=(product,),
                 free=FreeApi(dependencies),
+                lists=EndpointLists(dependencies),
                 polling=Polling(dependencies),
                 gate=dependencies.gate,
             )

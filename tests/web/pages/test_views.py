@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.support.forecasts import calibrated, nothing_calibrated
@@ -39,31 +38,12 @@ from tollgauge.monitor.reports import (
     TimelineEvent,
 )
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 
 
 def endpoint(shown: EndpointView) -> bytes:
     return views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)
-
-
-ROUTES = (
-    views.DocumentedRoute(method="GET", path="/trust/leaderboard", summary="The best endpoints."),
-    views.DocumentedRoute(
-        method="POST",
-        path="/v1/x402-trust",
-        summary="A live report.",
-        micro_usd=5_000,
-        example='{"resource": "https://api.example.com/it\'s"}',
-    ),
-)
-
-
-def docs(
-    routes: tuple[views.DocumentedRoute, ...], *, resource: str | None = None, sells: bool = True
-) -> bytes:
-    return views.docs_html(routes, base_url=BASE, resource=resource, sells=sells)
 
 
 def error(problem: Problem) -> bytes:
@@ -86,7 +66,6 @@ PAGES: dict[str, Callable[[], bytes]] = {
     "methodology": lambda: views.methodology_html(base_url=BASE),
     "calibration": lambda: views.calibration_html(calibrated(), base_url=BASE),
     "calibration-empty": lambda: views.calibration_html(nothing_calibrated(), base_url=BASE),
-    "docs": lambda: docs(ROUTES),
     "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
     "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),
 }
@@ -371,9 +350,6 @@ def test_a_server_that_sells_nothing_offers_nothing() -> None:
     free = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
     assert "Buy a live report" in check_structure(sold).words
     assert "Buy a live report" not in check_structure(free).words
-    words = check_structure(docs(ROUTES, sells=False)).words
-    assert "This server sells nothing now" in words
-    assert "/v1/x402-trust " not in words
 
 
 def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
@@ -426,40 +402,6 @@ def test_an_empty_calibration_page_says_when_there_will_be_figures() -> None:
     assert "Policy" not in words.replace("policy", "").replace("policies", "")
 
 
-def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
-    reader = check_structure(PAGES["docs"]())
-    free, paid = reader.pieces["pre"]
-    assert shlex.split(free) == ["curl", "-s", f"{BASE}/trust/leaderboard"]
-    typed = shlex.split(paid.replace("\\\n", " "))
-    assert json.loads(typed[-1]) == {"resource": "https://api.example.com/it's"}
-    assert "POST /v1/x402-trust $0.005" in reader.words
-
-
-def test_docs_ask_about_an_endpoint_that_is_there() -> None:
-    routes = (
-        views.DocumentedRoute(
-            method="GET",
-            path="/trust/snapshot",
-            summary="The snapshot.",
-            example="?resource=https://api.example.com/weather",
-        ),
-        views.DocumentedRoute(
-            method="POST",
-            path="/v1/x402-trust",
-            summary="A live report.",
-            micro_usd=5_000,
-            example='{"resource":"https://api.example.com/weather","days":7}',
-        ),
-    )
-    known = "https://shop.dev/a&b=it's"
-    page = docs(routes, resource=known)
-    free, paid = check_structure(page).pieces["pre"]
-    asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
-    assert asked == {"resource": [known]}
-    typed = shlex.split(paid.replace("\\\n", " "))
-    assert json.loads(typed[-1]) == {"resource": known, "days": 7}
-
-
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])
 def test_every_error_page_says_what_to_do(status: int) -> None:
     page = error(Problem(status, "no", "It failed."))
@@ -508,25 +450,8 @@ def test_a_large_page_stays_small() -> None:
     assert len(endpoint(view())) < 64_000
 
 
-def test_assets_load_nothing_and_the_wallet_page_has_the_only_script() -> None:
-    assert set(ASSETS) == {"favicon.svg", "tollgauge.css", "upgrade.js"}
+def test_assets_load_nothing_and_two_pages_have_a_script() -> None:
+    assert set(ASSETS) == {"copy.js", "favicon.svg", "tollgauge.css", "upgrade.js"}
     for asset in ASSETS.values():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
-
-
-def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
-    text = badge_svg("proceed", "A", 911).decode()
-    assert "tollgauge: A 91 \N{MIDDLE DOT} proceed" in text
-    assert "class=" not in text
-    assert "style" not in text
-    assert "tollgauge: unverified<" in badge_svg("unverified", None, None).decode()
-
-
-def test_a_badge_praises_nothing_that_is_not_to_be_paid() -> None:
-    for advice in ("avoid", "not-payable", "unverified", "parameterize"):
-        assert f"tollgauge: {advice}<" in badge_svg(advice, "A", 911).decode()
-
-
-def test_a_badges_points_never_reach_into_a_better_grade() -> None:
-    assert "B 80 \N{MIDDLE DOT} caution" in badge_svg("caution", "B", 809).decode()

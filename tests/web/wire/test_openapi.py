@@ -38,6 +38,7 @@ ROUTES = {
     "/docs": "get",
     "/endpoint": "get",
     "/endpoint/{id}": "get",
+    "/endpoint/{id}/badge.json": "get",
     "/endpoint/{id}/badge.svg": "get",
     "/healthz": "get",
     "/incidents": "get",

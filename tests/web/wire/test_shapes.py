@@ -222,7 +222,7 @@ async def test_a_report_can_be_recomputed_from_the_evidence_that_it_names(
 
 async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
     found = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
-    has(found, SNAPSHOT, beside="id resource endpointPage simulated")
+    has(found, SNAPSHOT, beside="id resource endpointPage simulated improvements")
     assert found["resource"] == WEATHER
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["firstSeen"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["lastProbed"])
@@ -406,6 +406,10 @@ async def test_a_resource_leads_to_its_page(running: Running) -> None:
     assert "Skylark Weather" in page.text
     badge = await running.get(f"/endpoint/{WEATHER_ID}/badge.svg")
     assert badge.headers["content-type"] == "image/svg+xml"
+    shield = (await running.get(f"/endpoint/{WEATHER_ID}/badge.json")).json()
+    assert shield["schemaVersion"] == 1
+    assert shield["label"] == "tollgauge"
+    assert f"tollgauge: {shield['message']}<" in badge.text
 
 
 async def test_an_unpaid_report_is_402_whatever_the_body_is(running: Running) -> None:

@@ -45,22 +45,24 @@ from tollgauge.core.settlement import (
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How logs are asked for.
-
-    `span` and `tip_span` are the most final and not yet final blocks of a step, `logs` how many
-    transfers a step aims at. `check` is the share of the answers that a second node is asked for
-    too. New blocks are asked for by hash while that takes at most `by_hash` queries, and by number
-    beyond it. `finality` and `rest_s` are as in ChainNodes.
-    """
+    """How logs are asked for. `finality` and `rest_s` are as in ChainNodes."""
 
     span: PositiveInt = 2_000
+    """Final blocks asked for at once."""
     tip_span: PositiveInt = 64
+    """The same near the head."""
     topics: Annotated[int, Field(ge=1, le=TOPICS_MAX)] = TOPICS_MAX
+    """Addresses asked for at once."""
     logs: PositiveInt = 10_000
+    """Transfers that a step aims at."""
     check: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Share of the answers that another node is asked to confirm."""
     finality: int = 900
+    """Blocks after which nothing is expected to change."""
     by_hash: int = 400
+    """Queries by hash at most for new blocks, else by number."""
     rest_s: float = 5.0
+    """How long a node rests after a failure."""
 
 
 class UnconfirmedError(RpcError):

@@ -84,12 +84,16 @@ class RpcLimit(RpcRefused):
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """The nodes' URLs (they may carry keys: never shown), the preferred one first, and how long to
-    wait for one of them. The first one that can answer is taken.
+    """The nodes, of which the first one that can answer is taken. Their URLs may carry keys: they
+    are never shown.
     """
 
     url: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """Nodes of the chain, the preferred one first, with commas between. They prove unclear
+    settlements, and settlements are read from them.
+    """
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
+    """How long to wait for one of them."""
 
     def nodes(self) -> list[Node]:
         """A pool to each node."""

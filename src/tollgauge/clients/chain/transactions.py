@@ -71,10 +71,15 @@ class NetworkSettings:
     """
 
     base_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """Nodes of Base; where it is empty and we sell there, those of [rpc] are asked."""
     ethereum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """Nodes of Ethereum."""
     arbitrum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """Nodes of Arbitrum One."""
     optimism_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """Nodes of OP Mainnet."""
     polygon_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """Nodes of Polygon."""
 
     def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
         """A pool to every node, by CAIP-2 id; those of `rpc` stand in for a network that names

@@ -71,34 +71,45 @@ def _file(path: str) -> str:
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSettings:
-    """How egress behaves. Times in milliseconds, caps in bytes.
-
-    `user_agent` names the project, a contact and how to opt out.
-    `dns_deadline_ms` is longer than the five seconds after which resolvers ask again, so that one
-    lost packet is no failure.
-    `ports` are allowed on public hosts. `mapped` sends host names to (loopback address, port);
-    `ca_file` holds the trust anchors in place of certifi's. `source_address` is where requests to
-    addresses of its family are sent from, on a machine with several. `resolver` is the blocking
-    name lookup.
-    """
+    """How egress behaves. `resolver` is the blocking name lookup."""
 
     user_agent: Annotated[str, AfterValidator(_agent)] = (
         "tollgauge (x402 endpoint monitor; no contact configured)"
     )
+    """What the owners of probed endpoints see: name yourself, a way to reach you and to opt out."""
     deadline_ms: PositiveInt = 10_000
+    """For one request, everything included."""
     connect_deadline_ms: PositiveInt = 6_000
+    """For the connection, TLS included."""
     dns_deadline_ms: PositiveInt = 6_000
+    """Longer than the five seconds after which resolvers ask again, so that one lost packet is no
+    failure.
+    """
     wire_cap: PositiveInt = 512 * 1_024
+    """Bytes read from the wire."""
     header_cap: PositiveInt = 64 * 1_024
+    """Bytes read of the header."""
     body_cap: PositiveInt = 256 * 1_024
+    """Bytes kept of a decoded body."""
     max_in_flight: PositiveInt = 1_024
+    """Requests at once."""
     dns_threads: PositiveInt = 512
+    """Names looked up at once."""
     ports: frozenset[Annotated[int, Field(ge=1, le=65_535)]] = PUBLIC.ports
-    mapped: Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]] = field(
-        default_factory=dict
+    """Allowed on public hosts."""
+    mapped: Annotated[
+        Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]],
+        Field(examples=[{"api.example.com": ("127.0.0.1", 8443)}]),
+    ] = field(default_factory=dict)
+    """Names that live on this machine, for a world of your own; base_url must be loopback."""
+    ca_file: Annotated[Annotated[str, AfterValidator(_file)] | None, Field(examples=["ca.pem"])] = (
+        None
     )
-    ca_file: Annotated[str, AfterValidator(_file)] | None = None
-    source_address: Annotated[str, AfterValidator(_address)] | None = None
+    """Trust anchors in place of the usual ones."""
+    source_address: Annotated[
+        Annotated[str, AfterValidator(_address)] | None, Field(examples=["192.0.2.7"])
+    ] = None
+    """Of this machine, where it has several: requests to its family come from it."""
     resolver: Lookup = system_lookup
 
     @property

@@ -118,8 +118,13 @@ class Facts:
         return max(costs.values(), default=0)
 
     def latest(self, kind: str) -> int | None:
-        """When the latest change of a kind was seen, None without one."""
-        return max((change.at for change in self.changes if change.kind == kind), default=None)
+        """When the latest change of a kind was seen, None without one; changes that the seller
+        announced ahead do not count.
+        """
+        instants = (
+            change.at for change in self.changes if change.kind == kind and not change.announced
+        )
+        return max(instants, default=None)
 
 
 def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:

@@ -37,7 +37,9 @@ def price_above_client_cap(facts: Facts) -> Fired | None:
 
 
 def payto_changed_recently(facts: Facts) -> Fired | None:
-    """The payTo address changed in the last 7 days, and the URL is not a template."""
+    """The payTo address changed in the last 7 days, the seller had not announced it ahead with a
+    signature of the old address, and the URL is not a template.
+    """
     at = facts.latest(PAYTO_CHANGED)
     if at is None or facts.evidence.templated:
         return None
@@ -152,7 +154,7 @@ FLAGS: Final = (
         "payto-changed-recently",
         Severity.ERROR,
         payto_changed_recently,
-        fix="Keep the payTo address.",
+        fix="Keep the payTo address, or announce a change ahead, signed by the old address.",
     ),
     FlagRule("decoy-price", Severity.ERROR, decoy_price, fix="Ask for the price that you mean."),
     FlagRule(

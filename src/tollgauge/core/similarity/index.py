@@ -1,4 +1,5 @@
-"""Index: the endpoints that are most alike to one, and how many better ones there are.
+"""Index: the endpoints that are most alike to one, how many better ones there are, and those that
+say most of a question.
 
 Rules (docs/similarity.md):
 - similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
@@ -7,7 +8,10 @@ Rules (docs/similarity.md):
 - what is expected to be payable in 24 hours (core/forecast) comes before what is not; then ranked
   by similarity, the chance of that, score, price (none advertised comes last) and id;
 - endpoints of the same host or with the same payTo are left out;
-- only an entry that is `offered` and has a score may be an alternative.
+- only an entry that is `offered` and has a score may be an alternative;
+- a question finds every listed entry: ranked by the cosine in whole percents, then score, price
+  (none advertised comes last) and id. Words that no entry says do not count. It is shorter than
+  what it finds, so its floor is lower, and rises with the best match: see QUESTION_FLOOR.
 
 An index is built from all entries and never changed, so that it can be searched while the next one
 is built.
@@ -22,7 +26,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tollgauge.core.endpoint import Listing
+from tollgauge.core.endpoint_filter import Figures, Filter
 from tollgauge.core.forecast import EXPECTED_PERMILLE
+from tollgauge.core.similarity.columns import Columns
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -39,6 +46,10 @@ Sums = npt.NDArray[np.float64]
 
 FLOOR: Final = 15
 """The least similarity of a similar purpose, in percent."""
+QUESTION_FLOOR: Final = 3
+"""The least similarity to a question, in percent."""
+QUESTION_SHARE: Final = 10
+"""A match has at least a tenth of the best match's similarity to a question."""
 COUNT_MAX: Final = 10
 """The most alternatives that are counted for a free snapshot (docs/similarity.md)."""
 DELTA_TENTHS: Final = 50
@@ -52,7 +63,8 @@ step at most, all together by sqrt(256) / 2 = 8; this is more than enough."""
 class Entry:
     """An endpoint as the index knows it. `score_tenths` is None while nothing was measured, and so
     is `payable_24h_permille`, the chance that it is payable in 24 hours; `price` in millionths of a
-    dollar, None where none is advertised. `offered`: it may be an alternative.
+    dollar, None where none is advertised. `offered`: it may be an alternative. `figures` are what
+    lists show, None for an endpoint that is not public.
     """
 
     id: str
@@ -63,6 +75,7 @@ class Entry:
     offered: bool
     terms: WeightedTerms
     payable_24h_permille: int | None = None
+    figures: Figures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +107,15 @@ class Index:
         self._payable: Final[Ints] = np.array(
             [entry.payable_24h_permille or 0 for entry in ordered], np.int32
         )
+        self.columns: Final = Columns([entry.figures for entry in ordered])
         self._score: Final = [entry.score_tenths or 0 for entry in ordered]
         offered = sum(_offered(entry) for entry in ordered)
         # `searchsorted` needs ascending numbers, and the best score comes first.
         self._negative_scores: Final[Longs] = -np.array(self._score[:offered], np.int64)
-        postings, directions = build([entry.terms for entry in ordered], hosts, candidates=offered)
+        candidates = sum(_is_candidate(entry) for entry in ordered)
+        self._places: Final = _places(ordered[:candidates])
+        terms = [entry.terms for entry in ordered]
+        postings, directions = build(terms, hosts, candidates=candidates)
         self._postings: Final[Postings] = postings
         self._directions: Final[Directions] = directions
 
@@ -108,7 +125,7 @@ class Index:
         """The `limit` best endpoints of a similar purpose with a score of `least_tenths` or more,
         best first, without those of this host and of this payTo.
         """
-        term, step = self._postings.direction(terms)
+        term, step = self._shared(*self._postings.direction(terms))
         rank, percent = self._alike(term, step, end=self._above(least_tenths))
         others = (self._host[rank] != self._hosts.get(host, -2)) & (
             self._pay_to[rank] != self._pay_tos.get(pay_to or "", -2)
@@ -117,6 +134,22 @@ class Index:
         payable = self._payable[rank]
         best = np.lexsort((rank, -payable, -percent, payable < EXPECTED_PERMILLE))[:limit]
         return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
+
+    def answers(self, terms: WeightedTerms, wanted: Filter, *, limit: int) -> tuple[Match, ...]:
+        """The `limit` listed endpoints that say most of a question and that a filter admits, best
+        first.
+        """
+        term, step = self._postings.direction(terms, of_known=True)
+        end = self._postings.candidates
+        rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR)
+        admitted = self.columns.matching(wanted)[rank]
+        rank, percent = rank[admitted], percent[admitted]
+        near = QUESTION_SHARE * percent >= percent.max(initial=0)
+        rank, percent = rank[near], percent[near]
+        order = (100 - percent) * self.size + self._places[rank]
+        best = np.argpartition(order, limit)[:limit] if len(order) > limit else slice(None)
+        rank, percent, order = rank[best], percent[best], order[best]
+        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in np.argsort(order))
 
     def counts(self, first: int, last: int) -> list[tuple[str, int]]:
         """(id, number of better alternatives) of the endpoints at places `first` to `last`, the
@@ -127,7 +160,7 @@ class Index:
     def _count(self, at: int) -> int:
         """The better alternatives of one endpoint: of the FIRST candidates, of all if need be."""
         own = slice(self._directions.starts[at], self._directions.starts[at + 1])
-        term, step = self._directions.term[own], self._directions.step[own]
+        term, step = self._shared(self._directions.term[own], self._directions.step[own])
         end = self._above(self._score[at] + DELTA_TENTHS)
         count = 0
         for limit in (min(end, FIRST), end):
@@ -148,11 +181,18 @@ class Index:
         """How many candidates have at least this score."""
         return int(np.searchsorted(self._negative_scores, -least_tenths, side="right"))
 
-    def _alike(self, term: Ints, step: Steps, *, end: int) -> tuple[Longs, Longs]:
-        """The candidates below the rank `end` with at least FLOOR percent, ascending, and their
+    def _shared(self, term: Ints, step: Steps) -> tuple[Ints, Steps]:
+        """The terms of a direction that several hosts say."""
+        shared = self._postings.shared[term]
+        return term[shared], step[shared]
+
+    def _alike(
+        self, term: Ints, step: Steps, *, end: int, floor: int = FLOOR
+    ) -> tuple[Longs, Longs]:
+        """The candidates below the rank `end` with at least `floor` percent, ascending, and their
         percents.
 
-        The common terms together cannot bring a candidate to FLOOR, so candidates come from the
+        The common terms together cannot bring a candidate to the floor, so candidates come from the
         rare ones, and what the common terms add is computed for those alone.
         """
         if not end or not len(term):
@@ -162,15 +202,16 @@ class Index:
         sizes = posted.ends(term, end) - begins
         order = np.argsort(-sizes, kind="stable")
         tail = np.sqrt(np.cumsum(step[order].astype(np.float64) ** 2))
-        common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 300))]
+        common = order[: int(np.searchsorted(tail, SCALE * floor / 300))]
         rare = order[len(common) :]
         left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
         sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)
-        ranks = np.flatnonzero(sums >= _LEAST - left)
+        least = SCALE * SCALE * (2 * floor - 1) / 200  # rounds to the floor
+        ranks = np.flatnonzero(sums >= least - left)
         dots = sums[ranks]
         if len(common):
             dots += self._common(ranks, term[common], step[common], sizes[common], begins[common])
-        dots = dots[alike := dots >= _LEAST].astype(np.int64)
+        dots = dots[alike := dots >= least].astype(np.int64)
         percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
         return ranks[alike], np.minimum(percent, 100)
 
@@ -190,10 +231,6 @@ class Index:
         return added
 
 
-_LEAST: Final = SCALE * SCALE * (2 * FLOOR - 1) / 200
-"""The least product of two directions that rounds to FLOOR percent."""
-
-
 def _sums(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:
     """For every rank below `end`, the sum over some terms' postings. Sums of whole numbers below
     2**53: exact in any order.
@@ -210,10 +247,27 @@ def _offered(entry: Entry) -> bool:
     return entry.offered and entry.score_tenths is not None
 
 
-def _rank(entry: Entry) -> tuple[bool, int, bool, int, str]:
-    """Candidates first, by score, then price, then id; the others after them."""
+def _is_candidate(entry: Entry) -> bool:
+    listed = entry.figures is not None and entry.figures.status is Listing.LISTED
+    return listed or _offered(entry)
+
+
+def _places(candidates: list[Entry]) -> Ints:
+    """The places of candidates by score, then price, then id, offered or not."""
+    places = np.empty(len(candidates), np.int32)
+    places[sorted(range(len(candidates)), key=lambda at: _rank(candidates[at])[2:])] = np.arange(
+        len(candidates)
+    )
+    return places
+
+
+def _rank(entry: Entry) -> tuple[bool, bool, int, bool, int, str]:
+    """What may be an alternative first, then what is listed, each by score, then price, then id;
+    the others after them.
+    """
     return (
         not _offered(entry),
+        not _is_candidate(entry),
         -(entry.score_tenths or 0),
         entry.price is None,
         entry.price or 0,

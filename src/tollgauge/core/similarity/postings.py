@@ -3,11 +3,12 @@
 Rules:
 - a term's rarity counts hosts, not endpoints: what one host says on all of its thousand paths
   counts once, and no host can make a word common or rare by listing more paths;
-- a term that a single host says has no postings, because endpoints of one host are no alternatives
-  to each other; it still counts for the length of its endpoint's direction;
+- a term that a single host says is not `shared`: endpoints of one host are no alternatives to each
+  other, so that only searches follow it;
 - an endpoint's terms are a direction of unit length in whole steps of 1/SCALE. Integers make every
   sum exact, whatever the order of adding, the machine and the number of endpoints at once;
-- candidates are numbered by rank, so that those above a score are a prefix.
+- candidates are numbered by rank: those that may be alternatives first, best first, so that those
+  above a score are a prefix.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Directions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postings:
-    """`vocabulary` are the known term ids, ascending, `rarity` theirs; the postings of the term at
+    """`vocabulary` are the known term ids, ascending, `rarity` theirs, `shared` whether several
+    hosts say them; the postings of the term at
     place `t` are `[starts[t], starts[t + 1])`, by rank of the candidate. `key` is
     `t * candidates + rank`: ascending over all postings. `firsts` says where each term's
     postings reach the rank FIRST.
@@ -55,6 +57,7 @@ class Postings:
 
     vocabulary: Numbers
     rarity: Longs
+    shared: npt.NDArray[np.bool_]
     starts: Longs
     firsts: Longs
     key: Longs
@@ -71,9 +74,9 @@ class Postings:
             return self.firsts[term]
         return np.searchsorted(self.key, term.astype(np.int64) * self.candidates + end)
 
-    def direction(self, terms: WeightedTerms) -> tuple[Ints, Steps]:
-        """Places and steps of terms as the index sees them; terms that it does not know count
-        for the length of the direction, and are then left out.
+    def direction(self, terms: WeightedTerms, *, of_known: bool = False) -> tuple[Ints, Steps]:
+        """Places and steps of terms as the index sees them; terms that it does not know are left
+        out, but count for the length of the direction unless it is that `of_known` ones.
         """
         ids = np.frombuffer(terms.ids, np.uint32)
         tenths = np.frombuffer(terms.weights, np.uint8).astype(np.int64)
@@ -84,9 +87,10 @@ class Postings:
         )
         weight = tenths * _rarest(self.hosts)
         weight[known] = tenths[known] * self.rarity[place[known]]
-        length = math.sqrt(int((weight * weight).sum())) or 1.0
-        step = np.rint(weight * (SCALE / length)).astype(np.int16)
-        return place[known], step[known]
+        counted = weight[known] if of_known else weight
+        length = math.sqrt(int((counted * counted).sum())) or 1.0
+        step = np.rint(weight[known] * (SCALE / length)).astype(np.int16)
+        return place[known], step
 
 
 def build(
@@ -106,7 +110,7 @@ def build(
     said_by = _hosts_of_terms(term, host[owner], total, len(vocabulary))
     rarity = _rarities(said_by, total)
     step = _steps(tenths * rarity[term], owner, len(terms))
-    posted = np.flatnonzero((owner < candidates) & (said_by[term] > 1))
+    posted = np.flatnonzero(owner < candidates)
     # Entries are in order of rank already, and a stable sort by term leaves them so within a term.
     posted = posted[np.argsort(term[posted], kind="stable")]
     key = term[posted].astype(np.int64) * candidates + owner[posted]
@@ -114,6 +118,7 @@ def build(
     postings = Postings(
         vocabulary=vocabulary,
         rarity=rarity,
+        shared=said_by > 1,
         starts=_offsets(np.bincount(term[posted], minlength=len(vocabulary))),
         firsts=np.searchsorted(key, every * candidates + min(FIRST, candidates)),
         key=key,

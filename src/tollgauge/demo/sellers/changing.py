@@ -1,4 +1,6 @@
-"""Sellers that change or fail at times: slow, flapping, throttled, other prices or payees."""
+"""Sellers that change or fail at times: slow, flapping, throttled, other prices or payees. One
+announces where he will be paid (mixpay), another does not (drops).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ from typing import Final
 
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo import behaviours
+from tollgauge.demo.announcing import wallet
 from tollgauge.demo.seller import Seller, payee
+
+_MIXPAY: Final = ("mixpay-1", "mixpay-2", "mixpay-3")
 
 CHANGING: Final = (
     Seller(
@@ -84,7 +89,8 @@ CHANGING: Final = (
         kind="payto-changing",
         behave=behaviours.perfect_v2,
         amounts=(4_000,),
-        payees=(payee("mixpay-1"), payee("mixpay-2"), payee("mixpay-3")),
+        payees=tuple(map(wallet, _MIXPAY)),
+        owners=_MIXPAY,
         turn_ms=10 * DAY_MS,
         query=(("from", "ETH"), ("to", "USDC")),
         latency_ms=190,

@@ -4,8 +4,8 @@ Every figure here is an integer in the unit that its name says: tenths (of a poi
 hundredths, permille, milliseconds, or milliseconds UTC. web/wire turns them into JSON, and
 web/pages/views into HTML. There is a file for each noun: `snapshots` (of one endpoint, of a host),
 `leaderboard` (the best), `incidents` (what changed), `endpoint` (a whole page of one, and its raw
-probes), `pace` (how often it is probed), `trust` (reports, and the preview's samples) and `counts`
-(the ecosystem).
+probes), `pace` (how often it is probed), `improvements` (what would raise its score), `trust`
+(reports, and the preview's samples) and `counts` (the ecosystem).
 """
 
 from tollgauge.monitor.ranking import MoreOfSite
@@ -24,7 +24,9 @@ from tollgauge.monitor.reports.snapshots import (
     EndpointRow,
     Provider,
     Snapshot,
+    detailed,
     provider,
+    row_of,
     snapshot,
     snapshot_of,
 )
@@ -54,6 +56,7 @@ __all__ = [
     "Snapshot",
     "TimelineEvent",
     "TrustReport",
+    "detailed",
     "ecosystem",
     "evidence_of",
     "history",
@@ -62,6 +65,7 @@ __all__ = [
     "live",
     "preview",
     "provider",
+    "row_of",
     "scored_again",
     "scored_last",
     "shared",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -19,9 +19,11 @@ from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.vantage import VantageState
 from tollgauge.core.window import DAYS
+from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
-from tollgauge.store.endpoints import listings, public, scores
+from tollgauge.store.endpoints import listings, public, scores, seller_files
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import past_days, probes, vantages, window
 from tollgauge.store.probes.past_days import DayScore
 
@@ -57,7 +59,8 @@ class DayBar:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """A discovery event: `kind` is listed, delisted, relisted, price-changed, payto-changed or
-    network-changed; amounts are already dollars as text where the asset is known.
+    network-changed; amounts are already dollars as text where the asset is known. `announced`: the
+    seller announced this change of payTo ahead.
     """
 
     at: int
@@ -65,6 +68,7 @@ class TimelineEvent:
     source: str
     before: str
     after: str
+    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,8 @@ class EndpointView:
     an endpoint that is known for longer, oldest first, one entry a day with zeros where nothing was
     measured. `low_tenths` to `high_tenths` is the score
     range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
-    `vantages` what each of several vantages saw last, `settlement` what was settled to its payTo.
+    `vantages` what each of several vantages saw last, `settlement` what was settled to its payTo;
+    `seller_file` what the seller says of himself, None where he says nothing.
     """
 
     snapshot: Snapshot
@@ -88,6 +93,7 @@ class EndpointView:
     events: tuple[TimelineEvent, ...]
     vantages: tuple[VantageState, ...] = ()
     settlement: Settlement | None = None
+    seller_file: StoredSellerFile | None = None
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
@@ -98,8 +104,9 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     score = scores.result(tx, endpoint_id)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    snapshot = read_snapshot(tx, endpoint, score, states, now=now)
     return EndpointView(
-        snapshot=read_snapshot(tx, endpoint, score, states, now=now),
+        snapshot=replace(snapshot, improvements=improvements_of(tx, endpoint_id)),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
@@ -111,6 +118,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         events=tuple(_timeline(event) for event in events),
         vantages=states,
         settlement=None if score is None else score.settlement,
+        seller_file=seller_files.get(tx, endpoint.host),
     )
 
 
@@ -160,6 +168,7 @@ def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
         source=event.source,
         before=show(event.before or ""),
         after=show(event.after or ""),
+        announced=event.announced,
     )
 
 

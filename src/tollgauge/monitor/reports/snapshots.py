@@ -9,12 +9,21 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.improvement import Improvement
 from tollgauge.core.policy import CURRENT
 from tollgauge.core.score import OtherScore, Score
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
-from tollgauge.store.endpoints import alternative_counts, endpoint_list, public, scores
+from tollgauge.monitor.reports.improvements import improvements_of
+from tollgauge.store.endpoints import (
+    alternative_counts,
+    endpoint_list,
+    public,
+    scores,
+    seller_files,
+)
 from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import vantages
 
 PROVIDER_ROWS: Final = 100
@@ -53,7 +62,8 @@ class Snapshot(EndpointRow):
     and untrusted. `reason` is why the recommendation is what it is; the chances of being payable
     are None before anything was measured, and so is `is_down`. `previous` is the score under the
     policy before. `partly_reachable` says that some vantages reach it now and others do not, None
-    where only one watches.
+    where only one watches. `improvements` is empty where nobody asked for it (`detailed`),
+    and so is `seller_file` None: what the seller says of himself.
     """
 
     reason: str = ""
@@ -80,19 +90,22 @@ class Snapshot(EndpointRow):
     policy_version: int
     previous: OtherScore | None = None
     partly_reachable: bool | None = None
+    improvements: tuple[Improvement, ...] = ()
+    seller_file: StoredSellerFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """A page of one host's endpoints, best first. `after` is the id of the last endpoint of the
     page before, None on the first page; `next_after` that of the last of this page, None where no
-    more follow.
+    more follow. `seller_file` is what the host says of himself, None where he says nothing.
     """
 
     host: str
     rows: tuple[EndpointRow, ...]
     after: str | None = None
     next_after: str | None = None
+    seller_file: StoredSellerFile | None = None
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
@@ -102,6 +115,18 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
         return None
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return read_snapshot(tx, endpoint, scores.result(tx, endpoint_id), states, now=now)
+
+
+def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
+    """As `snapshot`, with what would raise the score, and what the seller says of himself."""
+    brief = snapshot(tx, endpoint_id, now=now)
+    if brief is None:
+        return None
+    return replace(
+        brief,
+        improvements=improvements_of(tx, endpoint_id),
+        seller_file=seller_files.get(tx, brief.host),
+    )
 
 
 def read_snapshot(
@@ -129,12 +154,19 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
     listed = endpoint_list.of_host(tx, host, after=after, limit=PROVIDER_ROWS + 1)
     if not listed:
         return None
-    rows = tuple(map(_row, listed[:PROVIDER_ROWS]))
+    rows = tuple(map(row_of, listed[:PROVIDER_ROWS]))
     more = len(listed) > PROVIDER_ROWS
-    return Provider(host=host, rows=rows, after=after, next_after=rows[-1].id if more else None)
+    return Provider(
+        host=host,
+        rows=rows,
+        after=after,
+        next_after=rows[-1].id if more else None,
+        seller_file=seller_files.get(tx, host),
+    )
 
 
-def _row(listed: ListedEndpoint) -> EndpointRow:
+def row_of(listed: ListedEndpoint) -> EndpointRow:
+    """An endpoint of the store's lists as a row."""
     quote = listed.quote
     return EndpointRow(
         id=listed.id,

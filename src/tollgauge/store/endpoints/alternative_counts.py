@@ -18,7 +18,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row
-from tollgauge.store.endpoints.endpoints import lock
+from tollgauge.store.endpoints.endpoints import PUBLIC, lock
 
 alternative_count = sa.Table(
     "alternative_count",
@@ -31,6 +31,7 @@ alternative_count = sa.Table(
 
 _ROWS: Final = sa.select(
     endpoint_table,
+    PUBLIC.label("public"),
     *score_table.c[
         "score_tenths", "grade", "recommendation", "confidence_hundredths", "payable_24h_permille"
     ],
@@ -40,7 +41,9 @@ _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredEndpoint:
-    """An endpoint with its latest score; `recommendation` is empty without one."""
+    """An endpoint with its latest score; `recommendation` is empty without one. `uptime_tenths` and
+    `latency_ms` are those of the score; `public`: anyone may see the endpoint.
+    """
 
     endpoint: Endpoint
     score_tenths: int | None
@@ -48,6 +51,9 @@ class ScoredEndpoint:
     recommendation: str
     confidence_hundredths: int
     payable_24h_permille: int | None = None
+    uptime_tenths: int | None = None
+    latency_ms: int | None = None
+    public: bool = False
 
 
 def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:
@@ -90,4 +96,7 @@ def _scored_endpoint(row: Any) -> ScoredEndpoint:
         endpoint=from_row(row),
         recommendation=row.recommendation or "",
         confidence_hundredths=row.confidence_hundredths or 0,
+        uptime_tenths=row.ranked_uptime,
+        latency_ms=row.ranked_latency,
+        public=bool(row.public),
     )

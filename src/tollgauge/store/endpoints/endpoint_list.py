@@ -4,15 +4,19 @@ endpoints' own rows (store/endpoints/scores), so that a list reads no score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint import Listing
 from tollgauge.core.terms import Quote
+from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import RANKED
 from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import quote_from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
@@ -23,6 +27,17 @@ _ROWS: Final = sa.select(
     *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
     *endpoint_table.c["ranked_score", "ranked_confidence", "ranked_grade"],
     *endpoint_table.c["ranked_recommendation", "ranked_uptime", "ranked_latency"],
+)
+
+_WHOLE: Final = PreparedAny(
+    lambda ids: (
+        _ROWS.add_columns(
+            *endpoint_table.c["status", "adopted", "last_probed", "service_name", "description"],
+            score_table.c.payable_24h_permille,
+        )
+        .outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
+        .where(endpoint_table.c.id.in_(ids), PUBLIC)
+    )
 )
 
 
@@ -45,6 +60,32 @@ class ListedEndpoint:
     ranked_recommendation: str | None
     ranked_uptime: int | None
     ranked_latency: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedEndpoint(ListedEndpoint):
+    """The same with what its provider says of it, the end of its last probe (ms UTC), and the
+    chance that it is payable in 24 hours; None while nothing was measured.
+    """
+
+    status: Listing
+    last_probed: int | None
+    service_name: str
+    description: str
+    payable_24h_permille: int | None
+
+
+def described(tx: Connection, ids: Sequence[str]) -> dict[str, DescribedEndpoint]:
+    """The public ones of some endpoints, by id."""
+    return {
+        row.id: rows.from_columns(
+            DescribedEndpoint,
+            row,
+            status=Listing.UNLISTED if row.adopted else Listing(row.status),
+            quote=quote_from_row(row),
+        )
+        for row in _WHOLE.rows(tx, ids)
+    }
 
 
 def of_host(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.retention import DISCOVERY_EVENTS_MS
 from tollgauge.core.terms import Advertised
@@ -31,6 +32,7 @@ LISTINGS_TURN: Final = "listings"
 
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
+_EVENT_FIELDS: Final = ("at", "event", "source", "before", "after", "announced")
 _ADD_EVENTS: Final = Prepared(_event.insert().inline())
 
 
@@ -44,7 +46,7 @@ def _replace_listing(insert: Upsert) -> Upsert:
 _SAVE: Final = Prepared(either(schema.listing, _replace_listing))
 _EVENTS: Final = PreparedAny(
     lambda ids: (
-        sa.select(*_event.c["endpoint_id", "at", "event", "source", "before", "after"])
+        sa.select(*_event.c["endpoint_id", *_EVENT_FIELDS])
         .where(
             _event.c.endpoint_id.in_(ids),
             _event.c.at > sa.bindparam("since"),
@@ -57,13 +59,16 @@ _EVENTS: Final = PreparedAny(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryEvent:
-    """Something that happened to an endpoint's listing or price."""
+    """Something that happened to an endpoint's listing or price. `announced`: it is a change of
+    payTo that the seller announced ahead (core/seller_file).
+    """
 
     at: int
     event: str
     source: str
     before: str
     after: str
+    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +212,21 @@ def events_of(
     for row in _EVENTS.rows(tx, endpoint_ids, {"since": since, "until": until}):
         events.setdefault(row.endpoint_id, []).append(rows.from_columns(DiscoveryEvent, row))
     return events
+
+
+def has_changed(
+    tx: Connection, endpoint_id: str, *, source: str, before: str, after: str, since: int
+) -> bool:
+    """Whether a source saw this change of an endpoint's payTo at an instant (ms UTC) or later."""
+    return rows.exist(
+        tx,
+        _event.c.endpoint_id == endpoint_id,
+        _event.c.at >= since,
+        _event.c.event == PAYTO_CHANGED,
+        _event.c.source == source,
+        _event.c.before == before,
+        _event.c.after == after,
+    )
 
 
 def forget_events(tx: Connection, *, now: int, limit: int) -> int:

@@ -3,7 +3,7 @@
 Rules:
 - an answer is built once, with its headers, its `ETag`, its gzipped form and its 304; sending it
   again only copies bytes;
-- the key is path and query as they were sent, and whether gzip is accepted;
+- the key is path and query as they were sent, and whether gzip and whether CSV is accepted;
 - while one request builds a new answer, and where that fails, other requests get the old one, for
   STALE_SECONDS at most;
 - all answers together hold at most CACHE_BYTES; the least recently used is dropped first.
@@ -29,8 +29,8 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHE_BODY_MAX: Final = 512 * 1024
 
 Header = tuple[bytes, bytes]
-Key = tuple[bytes, bytes, bool]
-"""Raw path, raw query, and whether gzip is accepted."""
+Key = tuple[bytes, bytes, bool, bool]
+"""Raw path, raw query, whether gzip is accepted, and whether CSV is."""
 
 _OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
 """Headers that an answer without a body leaves out."""

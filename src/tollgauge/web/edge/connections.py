@@ -49,9 +49,13 @@ class ConnectionSettings:
     """
 
     head_ms: PositiveInt = 10_000
+    """For the whole head of a request."""
     body_ms: PositiveInt = 10_000
+    """For its whole body."""
     idle_ms: PositiveInt = 75_000
+    """A kept connection between two requests, or an answer that nobody reads."""
     per_address: PositiveInt = 256
+    """Connections of one address (IPv6: one /64), but of no trusted proxy."""
 
 
 class Phase(Enum):

@@ -23,3 +23,8 @@ PREFLIGHT: Final = (
     (b"access-control-allow-headers", b"*, Authorization"),
     (b"access-control-max-age", b"600"),
 )
+
+
+def accepts_csv(header: bytes) -> bool:
+    """Whether an `Accept` asks for CSV, which some lists have beside JSON."""
+    return b"text/csv" in header

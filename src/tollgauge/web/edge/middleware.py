@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cached_answer
 from tollgauge.web.edge.compress import accepts_gzip
-from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT
+from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.edge.problem import Problem, internal_error
 from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
@@ -44,11 +44,13 @@ def _ip_address(text: str) -> str:
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSettings:
     """The rate limit of one address, which may send a whole minute's requests at once, and the
-    proxies whose `X-Forwarded-For` is believed.
+    proxies that are believed.
     """
 
     free_per_minute: PositiveInt = 600
+    """Requests from one address (IPv6: one /64)."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_ip_address)], ...] = ()
+    """Addresses of proxies whose X-Forwarded-For counts."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,8 @@ class Edge:
         ):
             return None
         gzip = accepts_gzip(fields.get(b"accept-encoding", b""))
-        cached = self.cache.fresh(_key(scope, gzip=gzip), time.monotonic())
+        csv = accepts_csv(fields.get(b"accept", b""))
+        cached = self.cache.fresh(_key(scope, gzip=gzip, csv=csv), time.monotonic())
         # The URL of a cached answer is short enough.
         if cached is None or self._limit.take(
             self._clients.key(_peer(scope), fields.get(b"x-forwarded-for"))
@@ -150,7 +153,8 @@ class Edge:
         fails, the others get the cached one.
         """
         gzip = accepts_gzip(_header(scope, b"accept-encoding") or b"")
-        key, now = _key(scope, gzip=gzip), time.monotonic()
+        csv = accepts_csv(_header(scope, b"accept") or b"")
+        key, now = _key(scope, gzip=gzip, csv=csv), time.monotonic()
         cached = self.cache.fresh(key, now)
         if cached is not None:
             return cached
@@ -229,8 +233,8 @@ def _peer(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _key(scope: Scope, *, gzip: bool) -> Key:
-    return scope.get("raw_path") or scope["path"].encode(), scope["query_string"], gzip
+def _key(scope: Scope, *, gzip: bool, csv: bool) -> Key:
+    return scope.get("raw_path") or scope["path"].encode(), scope["query_string"], gzip, csv
 
 
 def _header(scope: Scope, wanted: bytes) -> bytes | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from tollgauge.core.text import clean_text
@@ -16,7 +18,8 @@ def check_query(request: Request) -> None:
     """Refuse a query parameter that the route does not take, because the answer would ignore what
     the caller meant by it. A dependency of routes (FastAPI). Raises Problem 422.
     """
-    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    parameters = request.scope["route"].dependant.query_params
+    known = [name for parameter in parameters for name in _names(parameter)]
     unknown = next((name for name in request.query_params if name not in known), None)
     if unknown is None:
         return
@@ -26,3 +29,13 @@ def check_query(request: Request) -> None:
         takes = f"This route takes {', '.join(known)}; in a value write & as %26."
     message = f"There is no parameter {shown}. {takes}"
     raise Problem(422, "unknown-parameter", message, errors=(Invalid(path=shown, message=message),))
+
+
+def _names(parameter: Any) -> Iterator[str]:
+    """The names of a parameter of FastAPI, which may be a model of several."""
+    model = parameter.field_info.annotation
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        yield parameter.alias
+        return
+    for name, field in model.model_fields.items():
+        yield field.alias or name

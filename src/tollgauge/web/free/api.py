@@ -13,7 +13,7 @@ from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.badge import badge_svg
+from tollgauge.web.free.badge import badge_shape, badge_svg
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 
@@ -74,7 +74,7 @@ class FreeApi:
     async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """A snapshot by endpoint id."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
-        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
+        snapshot = await self.dependencies.read_endpoint(reports.detailed, id, now=now)
         return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
 
     async def evidence(self, digest: Digest) -> Response:
@@ -100,6 +100,13 @@ class FreeApi:
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
         image = badge_svg(snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
         return Response(image, media_type="image/svg+xml")
+
+    async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+        """The badge of one endpoint for shields.io."""
+        now = self.dependencies.clock()
+        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
+        shown = (snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
+        return json_response(badge_shape(*shown))
 
 
 def json_response(shape: wire.Shape) -> Response:

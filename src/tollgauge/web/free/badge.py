@@ -1,8 +1,10 @@
-"""Badge: the advice on an endpoint as a small picture that others embed in their own pages.
+"""Badge: the advice on an endpoint as a small picture that others embed in their own pages, and as
+the JSON that shields.io draws a badge from (https://shields.io/badges/endpoint-badge).
 
 Rules:
-- grade and score are shown only with advice that lets pay (`A 91 · proceed`; whole points, rounded
-  down so that they never show a better grade); any other advice is shown alone (`avoid`);
+- advice is shown with the grade and score that it rests on (`A 91 · proceed`, `D 41 · avoid`; whole
+  points, rounded down so that they never show a better grade), but no good grade with advice that
+  lets nobody pay: that is shown alone (`not-payable`);
 - the colour is that of the advice;
 - the file needs no other one: colours are presentation attributes and not classes, and its fonts
   are installed ones.
@@ -10,15 +12,20 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from markupsafe import Markup
+from pydantic import Field
 
-from tollgauge.core.advice import PAYABLE
 from tollgauge.web.pages.charts.svg import element, title, words
 from tollgauge.web.pages.labels import plain
+from tollgauge.web.wire import OneOf, Shape
 
+CACHE_SECONDS: Final = 300
+"""For how long shields.io may show a badge before it asks again: its least."""
 _NAME: Final = "tollgauge"
+_GRADES: Final = {"proceed": "ABCDF", "caution": "ABCDF", "avoid": "DF"}
+"""The grades that are shown beside an advice."""
 _LONGEST: Final = 20
 _FONT: Final = "Verdana, DejaVu Sans, Geneva, sans-serif"
 _COLOURS: Final = {
@@ -30,11 +37,39 @@ _COLOURS: Final = {
 _NOT_KNOWN: Final = ("#5c6b73", "#ffffff")
 
 
+class BadgeShape(Shape):
+    """A badge as shields.io reads it (its endpoint schema, version 1)."""
+
+    schema_version: Annotated[int, OneOf((1,))]
+    label: str
+    message: str
+    color: Annotated[str, Field(pattern="^[0-9a-f]{6}$")]
+    cache_seconds: Annotated[int, Field(ge=300)]
+
+
+def badge_shape(recommendation: str, grade: str | None, score_tenths: int | None) -> BadgeShape:
+    """The badge of an endpoint as JSON shape."""
+    ground, _ = _COLOURS.get(recommendation, _NOT_KNOWN)
+    return BadgeShape(
+        schema_version=1,
+        label=_NAME,
+        message=badge_text(recommendation, grade, score_tenths),
+        color=ground.removeprefix("#"),
+        cache_seconds=CACHE_SECONDS,
+    )
+
+
+def badge_text(recommendation: str, grade: str | None, score_tenths: int | None) -> str:
+    """What a badge says; grade and score are None while nothing was measured."""
+    advice = plain(recommendation)[:_LONGEST]
+    if not grade or grade not in _GRADES.get(recommendation, "") or score_tenths is None:
+        return advice
+    return f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {advice}"
+
+
 def badge_svg(recommendation: str, grade: str | None, score_tenths: int | None) -> bytes:
-    """The badge of an endpoint; grade and score are None while nothing was measured."""
-    value = plain(recommendation)[:_LONGEST]
-    if recommendation in PAYABLE and grade is not None and score_tenths is not None:
-        value = f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {value}"
+    """The badge of an endpoint as a picture."""
+    value = badge_text(recommendation, grade, score_tenths)
     ground, ink = _COLOURS.get(recommendation, _NOT_KNOWN)
     left = _width(_NAME) + 26
     width = left + _width(value) + 16

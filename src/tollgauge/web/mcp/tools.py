@@ -39,6 +39,7 @@ from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem, internal_error, store_unavailable
 from tollgauge.web.free.api import FreeApi
+from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product, Sale
 from tollgauge.web.paid.gate import Gate
@@ -140,6 +141,17 @@ STATS: Final = ToolTexts(
         "what they were paid in 30 days. Free."
     ),
 )
+SEARCH: Final = ToolTexts(
+    name="x402_semantic_search",
+    title="Search pay-per-call endpoints",
+    description=(
+        "Find listed pay-per-call (x402) endpoints by what they are for, in words, with their "
+        "trust score, recommendation, price and similarity; or one by its URL, or those of a host. "
+        "Filters: price, network, grade, recommendation. Pay on proceed or caution alone."
+        + _UNVERIFIED
+        + " Free."
+    ),
+)
 WATCHED: Final = ToolTexts(
     name="x402_watch_events",
     title="What a watch has seen",
@@ -182,6 +194,7 @@ class Tools:
 
     products: tuple[Product, ...]
     free: FreeApi
+    lists: EndpointLists
     polling: Polling
     gate: Gate
 
@@ -193,6 +206,7 @@ class Tools:
         ]
         board = _tool(LEADERBOARD, LeaderboardArguments.json_schema())
         free = [_tool(texts, _NOTHING) for texts in (PREVIEW, STATS)]
+        free.append(_tool(SEARCH, SearchRequest.json_schema()))
         return [*sold, board, *free, _tool(WATCHED, PollArguments.json_schema())]
 
     async def call(
@@ -226,6 +240,7 @@ class Tools:
             LEADERBOARD.name: self._leaderboard,
             PREVIEW.name: self._preview,
             STATS.name: self._stats,
+            SEARCH.name: self._search,
             WATCHED.name: self._poll,
         }
         if name in free:
@@ -247,6 +262,11 @@ class Tools:
 
     async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
         return bytes((await self.free.stats()).body)
+
+    async def _search(self, arguments: Mapping[str, Any]) -> bytes:
+        """What a search finds, in short. Raises Problem 422 and 503."""
+        request = SearchRequest.read(strict(arguments))
+        return wire.lists.brief_search(await self.lists.results(request), limit=request.limit)
 
     async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
         """The poll of a watch. Raises Problem 401, 404 or 422, as the route does."""

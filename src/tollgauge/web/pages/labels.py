@@ -94,6 +94,13 @@ def chance(permille: int | None) -> str:
     return "over 99.9%" if permille else "under 0.1%"
 
 
+def within(days: int) -> str:
+    """How soon something shows: `with the next probe`, `within 1 day`, `within 7 days`."""
+    if not days:
+        return "with the next probe"
+    return "within 1 day" if days == 1 else f"within {days} days"
+
+
 def hours(ms: int) -> str:
     """Milliseconds as hours: `23.5 h`."""
     return f"{tenths(ms * 10 // HOUR_MS)} h"

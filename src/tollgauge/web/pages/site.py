@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
-from tollgauge.core.payment import Offer
 from tollgauge.core.policy import POLICIES
 from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web.dependencies import Dependencies, unknown_host
@@ -16,10 +15,11 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.compare import asked_for, compare_html
+from tollgauge.web.pages.docs import docs_html
+from tollgauge.web.pages.finding import report_offer
 from tollgauge.web.pages.incidents import DAYS, incidents_html
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
-from tollgauge.web.paid import catalogue
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
     AfterIncident,
@@ -29,9 +29,9 @@ from tollgauge.web.wire.parameters import (
     IncidentDays,
     IncidentType,
     PolicyVersion,
-    ResourceQuery,
+    UnmeasuredResource,
 )
-from tollgauge.web.wire.request_model import resource_of
+from tollgauge.web.wire.request_model import invalid, resource_of
 
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
@@ -109,24 +109,19 @@ class Site:
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports.leaderboard)
-        html = views.docs_html(
+        html = docs_html(
             self.documented,
             base_url=self.dependencies.base_url,
             resource=board.rows[0].resource if board.rows else None,
-            sells=bool(self.dependencies.settings.pay_to),
+            report=report_offer(self.dependencies),
         )
         return HTMLResponse(html)
-
-    async def find(self, resource: ResourceQuery) -> Response:
-        """From a resource's URL to its page."""
-        id_ = resource_of(resource, self.dependencies.perimeter).id
-        return RedirectResponse(f"{self.dependencies.base_url}/endpoint/{id_}", status_code=307)
 
     async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The page of one endpoint."""
         now = self.dependencies.clock()
         view = await self.dependencies.read_endpoint(reports.view, id, now=now)
-        offer = self._report_offer()
+        offer = report_offer(self.dependencies)
         html = views.endpoint_html(
             view,
             now=now,
@@ -135,12 +130,26 @@ class Site:
         )
         return HTMLResponse(html)
 
-    async def upgrade(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The wallet page of one endpoint."""
-        now = self.dependencies.clock()
-        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        html = upgrade_html(snapshot, self._report_offer(), base_url=self.dependencies.base_url)
-        return HTMLResponse(html)
+    async def upgrade(
+        self,
+        id: EndpointId,  # noqa: A002 - the path's name
+        resource: UnmeasuredResource = None,
+    ) -> Response:
+        """The wallet page of one endpoint; of one that is not known yet, its URL is told too."""
+        now, base_url = self.dependencies.clock(), self.dependencies.base_url
+        offer = report_offer(self.dependencies)
+        named = None
+        if resource is not None:
+            named = resource_of(resource, self.dependencies.perimeter)
+            if named.id != id:
+                raise invalid("resource", "The path names the id of another resource.")
+        try:
+            snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
+        except Problem as problem:
+            if problem.status != 404 or named is None:
+                raise
+            return HTMLResponse(upgrade_html(named, offer, base_url=base_url))
+        return HTMLResponse(upgrade_html(snapshot, offer, base_url=base_url))
 
     async def static(self, name: str) -> Response:
         """One of the files that pages load."""
@@ -152,10 +161,3 @@ class Site:
     async def favicon(self) -> Response:
         """The icon, for browsers that ask by habit."""
         return await self.static("favicon.svg")
-
-    def _report_offer(self) -> Offer | None:
-        """What a live report costs, None while nothing is for sale."""
-        try:
-            return self.dependencies.offer(catalogue.TRUST)
-        except Problem:
-            return None

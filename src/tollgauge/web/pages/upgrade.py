@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import orjson
 
+from tollgauge.core.endpoint import Resource
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import known_asset
-from tollgauge.monitor.reports import Snapshot
+from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 
@@ -41,12 +42,16 @@ publish it. Every wallet has Ethereum itself.
 """
 
 
-def upgrade_html(snapshot: Snapshot, offer: Offer | None, *, base_url: str) -> bytes:
-    """The wallet page of an endpoint; `offer` is that of a report, None while nothing is sold."""
+def upgrade_html(sold: Snapshot | Resource, offer: Offer | None, *, base_url: str) -> bytes:
+    """The wallet page of an endpoint, or of a resource that is not known yet; `offer` is that of a
+    report, None while nothing is sold.
+    """
+    snapshot = _row(sold) if isinstance(sold, Resource) else sold
     return render(
         "upgrade.html",
         base_url,
         snapshot=snapshot,
+        known=sold is snapshot,
         simulated=snapshot.simulated,
         offer=offer,
         network=offer and _network_name(offer),
@@ -56,13 +61,25 @@ def upgrade_html(snapshot: Snapshot, offer: Offer | None, *, base_url: str) -> b
     )
 
 
+def _row(resource: Resource) -> EndpointRow:
+    """A resource of which nothing is known."""
+    return EndpointRow(
+        id=resource.id,
+        resource=resource.url,
+        host=resource.host,
+        price_micro_usd=None,
+        network=None,
+        pay_to=None,
+    )
+
+
 def _network_name(offer: Offer) -> str:
     if offer.network in _CHAINS:
         return str(_CHAINS[offer.network]["chainName"])
     return labels.network_name(offer.network) or offer.network
 
 
-def _deal(snapshot: Snapshot, offer: Offer) -> dict[str, Any]:
+def _deal(snapshot: EndpointRow, offer: Offer) -> dict[str, Any]:
     """What the script may sign for, and nothing else."""
     asset = known_asset(offer.network, offer.asset)
     return {

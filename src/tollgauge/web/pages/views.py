@@ -11,12 +11,8 @@ Rules:
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
-from urllib.parse import quote
-
-import orjson
 
 from tollgauge.core.calibration import (
     BIN_MIN,
@@ -35,14 +31,13 @@ from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.pages import labels
+from tollgauge.web.pages import labels, snippets
 from tollgauge.web.pages.charts import days
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.reliability import reliability_diagram
 from tollgauge.web.pages.charts.timeline import timeline
 from tollgauge.web.pages.render import render
-from tollgauge.web.wire.examples import RESOURCE
 
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
@@ -74,7 +69,8 @@ _ANY_STEP: Final = "Try again in a minute."
 @dataclass(frozen=True, slots=True)
 class DocumentedRoute:
     """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
-    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder.
+    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. A route that
+    agents can buy as a tool has its `tool` and the tool's arguments as JSON (`tool_example`).
     """
 
     method: str
@@ -83,6 +79,8 @@ class DocumentedRoute:
     _: KW_ONLY
     micro_usd: int | None = None
     example: str | None = None
+    tool: str | None = None
+    tool_example: str = "{}"
 
 
 def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
@@ -149,7 +147,9 @@ def endpoint_html(
         flags=sorted(view.flags, key=_worst_first),
         events=sorted(view.events, key=lambda event: event.at, reverse=True),
         report_price=None if report_micro_usd is None else labels.dollars(report_micro_usd),
-        command=_post(base_url, "/v1/x402-trust", {"resource": snapshot.resource}),
+        command=snippets.post(
+            f"{base_url.rstrip('/')}/v1/x402-trust", {"resource": snapshot.resource}
+        ),
     )
 
 
@@ -212,21 +212,6 @@ def _calibrated(version: int, sums: Sums) -> dict[str, object]:
     return {"version": version, "horizons": horizons, "tables": tables}
 
 
-def docs_html(
-    routes: tuple[DocumentedRoute, ...], *, base_url: str, resource: str | None, sells: bool
-) -> bytes:
-    """How to ask, with a command for each free route and the price of each paid one, or a word
-    that nothing is sold. Examples ask about `resource`, which is monitored here; without one,
-    about an invented one.
-    """
-    commands = [
-        (route, _command(base_url, route, resource or RESOURCE))
-        for route in routes
-        if sells or route.micro_usd is None
-    ]
-    return render("docs.html", base_url, routes=commands, resource=resource, sells=sells)
-
-
 def error_html(problem: Problem, *, base_url: str) -> bytes:
     """A page that says what is wrong and what to do."""
     return render(
@@ -248,21 +233,3 @@ def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
 def _worst_first(flag: Flag | FlagRule) -> tuple[int, str]:
     """The order of flags."""
     return (_SEVERITIES.get(flag.severity, len(_SEVERITIES)), flag.code)
-
-
-def _command(base_url: str, route: DocumentedRoute, resource: str) -> str:
-    """What to type for a route, quoted for a shell; its example asks about `resource`."""
-    example = route.example or ""
-    if route.method == "GET":
-        query = example.replace(RESOURCE, quote(resource, safe="/:"))
-        return f"curl -s {shlex.quote(base_url.rstrip('/') + route.path + query)}"
-    body = orjson.loads(example) if example else {}
-    body = {name: resource if value == RESOURCE else value for name, value in body.items()}
-    return _post(base_url, route.path, body)
-
-
-def _post(base_url: str, path: str, body: object) -> str:
-    """A request with a JSON body, quoted for a shell: a resource may hold quotes."""
-    address = shlex.quote(base_url.rstrip("/") + path)
-    data = shlex.quote(orjson.dumps(body).decode())
-    return f"curl -i {address} \\\n  -H 'content-type: application/json' \\\n  -d {data}"

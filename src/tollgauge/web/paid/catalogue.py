@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated, Any, Final, Protocol
 
 import orjson
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
@@ -87,18 +87,22 @@ def _prices(prices: Mapping[str, str]) -> Mapping[str, str]:
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class SaleSettings:
-    """Where money goes and what things cost.
-
-    `pay_to` is the receiving address; while it is empty nothing is for sale. `asset` is native
-    USDC of `network`. `prices` maps routes to dollars as text; a route that is left out keeps its
-    default.
-    """
+    """Where money goes and what things cost. A route that `prices` leaves out keeps its default."""
 
     pay_to: Annotated[str, AfterValidator(_pay_to)] = ""
+    """The address that receives; while it is empty nothing is sold."""
     network: str = "eip155:8453"
+    """CAIP-2, such as eip155:8453 for Base."""
     asset: str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+    """Native USDC of the network."""
     timeout_seconds: int = 300
-    prices: Annotated[Mapping[str, str], AfterValidator(_prices)] = field(default_factory=dict)
+    """How long a buyer's authorization should hold."""
+    prices: Annotated[
+        Mapping[str, str],
+        AfterValidator(_prices),
+        Field(examples=[{"/v1/x402-trust": "0.005000"}]),
+    ] = field(default_factory=dict)
+    """Dollars by route, where they differ from the defaults."""
 
     def __post_init__(self) -> None:
         token = known_asset(self.network, self.asset)

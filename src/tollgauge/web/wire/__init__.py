@@ -7,6 +7,7 @@ one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the s
 answers beside them.
 """
 
+from tollgauge.web.wire import lists
 from tollgauge.web.wire.calibration import CalibrationShape, calibration
 from tollgauge.web.wire.claims import (
     Checked,
@@ -17,6 +18,7 @@ from tollgauge.web.wire.claims import (
 )
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
     Chance,
@@ -48,6 +50,7 @@ __all__ = [
     "EcosystemShape",
     "FlagShape",
     "Grade",
+    "ImprovementShape",
     "LeaderboardShape",
     "OneOf",
     "Percent",
@@ -67,8 +70,10 @@ __all__ = [
     "dump",
     "ecosystem",
     "evidence_url",
+    "improvement_shapes",
     "iso",
     "leaderboard",
+    "lists",
     "micro_usd",
     "minute",
     "outline",

@@ -18,6 +18,7 @@ import orjson
 
 from tollgauge.core import evidence as evidence_form
 from tollgauge.core.evidence import Evidence
+from tollgauge.core.improvement import Improvement, improvements
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import recompute, score
@@ -45,12 +46,13 @@ class Difference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """A score that was computed again, and its JSON form. `differences` is None for an evidence
-    document alone, which claims no score.
+    document alone, which claims no score. `improvements` are what would raise the score.
     """
 
     score: Score
     given: dict[str, Any]
     differences: tuple[Difference, ...] | None
+    improvements: tuple[Improvement, ...] = ()
 
 
 def checked(document: bytes) -> Checked:
@@ -61,8 +63,10 @@ def checked(document: bytes) -> Checked:
     given = orjson.loads(dump(score_alone(again)))
     report = evidence_form.parse(document)
     carried = report.get("evidence") if isinstance(report, dict) else None
+    policy = POLICIES[again.policy_version]
     if not isinstance(report, dict) or not isinstance(carried, dict):
-        return Checked(score=again, given=given, differences=None)
+        raising = improvements(evidence_form.from_json(report), policy)
+        return Checked(score=again, given=given, differences=None, improvements=raising)
     evidence = evidence_form.from_json(carried["document"])
     proof = {
         "policyVersion": again.policy_version,
@@ -73,7 +77,12 @@ def checked(document: bytes) -> Checked:
     whole["verdict"] = {"recommendation": again.recommendation}
     whole["previousPolicy"] = _previous(evidence, report.get("previousPolicy"))
     _leave_out_flags(whole, report.get("moreFlags"))
-    return Checked(score=again, given=given, differences=tuple(_differences("", report, whole)))
+    return Checked(
+        score=again,
+        given=given,
+        differences=tuple(_differences("", report, whole)),
+        improvements=improvements(evidence, policy),
+    )
 
 
 def evidence_url(document: bytes) -> str | None:

@@ -18,6 +18,7 @@ from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, 
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
+from tollgauge.core.improvement import improvements
 from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
@@ -28,6 +29,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
+from tollgauge.monitor.endpoint_pages import EndpointPage, Search, SearchResult
 from tollgauge.monitor.reports import (
     Ecosystem,
     Leaderboard,
@@ -39,6 +41,7 @@ from tollgauge.monitor.reports import (
 )
 from tollgauge.monitor.scoring import scored
 from tollgauge.monitor.statistics import Bin, Statistics
+from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
 
@@ -106,6 +109,49 @@ def leaderboard(base_url: str) -> Any:
 def snapshot(base_url: str) -> Any:
     """A snapshot as JSON value."""
     return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
+
+
+def search(base_url: str) -> Any:
+    """What a search found, as JSON value."""
+    found = Search(match="meaning", results=(SearchResult(endpoint=_listed(), percent=46),))
+    return _json(wire.lists.search(found, base_url=base_url))
+
+
+def endpoint_list(base_url: str) -> Any:
+    """A page of a list as JSON value."""
+    page = EndpointPage(
+        rows=(_listed(),),
+        total=1_313,
+        before=0,
+        next=f"-914100~{_ENDPOINT.id}",
+        previous=None,
+        networks=(),
+    )
+    next_url = f"{base_url}/trust/endpoints?cursor=-914100~{_ENDPOINT.id}"
+    return _json(wire.lists.endpoint_list(page, next_url=next_url, base_url=base_url))
+
+
+def _listed() -> DescribedEndpoint:
+    row = _row()
+    return DescribedEndpoint(
+        id=_ENDPOINT.id,
+        resource=_ENDPOINT.resource,
+        host=_ENDPOINT.host,
+        first_seen=_ENDPOINT.first_seen,
+        simulated=False,
+        quote=_QUOTE,
+        ranked_score=row.score_tenths,
+        ranked_confidence=row.confidence_hundredths,
+        ranked_grade=row.grade,
+        ranked_recommendation=row.recommendation,
+        ranked_uptime=row.uptime_tenths,
+        ranked_latency=158,
+        status=_ENDPOINT.status,
+        last_probed=_ENDPOINT.last_probed,
+        service_name=_ENDPOINT.service_name,
+        description=_ENDPOINT.description,
+        payable_24h_permille=row.payable_24h_permille,
+    )
 
 
 def stats() -> Any:
@@ -193,7 +239,8 @@ def _report() -> TrustReport:
 
 def _snapshot() -> Snapshot:
     score = score_from_json(_row().result)
-    return snapshot_of(_ENDPOINT, score, now=AS_OF, better_alternatives=3)
+    brief = snapshot_of(_ENDPOINT, score, now=AS_OF, better_alternatives=3)
+    return replace(brief, improvements=improvements(_evidence()))
 
 
 @cache

@@ -189,12 +189,31 @@ def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) ->
     return success | problems(own, page=True)
 
 
+def csv(own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a list as CSV."""
+    link = {"Link": {"description": 'The next page, as rel="next"', "schema": _TEXT}}
+    success = {
+        "description": "Success",
+        "content": {"text/csv": {"schema": _TEXT}},
+        "headers": link,
+    }
+    return {200: success} | problems(own)
+
+
+def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """One answer in two media types, between which `Accept` chooses."""
+    return {**other, **one, "content": {**one["content"], **other["content"]}}
+
+
 def redirect() -> Answers:
-    """The answers of the redirect from a resource to its page."""
+    """The answers of a page that leads to that of what is asked for, where that is known."""
     where = {"description": "The page", "required": True, "schema": _TEXT}
     success: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
-    invalid = {422: "The resource is missing, or no public https URL"}
-    return success | problems(invalid, page=True)
+    own = {
+        404: "Nothing is known of it",
+        422: "It is missing, or no public https URL",
+    }
+    return page(own=own) | success
 
 
 def paid(

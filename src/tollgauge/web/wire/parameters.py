@@ -21,6 +21,22 @@ ResourceQuery = Annotated[
         json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
     ),
 ]
+SearchText = Annotated[
+    str,
+    Query(
+        description="The URL of an endpoint, a host, or words; empty for the form alone",
+        examples=["weather forecast"],
+        json_schema_extra={"maxLength": 300},
+    ),
+]
+UnmeasuredResource = Annotated[
+    str | None,
+    Query(
+        description="The URL whose id the path names: what to buy a report of while it is unknown",
+        examples=[examples.RESOURCE],
+        json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
+    ),
+]
 EndpointId = Annotated[
     str,
     Path(

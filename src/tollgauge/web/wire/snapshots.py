@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
+from tollgauge.core.improvement import SHOWN
 from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
 from tollgauge.web.wire.shape import (
     Chance,
@@ -68,11 +71,25 @@ class LeaderboardShape(Shape):
     endpoints: list[LeaderRow]
 
 
+class ProviderStatementShape(Shape):
+    """What the provider says of himself in his `/.well-known/tollgauge.json`: his own words, which
+    nobody checked, and no instruction to anybody. `optOut`: he asks not to be bought from as a
+    test.
+    """
+
+    statement: str
+    contact: str
+    opt_out: bool
+    read_at: str
+
+
 class SnapshotShape(Shape):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
     the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
-    several vantages watch, that some of them reach it and others do not.
+    several vantages watch, that some of them reach it and others do not; `improvements` what
+    would raise the score, the largest gain first; `providerStatement`, present where the provider
+    has one, his own unverified words.
     """
 
     id: str
@@ -105,6 +122,8 @@ class SnapshotShape(Shape):
     previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
+    improvements: Annotated[list[ImprovementShape], Field(max_length=SHOWN)]
+    provider_statement: ProviderStatementShape | None = absent_if_null()
     partly_reachable: bool | None = absent_if_null()
 
 
@@ -178,4 +197,17 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         previous_policy=previous_policy(view.previous),
         endpoint_page=f"{base_url}/endpoint/{view.id}",
         simulated=view.simulated,
+        improvements=improvement_shapes(view.improvements),
+        provider_statement=_statement(view.seller_file),
+    )
+
+
+def _statement(file: StoredSellerFile | None) -> ProviderStatementShape | None:
+    if file is None:
+        return None
+    return ProviderStatementShape(
+        statement=file.statement,
+        contact=file.contact,
+        opt_out=file.opt_out,
+        read_at=iso(file.read_at),
     )

@@ -1,0 +1,251 @@
+"""docs/reference/api.md: every route, written from the interface description of a service that
+sells everything (`GET /openapi.json`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from docs.markdown import generated, table
+from tollgauge import app
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.config import Config
+from tollgauge.db.engine import StoreSettings
+from tollgauge.web import routes
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.settings import ServerSettings
+
+Json = Mapping[str, Any]
+Answers = frozenset[tuple[str, str]]
+
+_BASE_URL: Final = "https://trust.example.com"
+_TAGS: Final = {
+    "free": "Free routes",
+    "paid": "Paid routes",
+    "watch": "Watches",
+    "mcp": "Tools for agents",
+    "pages": "Pages",
+    "health": "Health",
+}
+_METHODS: Final = ("get", "post", "patch", "delete")
+_PLAIN_LIST: Final = re.compile(r"\[\n[^\[\]{}]*\]")
+_PROBLEM: Final = "application/problem+json"
+_INTRODUCTION: Final = """\
+`GET /openapi.json` of a running service says the same for programs. Paid routes are paid over x402
+version 2: a request without a payment is answered 402 with the terms, and sent again with a payment
+it is answered ([clients](../clients.md), [what is promised](../payments.md)). Prices are the
+defaults; `sale.prices` changes them."""
+_PROBLEMS: Final = """\
+## Problems
+
+Every error is an RFC 9457 document (`application/problem+json`): `code` is a stable word, `detail`
+a sentence, and `errors` names the fields that are wrong. An example for each status:"""
+_PAYMENT_REQUIRED: Final = """\
+### 402 Payment required
+
+The body of a 402; the header `PAYMENT-REQUIRED` is its base64. Left out here: `extensions`, which
+describes the route to directories and holds the ticket of this 402."""
+
+
+def api() -> str:
+    """The page, in Markdown."""
+    description = asyncio.run(_description())
+    operations = [
+        (method.upper(), path, operations[method])
+        for path, operations in description["paths"].items()
+        for method in _METHODS
+        if method in operations
+    ]
+    operations.sort(key=lambda operation: _place(operation[2]["tags"][0]))
+    parts = [_INTRODUCTION, _shared(operations)]
+    usual = _usual(operations)
+    for tag, group in groupby(operations, key=lambda operation: operation[2]["tags"][0]):
+        parts.append(f"## {_TAGS.get(tag, tag)}")
+        parts += [_operation(*operation, usual) for operation in group]
+    parts.append(_shapes(description["components"]["schemas"]))
+    return generated("HTTP API", "the interface description", "\n\n".join(parts) + "\n")
+
+
+async def _description() -> dict[str, Any]:
+    """The interface description of a service that sells everything."""
+    config = Config(
+        server=ServerSettings(base_url=_BASE_URL, admin_port=0),
+        store=StoreSettings(url="sqlite://"),
+        sale=SaleSettings(pay_to="0x" + "ab" * 20),
+        facilitator=FacilitatorSettings(url="https://facilitator.example.com"),
+        watch=WatchSettings(key="a key that seals nothing: this service is never reached"),
+    )
+    async with app.opened(config) as service:
+        transport = httpx.ASGITransport(routes.create(service.server()))
+        async with httpx.AsyncClient(transport=transport, base_url=_BASE_URL) as http:
+            answer = (await http.get("/openapi.json")).raise_for_status()
+            document: dict[str, Any] = answer.json()
+            return document
+
+
+def _place(tag: str) -> tuple[int, str]:
+    """Where the section of a tag stands; tags that are not named here come last."""
+    return [*_TAGS, tag].index(tag), tag
+
+
+def _usual(operations: list[tuple[str, str, Any]]) -> Answers:
+    """The answers, a status and what it means, that every route but one for health may give."""
+    answers = [
+        {(status, answer["description"]) for status, answer in operation["responses"].items()}
+        for _, _, operation in operations
+        if operation["tags"] != ["health"]
+    ]
+    return frozenset.intersection(*map(frozenset, answers))
+
+
+def _shared(operations: list[tuple[str, str, Any]]) -> str:
+    """The answers that routes share: an example of 402, and of the problem of each status."""
+    examples: dict[str, Any] = {}
+    terms: Any = None
+    for method, _, operation in operations:
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {})
+            if _PROBLEM in content:
+                examples.setdefault(status, content[_PROBLEM]["example"])
+            elif status == "402" and method == "POST":
+                terms = terms or content["application/json"]["example"]
+    codes = [
+        (status, f"`{example['code']}`", example["detail"])
+        for status, example in sorted(examples.items())
+    ]
+    shown = {name: value for name, value in terms.items() if name != "extensions"}
+    return "\n\n".join(
+        (
+            _PROBLEMS,
+            table(("status", "code", "detail"), codes),
+            f"One of them whole:\n\n{_json(examples['422'])}",
+            "## Any route\n\nWhat each route below may answer beside its own:",
+            table(("status", "means"), sorted(_usual(operations))),
+            f"{_PAYMENT_REQUIRED}\n\n{_json(shown)}",
+        )
+    )
+
+
+def _operation(method: str, path: str, operation: Json, usual: Answers) -> str:
+    """One route: its price, parameters, body and answers."""
+    parts = [f"### {method} {path}", f"{operation.get('summary', '')}."]
+    if price := operation.get("x-payment-info", {}).get("price", {}).get("amount"):
+        parts.append(f"Price: ${price}.")
+    if parameters := operation.get("parameters"):
+        parts.append(
+            table(("parameter", "in", "required", "type", "what it is"), _parameters(parameters))
+        )
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        parts += _body(content)
+    answers = [
+        (
+            status,
+            answer["description"],
+            ", ".join(f"`{kind}`" for kind in answer.get("content", {})),
+        )
+        for status, answer in sorted(operation["responses"].items())
+        if (status, answer["description"]) not in usual
+    ]
+    parts.append(table(("status", "means", "content"), answers))
+    example = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+    if "example" in example:
+        shape = _type(example.get("schema", {}))
+        parts.append(f"An example of 200, {shape}:\n\n{_json(example['example'])}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _parameters(parameters: list[Json]) -> Iterator[tuple[object, ...]]:
+    for parameter in parameters:
+        yield (
+            f"`{parameter['name']}`",
+            parameter["in"],
+            "yes" if parameter.get("required") else "no",
+            _type(parameter.get("schema", {})),
+            parameter.get("description", ""),
+        )
+
+
+def _body(content: Json) -> Iterator[str]:
+    """The fields of a request's body, and an example."""
+    schema = content.get("schema", {})
+    if rows := list(_fields(schema)):
+        yield f"The body:\n\n{_field_table(rows)}"
+    elif schema:
+        yield f"The body: {_type(schema)}."
+    if "example" in content:
+        yield _json(content["example"])
+
+
+def _shapes(schemas: Json) -> str:
+    """Every named object of the answers."""
+    parts = ["## Shapes\n\nThe objects that answers are made of."]
+    for name, schema in sorted(schemas.items()):
+        rows = list(_fields(schema))
+        words = " ".join(schema.get("description", "").split())
+        parts.append(f"### {name}\n\n{words}".rstrip())
+        parts.append(_field_table(rows) if rows else f"{_type(schema).capitalize()}.")
+    return "\n\n".join(parts)
+
+
+def _fields(schema: Json) -> Iterator[tuple[object, ...]]:
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        words = field.get("description", "")
+        yield f"`{name}`", _type(field), "yes" if name in required else "no", words
+
+
+def _field_table(rows: list[tuple[object, ...]]) -> str:
+    return table(("field", "type", "required", "what it is"), rows)
+
+
+def _type(schema: Json) -> str:
+    """A schema in a few words, with a link where it has a name."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if kinds := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(dict.fromkeys(map(_type, kinds)))
+    if "const" in schema:
+        return f"`{orjson.dumps(schema['const']).decode()}`"
+    if "enum" in schema:
+        return "one of " + ", ".join(f"`{value}`" for value in schema["enum"])
+    kind = str(schema.get("type", "any"))
+    if kind == "array":
+        kind = f"list of {_type(schema.get('items', {}))}"
+    return kind + _limits(schema)
+
+
+def _limits(schema: Json) -> str:
+    """The range of a number, the length of a list or text, and the pattern of a text."""
+    words = [
+        f"{text} {schema[key]}"
+        for key, text in (
+            ("minimum", "from"),
+            ("maximum", "to"),
+            ("minItems", "at least"),
+            ("maxItems", "at most"),
+            ("maxLength", "at most"),
+        )
+        if key in schema
+    ]
+    if "pattern" in schema:
+        words.append(f"`{schema['pattern']}`")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _json(value: Any) -> str:
+    """A block of JSON; a list of numbers or texts is one line."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return f"```json\n{_PLAIN_LIST.sub(_on_one_line, text)}\n```"
+
+
+def _on_one_line(plain: re.Match[str]) -> str:
+    return " ".join(plain[0].split()).replace("[ ", "[").replace(" ]", "]")

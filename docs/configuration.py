@@ -1,0 +1,157 @@
+"""docs/reference/configuration.md: every setting, written from the settings themselves.
+
+Types, defaults, ranges and what a setting means come from the sections' declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from typing import Any, Final, get_type_hints
+
+import orjson
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
+
+from docs.markdown import generated, table
+from tollgauge.config import Config
+from tollgauge.config.read import Setting, settings_of
+from tollgauge.config.template import meanings
+from tollgauge.jobs.discover import Source
+
+_INTRODUCTION: Final = """\
+Settings come from one TOML file (`tollgauge.toml` of the folder, or `--config`, or
+`TOLLGAUGE_CONFIG`) and from the environment, which wins. `probe.cadence.every_ms` is the key
+`every_ms` of the table `[probe.cadence]`, and in the environment
+`TOLLGAUGE_PROBE_CADENCE_EVERY_MS`; lists have commas between their items there. `DATABASE_URL` sets
+`store.url` too. A *secret* is read from the environment alone and refused in the file. An unknown
+key is an error. `tollgauge config check` says everything that is wrong at once;
+[Run the service](../how-to/run.md) says what to set first."""
+_UNITS: Final = {
+    "_ms": "ms",
+    "_s": "s",
+    "_seconds": "s",
+    "_cap": "bytes",
+    "_per_minute": "a minute",
+    "_per_hour": "an hour",
+}
+_TYPES: Final = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "table",
+}
+
+
+class _Schema(GenerateJsonSchema):
+    """A field that holds a function is no setting: it has no schema, and no default to warn of."""
+
+    def callable_schema(self, _schema: Any) -> JsonSchemaValue:
+        return {}
+
+    def emit_warning(self, _kind: JsonSchemaWarningKind, _detail: str) -> None:
+        return
+
+
+def configuration() -> str:
+    """The page, in Markdown."""
+    words, schema = meanings_of(Config), _schema(Config)
+    rows: dict[str, list[tuple[object, ...]]] = {}
+    for setting in settings_of(Config):
+        section = setting.path.rpartition(".")[0]
+        if section:
+            row = _row(setting, _at(schema, setting.path), words.get(setting.path, ""))
+            rows.setdefault(section, []).append(row)
+    head = ("setting", "type", "default", "range", "unit", "what it is")
+    parts = [f"## {section}\n\n{table(head, lines)}" for section, lines in rows.items()]
+    return generated(
+        "Configuration",
+        "the settings and tollgauge.example.toml",
+        "\n\n".join((_INTRODUCTION, *parts, _sources())) + "\n",
+    )
+
+
+def meanings_of(section: type, path: str = "") -> dict[str, str]:
+    """What stands under each setting of a section and its subsections, by the setting's path."""
+    words = meanings(section)
+    by_path = {f"{path}{name}": text for name, text in words.items()}
+    hints = get_type_hints(section)
+    for field in fields(section):
+        if is_dataclass(hint := hints[field.name]) and isinstance(hint, type):
+            by_path |= meanings_of(hint, f"{path}{field.name}.")
+    return by_path
+
+
+def _schema(kind: type[Any]) -> dict[str, Any]:
+    return TypeAdapter(kind).json_schema(schema_generator=_Schema)
+
+
+def _at(schema: dict[str, Any], path: str) -> Mapping[str, Any]:
+    """The schema of the value at a path."""
+
+    def into(here: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        if "$ref" in here:
+            here = schema["$defs"][here["$ref"].rpartition("/")[2]]
+        value: Mapping[str, Any] = here["properties"][name]
+        return value
+
+    return reduce(into, path.split("."), schema)
+
+
+def _row(setting: Setting, schema: Mapping[str, Any], meaning: str) -> tuple[object, ...]:
+    name = setting.path.rpartition(".")[2]
+    default = reduce(getattr, setting.path.split("."), Config())
+    return (
+        f"`{name}`",
+        "secret" if setting.secret else _type(schema),
+        "" if setting.secret else _value(default),
+        ", ".join(_range(schema)),
+        next((unit for end, unit in _UNITS.items() if name.endswith(end)), ""),
+        f"`{setting.variable}`: {meaning}" if setting.secret else meaning,
+    )
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    kinds = [part for part in schema.get("anyOf", (schema,)) if part.get("type") != "null"]
+    return _TYPES.get(str(kinds[0].get("type")), "text")
+
+
+def _value(value: Any) -> str:
+    """A default as TOML writes it; nothing for one that is absent."""
+    if value is None:
+        return ""
+    if isinstance(value, frozenset):
+        value = sorted(value)
+    return f"`{orjson.dumps(value, default=list).decode()}`" if value != {} else ""
+
+
+def _range(schema: Mapping[str, Any]) -> Iterator[str]:
+    for key, words in (("exclusiveMinimum", "above"), ("minimum", "from"), ("maximum", "to")):
+        if key in schema:
+            yield f"{words} {schema[key]:,}"
+    if "pattern" in schema:
+        yield f"`{schema['pattern']}`"
+
+
+def _sources() -> str:
+    """The section of the directories, a list of tables."""
+    words = meanings(Source)
+    properties = _schema(Source)["properties"]
+    rows = [
+        (
+            f"`{name}`",
+            _type(schema),
+            _value(schema.get("default")) or "must be set",
+            "ms" if name.endswith("_ms") else "",
+            words[name],
+        )
+        for name, schema in properties.items()
+    ]
+    head = ("setting", "type", "default", "unit", "what it is")
+    return (
+        "## sources\n\nThe directories to crawl: one `[[sources]]` table each "
+        f"([how](../how-to/add-a-directory.md)).\n\n{table(head, rows)}"
+    )

@@ -1,0 +1,403 @@
+"""Purchase: buys the answer of a paid route over x402 v2, with the official client.
+
+Rules:
+- only what is within the buyer's limits is signed: their network, its USDC, their price;
+- a payment is written down before it is sent, and sent again until its outcome is known: the same
+  payment for the same request is charged once at most and gets the same answer (docs/payments.md);
+- a kept payment is replaced by a new one only when its time has run out and the service refused it,
+  so that no two payments for one request could both be charged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+from eth_account import Account
+from x402 import x402Client
+from x402.http import (
+    decode_payment_required_header,
+    decode_payment_response_header,
+    encode_payment_signature_header,
+)
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentRequired, PaymentRequirements
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.payment import (
+    EXPIRY_GRACE_S,
+    SCHEME,
+    Payment,
+    PaymentHeaderError,
+    canonical_body,
+    decode,
+)
+from tollgauge.core.strictjson import RECURSION_LIMIT
+from tollgauge.core.units import known_asset, parse_amount, usd_text
+
+sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
+"""EVM libraries raise it, and then deeply nested JSON can crash the process."""
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+TRIES: Final = 6
+"""How often a payment is sent before its outcome is left open."""
+PAUSE_S: Final = 2.0
+PAUSE_MAX_S: Final = 15.0
+"""The longest Retry-After that is waited for."""
+_TIMEOUT_S: Final = 60.0
+_TEXT_MAX: Final = 300
+
+
+class PurchaseError(TollgaugeError):
+    """Nothing was bought, and nothing was charged for it."""
+
+
+class RefusedError(PurchaseError):
+    """The service refused a payment with a 4xx: it took nothing. `is_unpaid`: with a 402, so that
+    the same payment may be good later; anything else refuses the request.
+    """
+
+    def __init__(self, message: str, *, hint: str, is_unpaid: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.is_unpaid = is_unpaid
+
+
+class PendingError(PurchaseError):
+    """Nobody can tell yet whether a payment was charged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One request to a paid route: the route's URL and the JSON body."""
+
+    url: str
+    body: Mapping[str, Any]
+
+    def kept_payment(self, folder: Path, payer: str) -> KeptPayment:
+        """Where the payment of a payer for this order is kept until its answer is there."""
+        parts = (self.url.encode(), canonical_body(dict(self.body)), payer.lower().encode())
+        digest = hashlib.sha256(b"\n".join(parts)).hexdigest()
+        return KeptPayment(folder / f"tollgauge-{digest[:16]}.payment")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPayment:
+    """The file of a payment whose answer is not there yet: the header that it was sent with, for
+    its owner alone, because who has it can read the answer.
+    """
+
+    path: Path
+
+    def read(self) -> Payment | None:
+        """The payment, None where none is kept. Raises PurchaseError for a file that holds none."""
+        try:
+            return decode(self.path.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeError, PaymentHeaderError) as error:
+            raise PurchaseError(
+                f"{self.path} holds no payment that could be sent again.",
+                hint="Nothing more was paid. Delete it unless another command is writing it now.",
+            ) from error
+
+    def keep(self, header: str) -> str:
+        """Write a payment down. Returns the one to send: where another process has just kept one,
+        that. Raises PurchaseError where nothing can be written.
+        """
+        try:
+            self.path.touch(mode=0o600, exist_ok=False)
+            self.path.write_text(header, encoding="ascii")
+        except FileExistsError:
+            kept = self.read()
+            return header if kept is None else kept.header
+        except OSError as error:
+            raise PurchaseError(
+                f"The payment cannot be kept in {self.path}, so it was not sent.",
+                hint="Nothing was paid. Run the command in a folder that can be written, or name "
+                "one with --output.",
+            ) from error
+        return header
+
+    def remove(self) -> None:
+        """Forget it: its answer is safe, or it took nothing and never will."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What may be signed: `max_amount` atomic USDC at most, on one network (CAIP-2)."""
+
+    network: str
+    max_amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """A paid answer: its body, the payment, and the transaction that settled it ("" where the
+    service sent no receipt).
+    """
+
+    body: bytes
+    payment: Payment
+    transaction: str
+
+
+def payer_of(key: str) -> str:
+    """The address of a private key. Raises ValueError for a text that is none."""
+    return str(Account.from_key(key).address)
+
+
+async def buy(
+    order: Order,
+    *,
+    key: str,
+    limits: Limits,
+    kept: KeptPayment | None = None,
+    now_s: int = 0,
+    report: Callable[[str], None] = lambda _words: None,
+) -> Purchase:
+    """Buy an answer with the key of an account. A payment that is `kept` is sent again, and a new
+    one is kept before it is sent; who asked removes it when the answer is safe. `now_s` says when a
+    kept payment has expired (unix seconds); `report` hears what is being done.
+
+    Raises RefusedError, PendingError, and PurchaseError for what was never paid.
+    """
+    is_local = urlsplit(order.url).hostname in LOOPBACK
+    async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=not is_local) as http:
+        payment = kept.read() if kept else None
+        if payment is not None:
+            _check(payment, limits)
+            report("sending the kept payment again")
+            try:
+                return await _sent(http, order, payment.header, kept, report)
+            except RefusedError as error:
+                if not error.is_unpaid or not _expired(payment, now_s):
+                    raise
+        if kept and payment:
+            kept.remove()
+        report("asking for the price")
+        header = await sign(http, order, key=key, limits=limits)
+        report("paying")
+        return await _sent(http, order, kept.keep(header) if kept else header, kept, report)
+
+
+async def _sent(
+    http: httpx.AsyncClient,
+    order: Order,
+    header: str,
+    kept: KeptPayment | None,
+    report: Callable[[str], None],
+) -> Purchase:
+    """The answer to a payment, which is kept no longer when its request was refused for good."""
+    try:
+        return await send(http, order, header, report=report)
+    except RefusedError as error:
+        if kept and not error.is_unpaid:
+            kept.remove()
+        raise
+
+
+async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limits) -> str:
+    """A payment of what the route asks now, as PAYMENT-SIGNATURE carries it. Raises PurchaseError
+    where it asks for what is outside of the limits.
+    """
+    try:
+        answer = await http.post(order.url, json=order.body)
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        raise PurchaseError(
+            f"No service answers at {order.url} ({type(error).__name__}).",
+            hint="Nothing was paid. Start the demo with `make demo`, or name a running service "
+            "with --service or TOLLGAUGE_URL.",
+        ) from error
+    if answer.status_code != httpx.codes.PAYMENT_REQUIRED:
+        raise PurchaseError(
+            f"The service answered {answer.status_code} instead of its price{_why(answer)}",
+            hint=f"Nothing was paid.{_when(answer)}",
+        )
+    terms = _terms(answer)
+    entry = payable(terms.accepts, limits)
+    client = x402Client()
+    client.set_spend_controls(False)  # the limits are narrower than the client's own
+    signer = EthAccountSigner(Account.from_key(key))
+    register_exact_evm_client(client, signer, networks=limits.network)
+    payload = await client.create_payment_payload(terms.model_copy(update={"accepts": [entry]}))
+    header = str(encode_payment_signature_header(payload))
+    _check(decode(header), limits)
+    return header
+
+
+async def send(
+    http: httpx.AsyncClient,
+    order: Order,
+    header: str,
+    *,
+    report: Callable[[str], None] = lambda _words: None,
+) -> Purchase:
+    """Send a signed payment until its outcome is known, and always the same one.
+
+    Raises RefusedError when it took nothing, PendingError when nobody can tell after `TRIES`.
+    """
+    payment = decode(header)
+    why = ""
+    for attempt in range(TRIES):
+        pause = PAUSE_S
+        try:
+            answer = await http.post(
+                order.url, json=order.body, headers={"PAYMENT-SIGNATURE": header}
+            )
+        except httpx.TransportError as error:
+            why = f": the connection broke ({type(error).__name__})."
+        else:
+            if answer.is_success:
+                receipt = answer.headers.get("PAYMENT-RESPONSE")
+                settled = decode_payment_response_header(receipt).transaction if receipt else ""
+                return Purchase(body=answer.content, payment=payment, transaction=settled)
+            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
+                raise _refused(answer, payment)
+            why, pause = _why(answer), _retry_after(answer)
+        if attempt + 1 < TRIES:
+            report(f"no answer yet; sending the same payment again in {pause:g} s")
+            await asyncio.sleep(pause)
+    raise PendingError(
+        f"What became of the payment is not known yet{why}",
+        hint="Do not pay anew: run the same command again. It sends the same payment (nonce "
+        f"{payment.nonce}), which is charged once at most and answered for 30 days.",
+    )
+
+
+def payable(accepts: Sequence[PaymentRequirements], limits: Limits) -> PaymentRequirements:
+    """The cheapest entry of `accepts` that is within the limits. Raises PurchaseError that says
+    why there is none.
+    """
+    entries = [entry for entry in accepts if entry.scheme == SCHEME]
+    there = [entry for entry in entries if entry.network == limits.network]
+    if not there:
+        networks = ", ".join(sorted({entry.network for entry in entries})) or "no network"
+        raise PurchaseError(
+            f"The service takes payments on {networks}, not on {limits.network}.",
+            hint="Nothing was paid. Where the wallet has USDC on a network that is asked for, "
+            "name it with --network.",
+        )
+    in_usdc = [(amount, entry) for entry in there if (amount := _usdc(entry)) is not None]
+    if not in_usdc:
+        raise PurchaseError(
+            f"The service asks to be paid with {there[0].asset}, which is not the USDC of "
+            f"{limits.network}.",
+            hint="Nothing was paid. Do not pay a service that asks for an unknown token.",
+        )
+    amount, entry = min(in_usdc, key=lambda item: item[0])
+    if amount > limits.max_amount:
+        raise _too_dear(amount, limits)
+    return entry
+
+
+def _usdc(entry: PaymentRequirements) -> int | None:
+    """The atomic USDC that an entry asks for by EIP-3009, None for anything else."""
+    asset = known_asset(entry.network, entry.asset)
+    method = (entry.extra or {}).get("assetTransferMethod", "eip3009")
+    if asset is None or asset.symbol != "USDC" or not asset.eip3009 or method != "eip3009":
+        return None
+    return parse_amount(entry.amount)
+
+
+def _check(payment: Payment, limits: Limits) -> None:
+    """Raises PurchaseError unless what was signed is within the limits."""
+    if payment.network != limits.network:
+        raise PurchaseError(
+            f"The payment is for {payment.network}, not for {limits.network}.",
+            hint="Nothing more was paid. Name its network with --network.",
+        )
+    if payment.value > limits.max_amount:
+        raise _too_dear(payment.value, limits)
+
+
+def _too_dear(amount: int, limits: Limits) -> PurchaseError:
+    return PurchaseError(
+        f"The service asks {usd_text(amount)} USDC, and at most {usd_text(limits.max_amount)} may "
+        "be paid.",
+        hint=f"Nothing was paid. Allow it with --max-price {usd_text(amount)}.",
+    )
+
+
+def _terms(answer: httpx.Response) -> PaymentRequired:
+    try:
+        terms = decode_payment_required_header(answer.headers["PAYMENT-REQUIRED"])
+    except (KeyError, ValueError):
+        terms = None
+    if not isinstance(terms, PaymentRequired):
+        raise PurchaseError(
+            "The service names no price that a client of x402 version 2 could read.",
+            hint=f"Nothing was paid. `curl -si {answer.url} | tollgauge lint -` says what is "
+            "wrong with its answer.",
+        )
+    return terms
+
+
+def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
+    """What a 4xx to a payment means: it took nothing."""
+    ends = datetime.fromtimestamp(payment.valid_before + EXPIRY_GRACE_S, UTC)
+    again = (
+        f"Nothing was charged. Until {ends:%H:%M} UTC the same command sends the same payment "
+        f"(nonce {payment.nonce}), and only then a new one: nothing is charged twice."
+    )
+    status = answer.status_code
+    if status != httpx.codes.PAYMENT_REQUIRED:
+        return RefusedError(
+            f"The service answered {status}{_why(answer)}",
+            hint=f"Nothing was charged now (payment nonce {payment.nonce}).",
+            is_unpaid=False,
+        )
+    reason = str(_document(answer).get("error", "without a reason"))[:_TEXT_MAX]
+    if "insufficient" in reason:
+        return RefusedError(
+            f"{payment.payer} has too little USDC on {payment.network} to pay "
+            f"{usd_text(payment.value)}.",
+            hint=f"Send USDC to it on that network, or pay with another key. {again}",
+            is_unpaid=True,
+        )
+    return RefusedError(f"The service refused the payment: {reason}.", hint=again, is_unpaid=True)
+
+
+def _why(answer: httpx.Response) -> str:
+    """The end of a sentence: what a problem document (RFC 9457) says, or nothing."""
+    problem = _document(answer)
+    errors = problem.get("errors")
+    more = [
+        f"{error.get('path')}: {error.get('message')}"
+        for error in (errors if isinstance(errors, list) else [])
+        if isinstance(error, dict)
+    ]
+    text = " ".join([str(problem.get("detail", "")), *more]).strip()[:_TEXT_MAX]
+    return f": {text}" if text else "."
+
+
+def _when(answer: httpx.Response) -> str:
+    seconds = answer.headers.get("Retry-After", "")
+    return f" Try again in {seconds} seconds." if seconds.isdecimal() else ""
+
+
+def _document(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        document = answer.json()
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    seconds = answer.headers.get("Retry-After", "")
+    return min(float(seconds), PAUSE_MAX_S) if seconds.isdecimal() else PAUSE_S
+
+
+def _expired(payment: Payment, now_s: int) -> bool:
+    """Whether a payment can no longer be charged, also by a chain whose time lags behind ours."""
+    return payment.valid_before + EXPIRY_GRACE_S < now_s

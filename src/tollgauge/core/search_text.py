@@ -1,0 +1,54 @@
+"""What the text of a search names: an endpoint by its URL, a provider by its host, or a purpose in
+words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tollgauge.core.endpoint import (
+    Perimeter,
+    Resource,
+    ResourceError,
+    canonical_host,
+    parse_resource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A provider's host."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of a purpose."""
+
+    text: str
+
+
+Named = Resource | Host | Words
+
+
+def read_search_text(text: str, perimeter: Perimeter) -> Named:
+    """What a text names. With a scheme it is a URL; without one, a single word with a dot is a
+    host, and with a path after it a URL. All else is words.
+
+    Raises ResourceError for a URL, a host or an address that is not on the public internet.
+    """
+    text = text.strip()
+    if "://" in text:
+        return parse_resource(text, perimeter, upgrade_http=True)
+    authority, slash, path = text.partition("/")
+    if "." not in authority.strip(".") or any(char.isspace() for char in text):
+        return Words(text)
+    try:
+        if slash and path:
+            return parse_resource(f"https://{text}", perimeter)
+        return Host(canonical_host(authority, authority.partition(":")[0], perimeter))
+    except ResourceError as error:
+        if error.code == "resource-not-public":
+            raise
+        return Words(text)

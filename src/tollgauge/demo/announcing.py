@@ -1,0 +1,83 @@
+"""Announcing: the file of a demo seller who announces his changes of payTo, signed by the old one.
+
+The keys are derived from names that everybody knows: they hold nothing but the demo's own coins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from coincurve import PrivateKey
+
+from tollgauge.core.seller_file import Announcement
+from tollgauge.core.signature import recovered, text_digest
+from tollgauge.core.units import BASE, DAY_MS, SECOND_MS
+
+if TYPE_CHECKING:
+    from tollgauge.demo.seller import Seller
+
+AHEAD_MS: Final = 3 * DAY_MS
+"""How long before a change it is announced."""
+
+
+@cache
+def wallet(owner: str) -> str:
+    """The address (lower-case hex) of an owner whose key this module knows."""
+    digest = text_digest(owner)
+    return recovered(digest, _sign(owner, digest)) or ""
+
+
+def turns(seller: Seller, start: int, end: int) -> range:
+    """The instants (ms UTC) after `start` and up to `end` at which the payTo changes."""
+    return range((start // seller.turn_ms + 1) * seller.turn_ms, end + 1, seller.turn_ms)
+
+
+def announcement(seller: Seller, turn_at: int) -> Announcement:
+    """What a seller says of the change of an instant."""
+    number = turn_at // seller.turn_ms
+    before, after = (seller.payees[place % len(seller.payees)] for place in (number - 1, number))
+    return Announcement(
+        host=seller.host,
+        network=BASE,
+        before=before,
+        after=after,
+        not_before=turn_at // SECOND_MS,
+    )
+
+
+def file_at(seller: Seller, now: int) -> bytes | None:
+    """The seller's file at an instant (ms UTC), None for one who announces nothing. It has the
+    changes of the last and the next AHEAD_MS.
+    """
+    if not seller.owners:
+        return None
+    rows = []
+    for turn_at in turns(seller, now - AHEAD_MS, now + AHEAD_MS):
+        item = announcement(seller, turn_at)
+        owner = seller.owners[(turn_at // seller.turn_ms - 1) % len(seller.owners)]
+        rows.append(
+            {
+                "network": item.network,
+                "from": item.before,
+                "to": item.after,
+                "notBefore": item.not_before,
+                "signature": "0x" + _sign(owner, text_digest(item.text)).hex(),
+            }
+        )
+    content = {
+        "contact": f"ops@{seller.host}",
+        "statement": f"{seller.name} changes its receiving wallet every "
+        f"{seller.turn_ms // DAY_MS} days and says so ahead.",
+        "payToChanges": rows,
+    }
+    return json.dumps(content).encode()
+
+
+def _sign(owner: str, digest: bytes) -> bytes:
+    """`r, s, v` of an owner over a digest."""
+    key = PrivateKey(hashlib.sha256(f"the demo's wallet of {owner}".encode()).digest())
+    signature = key.sign_recoverable(digest, hasher=None)
+    return signature[:64] + bytes([27 + signature[64]])

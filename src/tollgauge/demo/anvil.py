@@ -1,0 +1,101 @@
+"""The local chain's program, anvil: where it is, and how it comes from npm where it is missing.
+
+A checkout has it in `node_modules`. An installed package finds one on the PATH, or has npm put the
+version that the checkout locks into the user's cache, once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tollgauge.core.errors import TollgaugeError
+
+VERSION: Final = "1.7.1"
+_PACKAGES: Final = "node_modules/@foundry-rs/anvil-*/bin/anvil"
+_SYSTEMS: Final = {"linux": "linux", "darwin": "darwin"}
+_MACHINES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_DOWNLOAD_SECONDS: Final = 180
+
+
+class ChainError(TollgaugeError):
+    """The local chain could not be started, or refused a call."""
+
+
+class AnvilMissingError(ChainError):
+    """Anvil is not installed, and npm cannot bring it."""
+
+
+def find_anvil() -> Path:
+    """The anvil binary: `TOLLGAUGE_ANVIL`, else that of the nearest `node_modules` above this
+    package or the working directory, else what `fetch_anvil` brought, else that on the PATH.
+    Raises AnvilMissingError, and ChainError for a variable that names no file.
+    """
+    named = os.environ.get("TOLLGAUGE_ANVIL")
+    if named:
+        return _existing(Path(named))
+    starts = (Path(__file__).resolve(), Path.cwd() / "_", _folder() / "_")
+    for folder in (folder for start in starts for folder in start.parents):
+        for binary in sorted(folder.glob(_PACKAGES)):
+            return binary
+    if on_path := shutil.which("anvil"):
+        return Path(on_path)
+    raise AnvilMissingError(
+        "The local chain's program (anvil) is not installed.",
+        hint="Install Node.js with npm, which brings it, or name the binary in TOLLGAUGE_ANVIL.",
+    )
+
+
+def find_or_fetch_anvil(say: Callable[[str], None]) -> Path:
+    """The anvil binary; where there is none, npm is asked for it, which `say` is told before.
+    Raises as `find_anvil` does.
+    """
+    try:
+        return find_anvil()
+    except AnvilMissingError:
+        npm, package = shutil.which("npm"), _package()
+        if npm is None or package is None:
+            raise
+    say(f"anvil is not installed: npm brings {package} {VERSION} into {_folder()}, once.")
+    _folder().mkdir(parents=True, exist_ok=True)
+    quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--loglevel=error"]
+    command = [npm, "install", *quiet, f"--prefix={_folder()}", f"{package}@{VERSION}"]
+    try:
+        subprocess.run(  # noqa: S603 (npm of this machine, and our own arguments)
+            command, check=True, capture_output=True, timeout=_DOWNLOAD_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        output = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
+        why = output.splitlines()[0] if output else type(error).__name__
+        raise AnvilMissingError(
+            f"npm could not bring {package} {VERSION}: {why}",
+            hint="Install anvil by hand (getfoundry.sh), or name the binary in TOLLGAUGE_ANVIL.",
+        ) from error
+    return find_anvil()
+
+
+def _folder() -> Path:
+    """Where npm puts it for this user (specifications.freedesktop.org, basedir)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "tollgauge"
+
+
+def _package() -> str | None:
+    """The npm package for this machine, None where there is none."""
+    system, machine = _SYSTEMS.get(sys.platform), _MACHINES.get(platform.machine().lower())
+    return f"@foundry-rs/anvil-{system}-{machine}" if system and machine else None
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise ChainError(
+            f"TOLLGAUGE_ANVIL names {path}, which is no file.",
+            hint="Point it at the anvil binary, or unset it and run `make setup`.",
+        )
+    return path

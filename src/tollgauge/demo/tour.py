@@ -1,0 +1,36 @@
+"""Tour: commands to paste while the demo runs, as it prints them and as the README shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tollgauge.demo.seller import Seller
+
+SERVICE_PORT: Final = 8402
+CONTROL_PORT: Final = 8403
+_WAIT_S: Final = 120
+"""How long an alert may take: two probes of a watched endpoint, and a busy machine."""
+
+
+def tour(
+    seller: Seller, *, folder: str, service: int = SERVICE_PORT, control: int = CONTROL_PORT
+) -> str:
+    """The commands about a seller, for a service and a control server at these ports of this
+    machine. `folder` is where `tollgauge` is installed, "" where the shell finds it.
+    """
+    fault = f"tollgauge demo fault {seller.label} down"
+    at = "" if control == CONTROL_PORT else f" --port {control}"
+    url = f"http://127.0.0.1:{service}"
+    commands = (
+        f'export PATH="{folder}:$PATH"' if folder else "",
+        f"export TOLLGAUGE_URL={url}" if service != SERVICE_PORT else "",
+        f"tollgauge buy {seller.url} --force",
+        "tollgauge score report.json",
+        f"curl -si {url}/v1/x402-trust | tollgauge lint -",
+        f"tollgauge watch buy {seller.url} --force",
+        f"{fault} on{at}",
+        f"tollgauge watch events --wait {_WAIT_S}",
+        f"{fault} off{at}",
+    )
+    return "\n".join(command for command in commands if command)

@@ -1,0 +1,153 @@
+"""Search and lists: endpoints by what somebody names or needs, and all of them page by page.
+
+Rules (docs/search.md):
+- the index in memory (monitor/alternatives) chooses the endpoints; every figure is read from the
+  present rows, and what is no longer public, or what a filter no longer admits, is left out;
+- a search by words finds listed endpoints. A URL or a host also finds those that are public and
+  not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Resource
+from tollgauge.core.endpoint_filter import Figures, Filter, Sort
+from tollgauge.core.search_text import Host, Named, Words
+from tollgauge.core.similarity.terms import terms_of_question
+from tollgauge.db.engine import ReadOnlyStore
+from tollgauge.monitor.alternatives import PROPOSALS, Alternatives
+from tollgauge.store.endpoints import endpoint_list
+from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
+
+LIST_ROWS: Final = 100
+"""How many endpoints one page of a list has."""
+
+Match = Literal["endpoint", "provider", "meaning"]
+"""What a search found: the endpoint of a URL, the endpoints of a host, or those of a purpose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """An endpoint that a search found; `percent` is how much it is like the question."""
+
+    endpoint: DescribedEndpoint
+    percent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a search found, the best first."""
+
+    match: Match
+    results: tuple[SearchResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPage:
+    """A page of a list. `total` endpoints match its filter, `before` of them are on earlier pages.
+    `next` and `previous` are the cursors of its neighbours, None where there is none; an empty
+    `previous` is the first page. `networks` are those that any endpoint asks to be paid on, the
+    most frequent first.
+    """
+
+    rows: tuple[DescribedEndpoint, ...]
+    total: int
+    before: int
+    next: str | None
+    previous: str | None
+    networks: tuple[str, ...]
+
+
+async def page(
+    alternatives: Alternatives,
+    store: ReadOnlyStore,
+    wanted: Filter,
+    sort: Sort,
+    *,
+    after: str,
+    limit: int = LIST_ROWS,
+) -> EndpointPage:
+    """A page of a list, behind a cursor. Raises CursorError, and IndexBuilding while there is no
+    index yet.
+    """
+    columns = (await alternatives.fresh(store)).columns
+    chosen = columns.page(wanted, sort, after=after, limit=limit)
+    return EndpointPage(
+        rows=tuple(await store.reading(_admitted, chosen.ids, wanted)),
+        total=chosen.total,
+        before=chosen.before,
+        next=chosen.next,
+        previous=chosen.previous,
+        networks=columns.networks(),
+    )
+
+
+async def search(
+    alternatives: Alternatives, store: ReadOnlyStore, named: Named, wanted: Filter, *, limit: int
+) -> Search:
+    """At most `limit` endpoints that a text names or asks for. Raises IndexBuilding while there is
+    no index yet.
+    """
+    match named:
+        case Resource():
+            anywhere = replace(wanted, status=None)
+            endpoints = await store.reading(_admitted, (named.id,), anywhere)
+            if not endpoints and named.path == "/":
+                return await search(alternatives, store, Host(named.host), wanted, limit=limit)
+            return _exact("endpoint", endpoints)
+        case Host():
+            of_host = replace(wanted, status=None, host=named.name)
+            columns = (await alternatives.fresh(store)).columns
+            ids = columns.page(of_host, Sort.SCORE, limit=limit).ids
+            return _exact("provider", await store.reading(_admitted, ids, of_host))
+        case Words():
+            index = await alternatives.fresh(store)
+            terms = terms_of_question(named.text)
+            matches = index.answers(terms, wanted, limit=limit + PROPOSALS)
+            percents = {match.id: match.percent for match in matches}
+            results = [
+                SearchResult(endpoint=endpoint, percent=percents[endpoint.id])
+                for endpoint in await store.reading(_admitted, tuple(percents), wanted)
+            ]
+            return Search(match="meaning", results=tuple(sorted(results, key=_rank)[:limit]))
+
+
+def _exact(match: Match, endpoints: Sequence[DescribedEndpoint]) -> Search:
+    results = (SearchResult(endpoint=endpoint, percent=100) for endpoint in endpoints)
+    return Search(match=match, results=tuple(results))
+
+
+def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[DescribedEndpoint]:
+    """Those of some endpoints that are public and that a filter admits now, in their order."""
+    known = endpoint_list.described(tx, ids)
+    present = (known[id_] for id_ in ids if id_ in known)
+    return [endpoint for endpoint in present if wanted.admits(_figures(endpoint))]
+
+
+def _figures(endpoint: DescribedEndpoint) -> Figures:
+    return Figures(
+        id=endpoint.id,
+        resource=endpoint.resource,
+        host=endpoint.host,
+        status=endpoint.status,
+        network=endpoint.quote.network if endpoint.quote else None,
+        recommendation=endpoint.ranked_recommendation or "unverified",
+        grade=endpoint.ranked_grade,
+        price=_price(endpoint),
+    )
+
+
+def _rank(result: SearchResult) -> tuple[int, int, bool, int, str]:
+    """The order of a search (docs/search.md); the index proposes in the same."""
+    endpoint = result.endpoint
+    price, score = _price(endpoint), endpoint.ranked_score or 0
+    return (-result.percent, -score, price is None, price or 0, endpoint.id)
+
+
+def _price(endpoint: DescribedEndpoint) -> int | None:
+    return endpoint.quote.micro_usd if endpoint.quote else None

@@ -1,0 +1,219 @@
+"""The pages that find endpoints: `/search`, `/endpoints`, and `/endpoint?resource=URL` with its
+offer to probe what is not known yet.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tollgauge.core.endpoint import Listing, Resource
+from tollgauge.core.endpoint_filter import GRADES, Sort
+from tollgauge.core.payment import Offer
+from tollgauge.core.search_text import Named
+from tollgauge.monitor.endpoint_pages import EndpointPage, Search
+from tollgauge.monitor.reports import row_of
+from tollgauge.store.endpoints import endpoint_list, public
+from tollgauge.web.dependencies import Dependencies, unknown_host, unknown_resource
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.endpoint_lists import (
+    EndpointLists,
+    ListParameters,
+    ListQuery,
+    SearchRequest,
+    query_of,
+)
+from tollgauge.web.pages import labels
+from tollgauge.web.pages.render import render
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import PaidDependencies
+from tollgauge.web.wire.parameters import ResourceQuery, SearchText
+from tollgauge.web.wire.request_model import resource_of
+
+ROWS: Final = 40
+"""How many endpoints a page of the list has: with more it would be a heavy page."""
+RESULTS: Final = 25
+"""How many endpoints a page of search results has."""
+_SORTS: Final[Mapping[str, str]] = {
+    Sort.SCORE: "Best score",
+    Sort.PRICE: "Lowest price",
+    Sort.UPTIME: "Most uptime",
+    Sort.LATENCY: "Lowest latency",
+    Sort.NEWEST: "Newest",
+    Sort.NAME: "Address",
+}
+_STATUSES: Final[Mapping[str, str]] = {
+    Listing.LISTED: "Listed",
+    Listing.DELISTED: "Delisted",
+    Listing.UNLISTED: "Known by request only",
+}
+_NETWORKS_MAX: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The handlers of the pages that find endpoints."""
+
+    dependencies: Dependencies
+
+    async def search(self, request: Request, q: SearchText = "") -> Response:
+        """What a text names: its page, or what was found for words."""
+        if not q.strip():
+            return self._results(q)
+        try:
+            wanted = SearchRequest.read({"query": q, "limit": RESULTS})
+            named = self._lists.named(q)
+            found = await self._lists.find(named, wanted)
+        except Problem as problem:
+            if problem.status != 422 or not _is_browser(request):
+                raise
+            return self._results(q, message=str(problem), status=422)
+        if found.match == "meaning":
+            return self._results(q, found)
+        if found.results:
+            known = found.results[0].endpoint
+            here = found.match == "endpoint"
+            return self._redirect(f"endpoint/{known.id}" if here else f"provider/{known.host}")
+        return await self._unknown(request, named, q)
+
+    async def endpoint(self, request: Request, resource: ResourceQuery) -> Response:
+        """From a resource's URL to its page, or to the offer to probe it."""
+        named = resource_of(resource, self.dependencies.perimeter)
+        if await self.dependencies.store.reading(public.get, named.id) is None:
+            return await self._unknown(request, named, resource)
+        return self._redirect(f"endpoint/{named.id}")
+
+    async def endpoints(self, parameters: ListQuery) -> Response:
+        """Every endpoint, a page at a time."""
+        given = parameters.without_empty()
+        shown = await self._lists.page(given.request(), limit=ROWS)
+        return HTMLResponse(endpoints_html(shown, given, base_url=self.dependencies.base_url))
+
+    @property
+    def _lists(self) -> EndpointLists:
+        return EndpointLists(self.dependencies)
+
+    def _redirect(self, path: str) -> Response:
+        return RedirectResponse(f"{self.dependencies.base_url}/{path}", status_code=307)
+
+    def _results(
+        self, text: str, found: Search | None = None, *, message: str = "", status: int = 200
+    ) -> Response:
+        html = search_html(text, found, message=message, base_url=self.dependencies.base_url)
+        return HTMLResponse(html, status)
+
+    async def _unknown(self, request: Request, named: Named, text: str) -> Response:
+        """The offer to probe a resource that is not known, or that a host is not; to machines
+        Problem 404.
+        """
+        if not isinstance(named, Resource):
+            if not _is_browser(request):
+                raise unknown_host()
+            message = f"No endpoint of {text.strip()} is known here."
+            return self._results(text, message=message, status=404)
+        if not _is_browser(request):
+            raise unknown_resource()
+        store = self.dependencies.store
+        neighbours = await store.reading(endpoint_list.of_host, named.host, limit=1)
+        html = unknown_html(
+            named,
+            report_offer(self.dependencies),
+            host_is_known=bool(neighbours),
+            base_url=self.dependencies.base_url,
+        )
+        return HTMLResponse(html)
+
+
+def report_offer(dependencies: PaidDependencies) -> Offer | None:
+    """What a live report costs, None while nothing is for sale."""
+    try:
+        return dependencies.offer(catalogue.TRUST)
+    except Problem:
+        return None
+
+
+def search_html(text: str, found: Search | None, *, message: str = "", base_url: str) -> bytes:
+    """What was found for words. `found` is None where nothing was searched, for which `message`
+    says why.
+    """
+    results = found.results if found else ()
+    return render(
+        "search.html",
+        base_url,
+        text=text,
+        searched=found is not None,
+        message=message,
+        rows=[row_of(result.endpoint) for result in results],
+        said={result.endpoint.id: _said(result.endpoint) for result in results},
+        simulated=any(result.endpoint.simulated for result in results),
+    )
+
+
+def endpoints_html(shown: EndpointPage, given: ListParameters, *, base_url: str) -> bytes:
+    """A page of the list, with the form of its filters."""
+
+    def link(cursor: str | None, page: str = "endpoints") -> str | None:
+        return None if cursor is None else _with_query(page, query_of(given, cursor=cursor))
+
+    return render(
+        "endpoints.html",
+        base_url,
+        shown=shown,
+        rows=[row_of(row) for row in shown.rows],
+        given=given,
+        simulated=any(row.simulated for row in shown.rows),
+        sorts=_SORTS,
+        statuses=_STATUSES,
+        grades=GRADES,
+        networks=_networks(shown.networks, given.network),
+        next=link(shown.next),
+        previous=link(shown.previous),
+        as_json=link("", "trust/endpoints"),
+        as_csv=link("", "trust/endpoints.csv"),
+    )
+
+
+def unknown_html(
+    resource: Resource, offer: Offer | None, *, host_is_known: bool, base_url: str
+) -> bytes:
+    """The offer to probe a resource that is not known; `offer` is that of a report, None while
+    nothing is sold.
+    """
+    base = base_url.rstrip("/")
+    return render(
+        "unknown.html",
+        base_url,
+        resource=resource,
+        host_is_known=host_is_known,
+        price=offer and labels.dollars(offer.amount),
+        upgrade=f"endpoint/{resource.id}/upgrade?{urlencode({'resource': resource.url})}",
+        arguments=orjson.dumps({"resource": resource.url}).decode(),
+        command=f"tollgauge buy {shlex.quote(resource.url)} --service {shlex.quote(base)}",
+    )
+
+
+def _said(endpoint: endpoint_list.DescribedEndpoint) -> str:
+    """What a provider says of an endpoint, in one line."""
+    texts = (endpoint.service_name, endpoint.description)
+    return ": ".join(text for text in texts if text)
+
+
+def _networks(known: tuple[str, ...], chosen: str | None) -> list[str]:
+    """The networks that the form offers."""
+    offered = list(known[:_NETWORKS_MAX])
+    return offered if chosen in (None, *offered) else [*offered, str(chosen)]
+
+
+def _with_query(path: str, query: str) -> str:
+    return f"{path}?{query}" if query else path
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")

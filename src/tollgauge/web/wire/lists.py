@@ -1,0 +1,176 @@
+"""Lists of endpoints as JSON and CSV: what a search found, and the pages of a list."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Annotated, Final
+
+import orjson
+
+from tollgauge.core.endpoint import Listing
+from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
+from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
+from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
+from tollgauge.web.wire.shape import (
+    Chance,
+    Grade,
+    OneOf,
+    Percent,
+    Recommendation,
+    Shape,
+    camel,
+    dump,
+)
+from tollgauge.web.wire.trust import AdvertisedBy
+
+BRIEF_BYTES: Final = 720
+"""What one endpoint of a brief answer has room for, so that five stay below 4 KB."""
+_BRIEF_DESCRIPTION: Final = 120
+_BRIEF: Final = (
+    *("resource", "similarity", "recommendation", "grade", "score", "payable24h", "confidence"),
+    *("uptime30d", "amountUsd", "network", "advertisedBy", "endpointPage"),
+)
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How a cell begins that a spreadsheet would run (OWASP, CSV Injection)."""
+
+
+class ListRow(Shape):
+    """One endpoint of a list. Text under `advertisedBy` is the provider's own and unverified;
+    `amountUsd` is null where no price in a known dollar is advertised.
+    """
+
+    id: str
+    resource: str
+    host: str
+    status: Annotated[str, OneOf(Listing)]
+    recommendation: Recommendation
+    grade: Grade | None
+    score: Percent | None
+    payable24h: Chance | None
+    confidence: float
+    uptime30d: Percent | None
+    avg_latency_ms: int | None
+    amount_usd: float | None
+    network: str | None
+    first_seen: str
+    last_probed: str | None
+    advertised_by: AdvertisedBy
+    endpoint_page: str
+    simulated: bool
+
+
+_OWN: Final = tuple(name for name in ListRow.model_fields if name != "advertised_by")
+
+
+class SearchRow(ListRow):
+    """One endpoint that a search found; `similarity` is 0 to 1 in steps of a hundredth."""
+
+    similarity: Chance
+
+
+class SearchShape(Shape):
+    """What a search found, best first. `match` says what was searched by: the URL of an endpoint,
+    the host of a provider, or the meaning of words.
+    """
+
+    match: Match
+    results: list[SearchRow]
+
+
+class EndpointListShape(Shape):
+    """A page of a list. `total` endpoints match its filter. `nextCursor` asks for the page behind
+    this one, which is at `next`; both are null on the last page.
+    """
+
+    total: int
+    endpoints: list[ListRow]
+    next_cursor: str | None
+    next: str | None
+
+
+def search(found: Search, *, base_url: str) -> SearchShape:
+    """What a search found, as JSON shape."""
+    results = [_search_row(result, base_url) for result in found.results]
+    return SearchShape(match=found.match, results=results)
+
+
+def brief_search(found: SearchShape, *, limit: int) -> bytes:
+    """What a search found in short, as JSON bytes: an agent reads all that it is given. Where
+    addresses are so long that `limit` endpoints have no room, the last ones are left out, and
+    `leftOut` says how many.
+    """
+    rows, room = [], limit * BRIEF_BYTES
+    for row in found.results:
+        full = orjson.loads(dump(row))
+        brief = {name: full[name] for name in _BRIEF}
+        said = brief["advertisedBy"]["description"]
+        if len(said) > _BRIEF_DESCRIPTION:
+            brief["advertisedBy"]["description"] = f"{said[: _BRIEF_DESCRIPTION - 1]}…"
+        room -= len(orjson.dumps(brief))
+        if room < 0:
+            break
+        rows.append(brief)
+    answer: dict[str, object] = {"match": found.match, "results": rows}
+    if len(rows) < len(found.results):
+        answer["leftOut"] = len(found.results) - len(rows)
+    return orjson.dumps(answer)
+
+
+def endpoint_list(shown: EndpointPage, *, next_url: str | None, base_url: str) -> EndpointListShape:
+    """A page of a list as JSON shape."""
+    return EndpointListShape(
+        total=shown.total,
+        endpoints=[ListRow.model_validate(_fields(row, base_url)) for row in shown.rows],
+        next_cursor=shown.next,
+        next=next_url,
+    )
+
+
+def endpoint_csv(shown: EndpointListShape) -> bytes:
+    """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `advertisedBy` last.
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*(camel(name) for name in _OWN), *map(camel, AdvertisedBy.model_fields)])
+    for row in shown.endpoints:
+        said = row.advertised_by
+        values = [getattr(row, name) for name in _OWN]
+        writer.writerow(map(_cell, [*values, said.service_name, said.description]))
+    return text.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _search_row(result: SearchResult, base_url: str) -> SearchRow:
+    fields = _fields(result.endpoint, base_url)
+    return SearchRow.model_validate(fields | {"similarity": result.percent / 100})
+
+
+def _fields(row: DescribedEndpoint, base_url: str) -> dict[str, object]:
+    quote = row.quote
+    return {
+        "id": row.id,
+        "resource": row.resource,
+        "host": row.host,
+        "status": row.status,
+        "recommendation": row.ranked_recommendation or "unverified",
+        "grade": row.ranked_grade,
+        "score": tenths(row.ranked_score),
+        "payable24h": permille(row.payable_24h_permille),
+        "confidence": (row.ranked_confidence or 0) / 100,
+        "uptime30d": tenths(row.ranked_uptime),
+        "avg_latency_ms": row.ranked_latency,
+        "amount_usd": micro_usd(quote.micro_usd if quote else None),
+        "network": quote.network if quote else None,
+        "first_seen": iso(row.first_seen),
+        "last_probed": iso(row.last_probed),
+        "advertised_by": {"service_name": row.service_name, "description": row.description},
+        "endpoint_page": f"{base_url}/endpoint/{row.id}",
+        "simulated": row.simulated,
+    }

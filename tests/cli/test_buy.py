@@ -1,0 +1,79 @@
+"""`tollgauge buy` before anything is asked: keys, prices and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Command
+
+from tollgauge.demo.serving import closed_port
+
+URL = "https://api.example.com/paid"
+SERVICE = "https://trust.example.invalid"
+
+
+def test_without_a_key_nobody_is_asked_and_the_variable_is_named(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    done = tollgauge("buy", URL, "--service", SERVICE)
+    assert (done.code, done.out) == (2, "")
+    assert "There is no key to pay with: TOLLGAUGE_BUYER_KEY is not set." in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["0x1234", "ab" * 31 + "zz", "twelve words that nobody knows"])
+def test_a_text_that_is_no_key_is_refused_and_never_printed(tollgauge: Command, key: str) -> None:
+    done = tollgauge("buy", URL, "--service", SERVICE, TOLLGAUGE_BUYER_KEY=key)
+    assert (done.code, done.out) == (2, "")
+    assert "TOLLGAUGE_BUYER_KEY is no private key." in done.err
+    assert key.removeprefix("0x") not in done.err
+
+
+def test_a_service_on_this_machine_is_paid_with_the_demo_s_key_and_says_so(
+    tollgauge: Command,
+) -> None:
+    with closed_port() as unused:
+        port = unused.getsockname()[1]
+        done = tollgauge("buy", URL, "--service", f"http://127.0.0.1:{port}")
+    assert done.code == 2
+    assert "paying with the demo's key, 0x70997970" in done.err
+    assert f"No service answers at http://127.0.0.1:{port}/v1/x402-trust" in done.err
+    assert "make demo" in done.err
+
+
+def test_the_service_is_that_of_the_configuration_unless_it_is_named(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    with closed_port() as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        (tmp_path / "tollgauge.toml").write_text(f'[server]\nbase_url = "{url}"\n')
+        assert f"answers at {url}/" in tollgauge("buy", URL).err
+        named = tollgauge("buy", URL, TOLLGAUGE_URL="http://localhost:9")
+        assert "answers at http://localhost:9/" in named.err
+
+
+@pytest.mark.parametrize("price", ["free", "-1", "0", "0.0000001", "nan"])
+def test_a_price_that_is_no_amount_of_dollars_is_misuse(tollgauge: Command, price: str) -> None:
+    done = tollgauge("buy", URL, "--service", SERVICE, f"--max-price={price}")
+    assert done.code == 2
+    assert "--max-price" in done.err
+
+
+def test_an_address_without_https_is_refused(tollgauge: Command) -> None:
+    done = tollgauge("buy", "api.example.com/paid", "--service", SERVICE)
+    assert done.code == 2
+    assert "api.example.com/paid is no https:// URL." in done.err
+
+
+@pytest.mark.parametrize(
+    ("output", "words"), [("there", "there exists already"), ("a/b.json", "There is no folder a")]
+)
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_paid(
+    tollgauge: Command, tmp_path: Path, output: str, words: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    done = tollgauge("buy", URL, "--service", SERVICE, "--output", output, "--force")
+    assert done.code == 2
+    assert words in done.err
+    assert "Nothing was paid." in done.err

@@ -1,0 +1,37 @@
+"""A watch's owner at the command line, where nothing is bought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from tests.support.command_line import Command
+
+from tollgauge.demo.serving import closed_port
+
+
+@pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"poll_url": "x"}'])
+def test_a_file_that_holds_no_watch_is_named(tollgauge: Command, tmp_path: Path, text: str) -> None:
+    (tmp_path / "watch.json").write_text(text)
+    done = tollgauge("watch", "events")
+    assert (done.code, done.out) == (2, "")
+    assert "watch.json is not what `tollgauge watch buy` wrote." in done.err
+
+
+def test_a_service_that_is_down_loses_no_event_and_prints_no_secret(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    with closed_port() as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1/watch/wat_1/events"
+        (tmp_path / "mine").write_bytes(orjson.dumps({"poll_url": url, "secret": "do not print"}))
+        done = tollgauge("watch", "events", "mine")
+    assert done.code == 2
+    assert f"{url} cannot be reached" in done.err
+    assert "do not print" not in done.out + done.err
+
+
+def test_the_secret_of_a_watch_is_not_printed(tollgauge: Command) -> None:
+    done = tollgauge("watch", "buy", "https://api.example.com/paid", "--output", "-")
+    assert done.code == 2
+    assert "The watch's secret is not printed." in done.err

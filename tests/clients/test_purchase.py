@@ -1,0 +1,255 @@
+"""What a buyer signs, keeps and sends again, against a seller that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from x402.schemas import PaymentRequirements
+
+from tollgauge.clients import purchase
+from tollgauge.clients.purchase import (
+    KeptPayment,
+    Limits,
+    Order,
+    PendingError,
+    PurchaseError,
+    RefusedError,
+    buy,
+    payable,
+)
+from tollgauge.core.payment import decode
+from tollgauge.demo.serving import closed_port, serve
+
+KEY = "0x" + "42" * 32
+BASE = "eip155:8453"
+USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+LIMITS = Limits(network=BASE, max_amount=50_000)
+ENTRY: dict[str, Any] = {
+    "scheme": "exact",
+    "network": BASE,
+    "asset": USDC,
+    "amount": "5000",
+    "payTo": "0x" + "ab" * 20,
+    "maxTimeoutSeconds": 300,
+    "extra": {"name": "USD Coin", "version": "2"},
+}
+
+
+def entry(**changes: Any) -> PaymentRequirements:
+    return PaymentRequirements.model_validate(ENTRY | changes)
+
+
+@dataclass
+class Seller:
+    """Answers a payment with what is next in `answers` (a status, a problem or a 402's error),
+    then with the goods; `payments` are those that came.
+    """
+
+    url: str = ""
+    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    unpaid: tuple[int, dict[str, str]] | None = None
+    payments: list[str] = field(default_factory=list)
+
+    async def sell(self, request: Request) -> Response:
+        signed = request.headers.get("payment-signature")
+        if signed is None:
+            if self.unpaid:
+                status, problem = self.unpaid
+                return JSONResponse(problem, status)
+            terms = {
+                "x402Version": 2,
+                "error": "pay",
+                "resource": {"url": self.url},
+                "accepts": [ENTRY],
+            }
+            header = base64.b64encode(json.dumps(terms).encode()).decode()
+            return Response(status_code=402, headers={"PAYMENT-REQUIRED": header})
+        self.payments.append(signed)
+        if self.answers:
+            status, problem = self.answers.pop(0)
+            return JSONResponse(problem, status, headers={"Retry-After": "0"})
+        return JSONResponse({"goods": True})
+
+    @property
+    def order(self) -> Order:
+        return Order(url=self.url, body={"resource": "https://api.example.com/paid"})
+
+
+@pytest.fixture
+async def seller() -> AsyncIterator[Seller]:
+    one = Seller()
+    routes = [Route("/buy", one.sell, methods=["POST"])]
+    async with serve(Starlette(routes=routes)) as port:
+        one.url = f"http://127.0.0.1:{port}/buy"
+        yield one
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def bought(seller: Seller, file: Path | None = None, **more: Any) -> Any:
+    kept = KeptPayment(file) if file else None
+    return buy(seller.order, key=KEY, limits=LIMITS, kept=kept, **more)
+
+
+def test_the_cheapest_entry_within_the_limits_is_taken() -> None:
+    others = [entry(amount="7000"), entry(network="eip155:10"), entry(scheme="upto", amount="1")]
+    assert payable([*others, entry()], LIMITS) == entry()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"network": "eip155:84532"}, "takes payments on eip155:84532, not on eip155:8453"),
+        ({"scheme": "upto"}, "takes payments on no network"),
+        ({"asset": "0x" + "12" * 20}, "is not the USDC of eip155:8453"),
+        ({"extra": {"assetTransferMethod": "permit2"}}, "is not the USDC"),
+        ({"amount": "-1"}, "is not the USDC"),
+        ({"amount": "50001"}, "asks 0.050001 USDC, and at most 0.050000 may be paid"),
+    ],
+)
+def test_what_is_outside_of_the_limits_is_not_paid(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(PurchaseError, match=words) as refused:
+        payable([entry(**changes)], LIMITS)
+    assert "Nothing was paid." in refused.value.hint
+
+
+async def test_what_is_signed_is_what_was_asked(seller: Seller) -> None:
+    answer = await bought(seller)
+    assert json.loads(answer.body) == {"goods": True}
+    (header,) = seller.payments
+    payment = decode(header)
+    assert (payment.value, payment.to, payment.network) == (5_000, "0x" + "ab" * 20, BASE)
+    assert payment.payer == purchase.payer_of(KEY).lower()
+
+
+async def test_the_same_payment_is_sent_until_the_service_knows_its_outcome(
+    seller: Seller, tmp_path: Path
+) -> None:
+    seller.answers = [(503, {"detail": "not known yet"}), (429, {}), (500, {})]
+    await bought(seller, tmp_path / "kept")
+    assert len(seller.payments) == 4
+    assert len(set(seller.payments)) == 1
+
+
+async def test_an_outcome_that_stays_open_keeps_the_payment_for_the_next_try(
+    seller: Seller, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    seller.answers = [(503, {"detail": "It is pending."})] * purchase.TRIES
+    with pytest.raises(PendingError, match="It is pending") as pending:
+        await bought(seller, kept)
+    assert decode(seller.payments[0]).nonce in pending.value.hint
+    await bought(seller, kept)
+    assert len(set(seller.payments)) == 1
+    assert kept.read_text() == seller.payments[0]
+
+
+async def test_a_refused_payment_is_replaced_only_when_its_time_has_run_out(
+    seller: Seller, tmp_path: Path
+) -> None:
+    kept, now_s = tmp_path / "kept", int(time.time())
+    refusal = (402, {"error": "invalid_signature"})
+    seller.answers = [refusal, refusal, refusal]
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="refused the payment: invalid_signature"):
+            await bought(seller, kept, now_s=now_s)
+    assert len(set(seller.payments)) == 1
+    await bought(seller, kept, now_s=now_s + 3_600)
+    assert len(set(seller.payments)) == 2
+    assert kept.read_text() == seller.payments[-1]
+
+
+async def test_an_expired_payment_that_was_charged_still_fetches_its_answer(
+    seller: Seller, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    await bought(seller, kept)
+    await bought(seller, kept, now_s=int(time.time()) + 3_600)
+    assert len(set(seller.payments)) == 1
+
+
+async def test_a_refused_request_leaves_no_payment_behind(seller: Seller, tmp_path: Path) -> None:
+    seller.answers = [(422, {"detail": "resource: no public URL"})]
+    with pytest.raises(RefusedError, match="answered 422: resource: no public URL") as refused:
+        await bought(seller, tmp_path / "kept")
+    assert decode(seller.payments[0]).nonce in refused.value.hint
+    assert names(tmp_path) == []
+
+
+async def test_two_commands_at_once_send_one_payment(seller: Seller, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    await asyncio.gather(bought(seller, kept), bought(seller, kept))
+    assert len(seller.payments) == 2
+    assert len(set(seller.payments)) == 1
+
+
+async def test_a_payment_that_cannot_be_kept_is_not_sent(seller: Seller, tmp_path: Path) -> None:
+    with pytest.raises(PurchaseError, match="so it was not sent"):
+        await bought(seller, tmp_path / "missing" / "kept")
+    assert seller.payments == []
+
+
+async def test_a_file_that_holds_no_payment_is_named(seller: Seller, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("something else")
+    with pytest.raises(PurchaseError, match="holds no payment"):
+        await bought(seller, kept)
+    assert seller.payments == []
+
+
+async def test_a_kept_payment_above_the_cap_is_not_sent_again(
+    seller: Seller, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    await bought(seller, kept)
+    with pytest.raises(PurchaseError, match=r"at most 0\.004000 may be paid"):
+        await buy(
+            seller.order,
+            key=KEY,
+            limits=Limits(network=BASE, max_amount=4_000),
+            kept=KeptPayment(kept),
+        )
+    assert len(seller.payments) == 1
+
+
+async def test_a_service_that_sells_nothing_says_why(seller: Seller) -> None:
+    seller.unpaid = (503, {"detail": "This server sells nothing."})
+    with pytest.raises(PurchaseError, match=r"answered 503 .*: This server sells nothing"):
+        await bought(seller)
+
+
+async def test_a_service_that_is_down_is_named() -> None:
+    with closed_port() as unused:
+        order = Order(url=f"http://127.0.0.1:{unused.getsockname()[1]}/buy", body={})
+        with pytest.raises(PurchaseError, match="No service answers at") as down:
+            await buy(order, key=KEY, limits=LIMITS)
+    assert "TOLLGAUGE_URL" in down.value.hint
+
+
+def test_every_order_and_payer_has_a_file_of_its_own(tmp_path: Path) -> None:
+    orders = [Order(url=url, body={"n": n}) for url in ("https://a", "https://b") for n in (1, 2)]
+    files = {order.kept_payment(tmp_path, payer) for order in orders for payer in ("0x1", "0x2")}
+    assert len(files) == 8
+    assert (
+        len(
+            {
+                Order(url="https://a", body=body).kept_payment(tmp_path, "0xAB")
+                for body in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+            }
+        )
+        == 1
+    )

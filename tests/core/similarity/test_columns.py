@@ -1,0 +1,124 @@
+"""Every filter and every order of lists, against the same done one endpoint at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tollgauge.core.endpoint import Listing, endpoint_id
+from tollgauge.core.endpoint_filter import GRADES, Figures, Filter, Sort, at_least
+from tollgauge.core.similarity.columns import Columns, CursorError
+
+INFINITE = float("inf")
+
+
+def figures(number: int, dice: random.Random) -> Figures:
+    host = f"h{dice.randrange(4)}.example.com"
+    resource = f"https://{host}/{number}"
+    measured = dice.random() < 0.8
+    score = dice.randrange(0, 1_000, 50)
+    return Figures(
+        id=endpoint_id(resource),
+        resource=resource,
+        host=host,
+        status=dice.choice((Listing.LISTED,) * 3 + (Listing.DELISTED, Listing.UNLISTED)),
+        network=dice.choice((None, "eip155:8453", "solana:x")),
+        recommendation=dice.choice(("proceed", "avoid", "unverified")),
+        grade=dice.choice(GRADES) if measured else None,
+        score_tenths=score if measured else None,
+        confidence_hundredths=dice.randrange(3),
+        uptime_tenths=dice.choice((None, 0, 995, 1_000)) if measured else None,
+        latency_ms=dice.choice((None, 90, 120)) if measured else None,
+        price=dice.choice((None, 0, 1_000, 5_000, 10**30)),
+        first_seen=dice.randrange(5),
+    )
+
+
+DICE = random.Random(8402)
+KNOWN = [figures(number, DICE) for number in range(400)]
+PLACED: list[Figures | None] = [*KNOWN[:200], None, *KNOWN[200:], None]
+COLUMNS = Columns(PLACED)
+
+
+def last(value: int | None, *, most_first: bool = False) -> float:
+    return INFINITE if value is None else -value if most_first else value
+
+
+ORDERS: dict[Sort, Callable[[Figures], Any]] = {
+    Sort.SCORE: lambda row: (
+        last(row.score_tenths, most_first=True),
+        -row.confidence_hundredths if row.score_tenths is not None else 0,
+        row.id,
+    ),
+    Sort.PRICE: lambda row: (last(row.price), row.id),
+    Sort.UPTIME: lambda row: (last(row.uptime_tenths, most_first=True), row.id),
+    Sort.LATENCY: lambda row: (last(row.latency_ms), row.id),
+    Sort.NEWEST: lambda row: (-row.first_seen, row.id),
+    Sort.NAME: lambda row: row.resource,
+}
+
+
+def drawn_filter(dice: random.Random) -> Filter:
+    return Filter(
+        status=dice.choice((None, *Listing)),
+        host=dice.choice((None, None, "h1.example.com", "nobody.example.com")),
+        network=dice.choice((None, None, "eip155:8453", "eip155:1")),
+        recommendation=dice.choice((None, None, "proceed")),
+        grades=dice.choice(("", "", "A", at_least("C"))),
+        max_price=dice.choice((None, None, 0, 1_000, 10**40)),
+    )
+
+
+@pytest.mark.parametrize("sort", Sort)
+def test_pages_of_any_filter_are_all_it_admits_in_order(sort: Sort) -> None:
+    dice = random.Random(sort)
+    for _ in range(30):
+        wanted = drawn_filter(dice)
+        expected = [row.id for row in sorted(KNOWN, key=ORDERS[sort]) if wanted.admits(row)]
+        listed: list[str] = []
+        cursor, cursors = "", [""]
+        while True:
+            page = COLUMNS.page(wanted, sort, after=cursor, limit=7)
+            assert (page.total, page.before) == (len(expected), len(listed))
+            assert page.previous == (cursors[-2] if len(cursors) > 1 else None)
+            listed += page.ids
+            if page.next is None:
+                break
+            cursors.append(cursor := page.next)
+        assert listed == expected
+
+
+def test_a_page_begins_behind_its_cursor_whatever_came_and_went() -> None:
+    first = COLUMNS.page(Filter(), Sort.SCORE, limit=10)
+    assert first.next is not None
+    gone = {first.ids[-1], first.ids[3]}
+    best = replace(
+        KNOWN[0], id="0" * 16, status=Listing.LISTED, score_tenths=1_000, resource="https://x.co/"
+    )
+    later = Columns([best, *(row for row in KNOWN if row.id not in gone)])
+    second = COLUMNS.page(Filter(), Sort.SCORE, after=first.next, limit=10)
+    assert later.page(Filter(), Sort.SCORE, after=first.next, limit=10).ids == second.ids
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["x", "~", "1~", "~a", f"{10**18}~a", "1~a\n", "1.5~a", "\u0661~a", "1~" + "a" * 3_000],
+)
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(CursorError):
+        COLUMNS.page(Filter(), Sort.SCORE, after=cursor, limit=1)
+
+
+def test_nothing_known_is_an_empty_page() -> None:
+    page = Columns([]).page(Filter(), Sort.NAME, after="0~https://x.co/", limit=5)
+    assert (page.ids, page.total, page.next) == ((), 0, None)
+    assert Columns([]).networks() == ()
+
+
+def test_networks_are_named_most_frequent_first() -> None:
+    rows = [replace(KNOWN[0], network=name) for name in ("a", "b", "b", None, "c", "c", "c")]
+    assert Columns([*rows, None]).networks() == ("c", "b", "a")

@@ -1,0 +1,104 @@
+"""The commands that the demo prints are those of the README, and they work as pasted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+from tests.support.command_line import TOLLGAUGE
+from tests.support.unsigned_payment import free_port
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.tour import tour
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S: Final = 120
+COMMANDS_S: Final = 240
+WITHOUT_TOLLGAUGE = os.pathsep.join(
+    folder
+    for folder in os.environ["PATH"].split(os.pathsep)
+    if not (Path(folder) / "tollgauge").exists()
+)
+
+
+@pytest.fixture
+def printed(tmp_path: Path) -> Iterator[str]:
+    """What a demo prints on a port of its own, while it runs."""
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+    output = tmp_path / "printed"
+    with output.open("wb") as file:
+        demo = subprocess.Popen(
+            [sys.executable, TOLLGAUGE, "demo", "--port", str(free_port())],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PATH": WITHOUT_TOLLGAUGE},
+        )
+    try:
+        until = time.monotonic() + START_S
+        while "Ctrl-C ends it." not in output.read_text():
+            assert demo.poll() is None, demo.stderr and demo.stderr.read().decode()
+            assert time.monotonic() < until, "the demo did not start"
+            time.sleep(0.2)
+        yield output.read_text()
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=30)
+
+
+def test_the_readme_shows_the_commands_that_the_demo_prints() -> None:
+    block = f"```sh\n{tour(SELLERS[0], folder='$PWD/.venv/bin')}\n```"
+    assert block in (ROOT / "README.md").read_text()
+
+
+def test_other_ports_and_no_folder_are_in_the_commands() -> None:
+    usual = tour(SELLERS[0], folder="").splitlines()
+    other = tour(SELLERS[0], folder="/opt/bin", service=9_000, control=9_001).splitlines()
+    assert usual[0].startswith("tollgauge buy ")
+    assert other[:2] == [
+        'export PATH="/opt/bin:$PATH"',
+        "export TOLLGAUGE_URL=http://127.0.0.1:9000",
+    ]
+    assert other[-1].endswith("off --port 9001")
+    assert not any("8402" in line or "8403" in line for line in other)
+
+
+@pytest.mark.node
+def test_the_commands_work_as_pasted_into_a_shell(printed: str, tmp_path: Path) -> None:
+    block = printed.partition("Paste into another terminal:\n\n")[2].partition("\n\n")[0]
+    folder = tmp_path / "somewhere"
+    folder.mkdir()
+    shell = subprocess.run(
+        ["sh", "-eu"],
+        input=block,
+        cwd=folder,
+        env=os.environ | {"PATH": WITHOUT_TOLLGAUGE},
+        capture_output=True,
+        text=True,
+        timeout=COMMANDS_S,
+        check=False,
+    )
+    assert shell.returncode == 0, shell.stderr
+    report = orjson.loads((folder / "report.json").read_bytes())
+    assert report["resource"] == SELLERS[0].url
+    for words in (
+        f"score {report['score']}, grade {report['grade']}",
+        "they agree",
+        "payable   yes",
+        f"watches {SELLERS[0].url} until",
+        "on at weather: down",
+        "liveness_down (error)",
+        "no fault is on",
+    ):
+        assert words in shell.stdout

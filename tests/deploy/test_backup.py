@@ -1,0 +1,84 @@
+"""The backups of systemd and of compose.yaml: what they run makes a copy that is good."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.support.command_line import TOLLGAUGE
+from tests.support.installed import ROOT
+
+from tollgauge.db.backup import examine
+
+COPY_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}\.copy")
+
+
+def of_systemd(folder: Path) -> list[str]:
+    """What the unit starts, as systemd reads the line."""
+    text = (ROOT / "deploy/systemd/tollgauge-backup.service").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    line = (
+        line.replace("$$", "$")
+        .replace("%%", "%")
+        .replace("/var/lib/tollgauge-backups", str(folder))
+    )
+    return shlex.split(line.replace("/opt/tollgauge/bin/tollgauge", TOLLGAUGE))
+
+
+def of_compose(folder: Path) -> list[str]:
+    """What the service runs, as compose reads it."""
+    service = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"][
+        "backup"
+    ]
+    (script,) = service["command"]
+    script = script.replace("$$", "$").replace("/var/backups/tollgauge", str(folder))
+    return [*service["entrypoint"], script]
+
+
+@pytest.mark.parametrize("words_of", [of_systemd, of_compose], ids=["systemd", "compose"])
+def test_a_backup_is_a_copy_that_is_good(
+    words_of: Callable[[Path], list[str]], tmp_path: Path, empty_sqlite: Path
+) -> None:
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    old = folder / "2020-01-01T000000.copy"
+    old.touch()
+    os.utime(old, (0, 0))
+    environment = {
+        "PATH": f"{Path(TOLLGAUGE).parent}:/usr/bin:/bin",
+        "DATABASE_URL": f"sqlite:///{empty_sqlite}",
+    }
+    process = subprocess.Popen(
+        words_of(folder),
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        with process.stdout as output:
+            assert output.readline().startswith(f"wrote {folder}/")
+        (copy,) = (path for path in folder.iterdir() if path != old)
+        assert COPY_NAME.fullmatch(copy.name)
+        assert examine(copy).newest
+        if words_of is of_compose:  # it goes on: the old copy goes, and it waits for tomorrow
+            deadline = time.monotonic() + 20
+            while old.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert process.poll() is None
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGTERM)  # a shell's sleep too
+        process.wait(20)

@@ -1,0 +1,209 @@
+"""The image: its Containerfile, and the steps of it on this machine without an engine.
+
+The steps run under a folder in place of `/`. What a registry or a package index would give is there
+already: the base image is this machine, and the locked packages are those of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.containerfile import stages, values
+from tests.support.installed import ROOT, make_environment
+
+from tollgauge.config import load, unused
+
+CONTAINERFILE = ROOT / "Containerfile"
+BUILD, IMAGE = stages(CONTAINERFILE)
+USER = 10001
+
+
+def health_check(declared: str) -> list[str]:
+    """The words of an image's health check."""
+    words: list[str] = json.loads(declared.partition("CMD ")[2])
+    return words
+
+
+def test_the_linter_finds_nothing_to_say_of_it() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed: run `make setup`")
+    done = subprocess.run([hadolint, "--no-color", CONTAINERFILE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_packages_come_from_the_locks_alone_and_are_never_compiled() -> None:
+    installs = [
+        part
+        for line in values(BUILD, "RUN")
+        for part in line.split("&&")
+        if re.search(r"\bpip\b.*\binstall\b", part)
+    ]
+    assert len(installs) == 3
+    for part in installs:
+        locked = "--require-hashes" in part and "--only-binary :all:" in part
+        assert locked or "--no-deps --no-index" in part, part
+    assert not any("pip" in line for line in values(IMAGE, "RUN"))
+
+
+def test_the_build_lock_is_a_part_of_the_one_that_the_tests_use() -> None:
+    pin = re.compile(r"^([a-z0-9._-]+==\S+)((?: \\\n    --hash=\S+)+)", re.MULTILINE)
+    build, every = (
+        dict(pin.findall((ROOT / name).read_text(encoding="utf-8")))
+        for name in ("requirements-build.lock", "requirements-dev.lock")
+    )
+    assert any(name.startswith("hatchling==") for name in build)
+    assert build.items() <= every.items()
+
+
+def test_what_is_copied_into_the_build_is_let_through() -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    let_through = {line[1:] for line in ignored if line.startswith("!")}
+    copied = {name for line in values(BUILD, "COPY") for name in line.split()[:-1]}
+    assert copied == let_through
+    assert all((ROOT / name).exists() for name in copied)
+    assert "*" in ignored
+
+
+def test_the_image_runs_as_nobody_in_particular() -> None:
+    assert values(IMAGE, "USER") == [f"{USER}:{USER}"]
+    (made,) = (line for line in values(IMAGE, "RUN") if "useradd" in line)
+    assert f"--uid {USER} --user-group" in made
+    assert BUILD[0] == ("FROM", IMAGE[0][1] + " AS build")
+    assert re.fullmatch(r"docker\.io/library/python:3\.1[1-9]-slim-\w+", IMAGE[0][1])
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A folder that others may look into: those of pytest are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="tollgauge-image-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def root(place: Path) -> Path:
+    """A folder that holds what the image holds, made by the steps of its first stage."""
+    root = place / "root"
+    root.mkdir()
+    make_environment(root / "opt" / "tollgauge")
+    make_environment(root / "opt" / "build")
+    for word, rest in BUILD[1:]:
+        if word == "COPY":
+            *names, target = rest.split()
+            (root / target.strip("/")).mkdir(parents=True, exist_ok=True)
+            for name in names:
+                copy(ROOT / name, root / target.strip("/"), name)
+        else:
+            assert word == "RUN"
+            run(rest, root)
+    return root
+
+
+def copy(source: Path, folder: Path, name: str) -> None:
+    """As COPY does: what a folder holds goes into the target, and a file under its name."""
+    if source.is_file():
+        shutil.copy(source, folder / name)
+    else:
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=skipped)
+
+
+def run(line: str, root: Path) -> None:
+    """A step, but for what the tests have already: the environments and the locked packages."""
+    parts = [part.strip() for part in line.split("&&")]
+    done_already = re.compile(r"^python -m venv |--require-hashes ")
+    for part in parts:
+        if done_already.search(part):
+            continue
+        pip = f"{shlex.quote(sys.executable)} -m pip"
+        here = part.replace("/opt/build/bin/pip", pip)
+        here = re.sub(r"(?<= )/(?=opt/|src\b)", f"{root}/", here)
+        subprocess.run(["sh", "-c", here], check=True, capture_output=True)
+
+
+@pytest.fixture
+def as_stranger() -> list[str]:
+    """Starts a program as the user of the image, which owns nothing here."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or os.getuid() != 0:
+        pytest.skip("only root may start a process as another user, with setpriv")
+    privileges = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+    return [setpriv, f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *privileges]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def folder(place: Path) -> Path:
+    """A folder of the image's user."""
+    folder = place / "state"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, USER, USER)
+    return folder
+
+
+def variables() -> dict[str, str]:
+    """What the image sets."""
+    pairs = (pair.partition("=") for line in values(IMAGE, "ENV") for pair in line.split())
+    return {name: value for name, _, value in pairs}
+
+
+def test_the_variables_of_the_image_are_settings() -> None:
+    environment = variables()
+    assert unused(environment) == []
+    assert load(None, environment).server.host == "0.0.0.0"
+
+
+def test_it_serves_as_another_user_and_its_health_check_says_so(
+    root: Path, as_stranger: list[str], folder: Path
+) -> None:
+    port, admin = free_port(), free_port()
+    command = json.loads(values(IMAGE, "ENTRYPOINT")[0]) + json.loads(values(IMAGE, "CMD")[0])
+    environment = variables() | {
+        "PATH": f"{root}/opt/tollgauge/bin:/usr/bin:/bin",
+        "TOLLGAUGE_SERVER_PORT": str(port),
+        "TOLLGAUGE_SERVER_ADMIN_PORT": str(admin),
+    }
+    before = sorted(root.rglob("*"))
+    (declared,) = values(IMAGE, "HEALTHCHECK")
+    check = [word.replace("8403", str(admin)) for word in health_check(declared)]
+
+    def healthy() -> bool:
+        words = [*as_stranger, *check]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True)
+        return done.returncode == 0
+
+    assert not healthy()
+    process = subprocess.Popen(
+        [*as_stranger, *command], cwd=folder, env=environment, stderr=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not healthy():
+            assert process.poll() is None, process.communicate()[1].decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert (folder / "tollgauge.sqlite").is_file()
+    assert sorted(root.rglob("*")) == before, "it wrote into the image"

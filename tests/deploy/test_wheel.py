@@ -1,0 +1,213 @@
+"""The wheel: what it holds, and that it works where no checkout is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from tests.support.installed import ROOT, build_wheel, install
+from tests.support.npm_registry import registry
+
+from tollgauge.demo.anvil import VERSION, ChainError, find_anvil
+
+PACKAGE = ROOT / "src" / "tollgauge"
+KINDS = {".py", ".html", ".css", ".js", ".json", ".svg", ".png", ".ico", ".txt", ".mako", ".sol"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(wheel, tmp_path_factory.mktemp("installed") / "venv")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """That of somebody who has neither Node.js nor a chain, and nothing of a checkout."""
+    (tmp_path / "home").mkdir()
+    return {"PATH": "/nowhere", "HOME": str(tmp_path / "home")}
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_it_holds_every_file_of_the_package_and_no_other(wheel: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "src/tollgauge"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    expected = {
+        name.removeprefix("src/") for name in listed.stdout.split() if (ROOT / name).is_file()
+    }
+    held = {name for name in names(wheel) if name.startswith("tollgauge/")}
+    assert held == expected
+    for part in ("web/pages/templates/base.html", "db/migrations/versions/0001_foundation.py"):
+        assert f"tollgauge/{part}" in held
+    assert "tollgauge/web/pages/static/tollgauge.css" in held
+    assert "tollgauge/py.typed" in held
+
+
+def test_beside_the_package_it_holds_the_units_and_its_own_description(wheel: Path) -> None:
+    beside = {name for name in names(wheel) if not name.startswith("tollgauge/")}
+    units = {name for name in beside if ".data/data/share/tollgauge/systemd/" in name}
+    assert {Path(name).name for name in units} == {
+        path.name for path in (ROOT / "deploy" / "systemd").rglob("*") if path.is_file()
+    }
+    assert all(".dist-info/" in name for name in beside - units)
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in beside)
+
+
+def test_the_locked_packages_are_what_it_requires(wheel: Path) -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", lock, re.MULTILINE))
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(archive.read(name).decode())
+    required = [Requirement(text) for text in metadata.get_all("Requires-Dist") or ()]
+    assert len(required) > 20
+    for requirement in required:
+        assert Version(locked[canonicalize_name(requirement.name)]) in requirement.specifier
+
+
+def demo(
+    command: Path, folder: Path, environment: dict[str, str], *more: str
+) -> tuple[dict[str, object], str]:
+    """What one round of the demo printed as JSON, and what it said beside that."""
+    empty = folder / "empty"
+    empty.mkdir()
+    done = subprocess.run(
+        [command, "demo", "--once", "--json", *more],
+        cwd=empty,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(empty.iterdir()) == [], "it leaves nothing behind"
+    document: dict[str, object] = json.loads(done.stdout)
+    return document, done.stderr
+
+
+def test_without_node_the_demo_runs_and_says_what_is_missing(
+    command: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    document, said = demo(command, tmp_path, environment)
+    assert int(str(document["probes"])) > 50
+    assert int(str(document["scored"])) > 50
+    assert (document["report"], document["payment"]) == (None, None)
+    assert document["missing"] == "The local chain's program (anvil) is not installed."
+    assert "Install Node.js with npm" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_the_demo_runs_without_a_chain_where_none_is_wanted(
+    command: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    named = environment | {"TOLLGAUGE_ANVIL": "/no/such/anvil"}
+    document, said = demo(command, tmp_path, named, "--no-chain")
+    assert document["payment"] is None
+    assert document["missing"] == "The demo was started with --no-chain."
+    assert said == ""
+
+
+@pytest.fixture
+def anvil() -> Path:
+    try:
+        return find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+def test_an_anvil_on_the_path_is_the_chain_of_the_demo(
+    command: Path, tmp_path: Path, environment: dict[str, str], anvil: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "anvil").symlink_to(anvil)
+    document, said = demo(command, tmp_path, environment | {"PATH": str(tools)})
+    assert said == ""
+    payment = document["payment"]
+    assert isinstance(payment, dict)
+    assert payment["amount"] == "5000"
+    assert "missing" not in document
+
+
+@pytest.fixture
+def npm_environment(
+    tmp_path: Path, environment: dict[str, str], anvil: Path
+) -> Iterator[dict[str, str]]:
+    """npm, and a registry on this machine that has the package of anvil."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    with registry({anvil.parents[1].name: (VERSION, anvil)}) as url:
+        yield environment | {
+            "PATH": f"{Path(npm).parent}{os.pathsep}/usr/bin{os.pathsep}/bin",
+            "npm_config_registry": url,
+            "npm_config_cache": str(tmp_path / "npm"),
+        }
+
+
+def fetched(command: Path, folder: Path, environment: dict[str, str]) -> tuple[str, str]:
+    """Where the installed package has its chain from, and what it said."""
+    program = "import sys; from tollgauge.demo.anvil import find_or_fetch_anvil as anvil; "
+    program += "print(anvil(lambda words: print(words, file=sys.stderr)))"
+    done = subprocess.run(
+        [command.with_name("python"), "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    return done.stdout.strip(), done.stderr
+
+
+def test_npm_brings_the_chain_once(
+    command: Path, tmp_path: Path, npm_environment: dict[str, str]
+) -> None:
+    binary, said = fetched(command, tmp_path, npm_environment)
+    cache = f"{npm_environment['HOME']}/.cache/tollgauge"
+    assert binary.startswith(f"{cache}/node_modules/@foundry-rs/anvil-"), said
+    assert said.startswith("anvil is not installed: npm brings @foundry-rs/anvil-")
+    assert said.endswith(f" {VERSION} into {cache}, once.\n")
+    shown = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
+    assert "anvil" in shown.stdout
+    without_npm = npm_environment | {"PATH": "/nowhere"}
+    assert fetched(command, tmp_path, without_npm) == (binary, "")
+
+
+def test_where_npm_cannot_bring_it_the_reason_is_said(
+    command: Path, tmp_path: Path, npm_environment: dict[str, str]
+) -> None:
+    nobody = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0"}
+    binary, said = fetched(command, tmp_path, npm_environment | nobody)
+    assert binary == ""
+    *_, last = said.splitlines()
+    assert last.startswith("tollgauge.demo.anvil.AnvilMissingError: npm could not bring @foundry-")
+    assert "ECONNREFUSED" in last
+
+
+def test_the_version_that_npm_brings_is_the_one_that_the_checkout_locks() -> None:
+    package = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))
+    assert set(package["optionalDependencies"].values()) == {VERSION}

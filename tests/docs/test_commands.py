@@ -1,0 +1,242 @@
+"""The commands of the tutorial and of the how-tos, run as a reader would run them.
+
+Blocks of `sh` and `python` are run, in their order, page by page; blocks of `text` are examples of
+an output, or commands that need the internet. What is not run as it stands is in `CHANGED`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+from tests.support.postgres import Postgres
+from tests.support.prepared import command
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECONDS = 180
+ALERTS = "curl -sf http://127.0.0.1:8403/alerts"
+CHANGED = {
+    "first-hour": {
+        "make demo": "",
+        "tollgauge buy https://weather.example/v1/current --max-price 0.05": "",
+        ALERTS: f"until {ALERTS} | grep -q liveness_down; do sleep 0.5; done; {ALERTS}",
+    },
+    "run": {
+        "tollgauge run": "tollgauge run & trap 'kill %1; wait %1' EXIT; "
+        "until curl -sf http://127.0.0.1:8402/healthz; do sleep 0.1; done",
+    },
+    "watch": {ALERTS: f"until {ALERTS} | grep -q payto_change; do sleep 0.5; done; {ALERTS}"},
+    "postgresql": {
+        "systemctl stop tollgauge": "",
+        "createdb tollgauge": "",
+        'export DATABASE_URL="postgresql://tollgauge@db.example.com/tollgauge"': (
+            'export DATABASE_URL="$EMPTY_DATABASE"'
+        ),
+    },
+}
+"""Lines that are not run as they stand, by page, with what is run instead:
+
+- `make demo`: the test starts the same demo, on ports of its own;
+- `tollgauge buy`: not there yet; the demo's own purchase is the report;
+- the alerts: the reader waits a minute, the test until the alert is there;
+- `tollgauge run`: the reader uses a second terminal, the test the background;
+- `systemctl`, `createdb` and the database's address: the test's own PostgreSQL.
+"""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A running demo: its ports, and the report that it bought."""
+
+    port: int
+    control: int
+    report: dict[str, Any]
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return [body for language, body in BLOCK.findall(text) if language in languages]
+
+
+def script(name: str, ports: Mapping[str, int]) -> str:
+    """The commands of a page as one script, on other ports than the page's."""
+    page = next(page for page in PAGES if page.stem == name)
+    lines = "".join(blocks(page, "sh")).splitlines()
+    text = "\n".join(CHANGED.get(name, {}).get(line, line) for line in lines)
+    for port, other in ports.items():
+        text = text.replace(port, str(other))
+    if "8403" in ports:
+        text = re.sub(r"(tollgauge demo fault .*)", rf"\1 --port {ports['8403']}", text)
+    return text
+
+
+def run(text: str, folder: Path, **environment: str) -> str:
+    """What a script prints, in a folder, with `tollgauge` on the path."""
+    programs = folder / "bin"
+    programs.mkdir()
+    program = programs / "tollgauge"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command("tollgauge"))} "$@"\n')
+    program.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=kept | environment | {"PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Demo]:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+    with subprocess.Popen(
+        command("tollgauge", "demo", "--json", "--port", "0"), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield running_demo(process)
+        finally:
+            process.terminate()
+
+
+def running_demo(process: subprocess.Popen[str]) -> Demo:
+    """What a demo prints as JSON once it runs."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != "}\n":
+        lines.append(next(process.stdout))
+    document = json.loads("".join(lines))
+    links = document["links"]
+    port, control = (
+        int(links[name].split(":")[2].split("/")[0]) for name in ("leaderboard", "faults")
+    )
+    return Demo(port, control, document["report"])
+
+
+def test_every_block_is_run_or_an_example() -> None:
+    for page in PAGES:
+        languages = {language for language, _ in BLOCK.findall(page.read_text(encoding="utf-8"))}
+        assert languages <= {"sh", "python", "text"}, page
+    tested = {"first-hour", *CHANGED, *RUN_AS_THEY_STAND}
+    assert {page.stem for page in PAGES if blocks(page, "sh")} == tested
+
+
+def test_every_changed_line_is_on_its_page() -> None:
+    for name, lines in CHANGED.items():
+        page = next(page for page in PAGES if page.stem == name)
+        shown = "".join(blocks(page, "sh")).splitlines()
+        assert set(lines) <= set(shown), name
+
+
+@pytest.mark.node
+def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(demo.report))
+    ports = {"8402": demo.port, "8403": demo.control}
+    printed = run(script("first-hour", ports), tmp_path)
+    for words in (
+        '"resource":"https://weather.example/v1/current"',
+        '"amount":"5000"',
+        ": they agree",
+        "report claims 99.9, evidence gives ",
+        "exit 1: forged",
+        "compliant yes",
+        "amount-form",
+        "exit 1: no client can pay this",
+        "liveness_down",
+        "no fault is on",
+    ):
+        assert words in printed, words
+
+
+@pytest.mark.node
+def test_a_watch_reports_the_new_address(demo: Demo, tmp_path: Path) -> None:
+    ports = {"8402": demo.port, "8403": demo.control}
+    assert "payto_change" in run(script("watch", ports), tmp_path)
+
+
+def test_a_service_runs_from_the_configuration_of_the_page(tmp_path: Path) -> None:
+    ports = {"8402": free_port()}
+    printed = run(
+        script("run", ports),
+        tmp_path,
+        TOLLGAUGE_SERVER_ADMIN_PORT="0",
+        TOLLGAUGE_SERVER_PORT=str(ports["8402"]),
+    )
+    assert "sells reports" in printed
+    assert '"status":"ready"' in printed
+    assert '"listed":0' in printed
+
+
+@pytest.mark.postgres
+def test_a_copy_is_restored_and_moved(tmp_path: Path, postgres: Postgres) -> None:
+    postgres.sql("CREATE DATABASE from_docs")
+    run(script("postgresql", {}), tmp_path, EMPTY_DATABASE=postgres.url("from_docs"))
+
+
+RUN_AS_THEY_STAND = {
+    "sell": ("compliant yes", "bazaar-absent"),
+    "add-a-chain": ("good: ", '"network": "eip155:84532"'),
+    "add-a-directory": ("2 listed", '"listed": 1'),
+}
+"""Pages whose commands need nothing, and what they print."""
+
+
+@pytest.mark.parametrize("name", RUN_AS_THEY_STAND)
+def test_the_commands_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> None:
+    printed = run(script(name, {}), tmp_path)
+    for words in RUN_AS_THEY_STAND[name]:
+        assert words in printed, printed
+
+
+def test_the_signal_of_the_page_passes_its_own_tests() -> None:
+    page = next(page for page in PAGES if page.stem == "add-a-signal")
+    names: dict[str, Any] = {"__name__": "signal"}
+    exec("\n".join(blocks(page, "python")), names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for test in tests:
+        test()
+
+
+def test_the_receiver_of_the_page_believes_signed_deliveries_alone() -> None:
+    page = next(page for page in PAGES if page.stem == "watch")
+    names: dict[str, Any] = {}
+    exec("\n".join(blocks(page, "python")), names)
+    secret, at, body = "whsec_" + "YWJj" * 8, dt.datetime.now(dt.UTC), b'{"type":"liveness_down"}'
+    signature = Webhook(secret).sign("evt_1", at, body.decode())
+    headers = {
+        "webhook-id": "evt_1",
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": signature,
+    }
+    assert names["event"](secret, body, headers) == {"type": "liveness_down"}
+    with pytest.raises(Exception, match="signature"):
+        names["event"](secret, body + b" ", headers)

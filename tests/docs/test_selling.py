@@ -1,0 +1,111 @@
+"""What sellers are told to sign is what is checked. `cast` is not installed here: a program of its
+name that signs as it does (EIP-191) stands in, so that what the shell hands it is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.seller_files import HOST, NETWORK, NEW, announcement, file
+
+from tollgauge.core import seller_file
+from tollgauge.core.signature import recovered, text_digest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "selling.md"
+KEY = "0x" + "11" * 32
+CAST = """#!{python}
+import sys
+from eth_account import Account
+from eth_account.messages import encode_defunct
+
+command, flag, key, text = sys.argv[1:3] == ["wallet", "sign"], *sys.argv[3:]
+assert command and flag == "--private-key", sys.argv
+signature = Account.from_key(key).sign_message(encode_defunct(text=text)).signature
+print("0x" + bytes(signature).hex())
+"""
+
+
+def blocks(kind: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    return [text for language, text in fenced if language == kind]
+
+
+def is_signed_by_the_old_payto(row: dict[str, Any]) -> bool:
+    found = seller_file.read(file(row), HOST)
+    assert found is not None
+    assert found.problems == ()
+    (signed,) = found.announcements
+    assert signed.announcement == announcement()
+    signer = recovered(text_digest(signed.announcement.text), signed.signature)
+    return signer == announcement().before
+
+
+def test_the_python_example_signs_what_is_checked() -> None:
+    (program,) = blocks("python")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    row = names["announce"](HOST, KEY, NEW.address, announcement().not_before)
+    assert is_signed_by_the_old_payto(row)
+
+
+def test_the_shell_example_signs_what_is_checked(tmp_path: Path) -> None:
+    (program,) = blocks("sh")
+    cast = tmp_path / "cast"
+    cast.write_text(CAST.format(python=sys.executable))
+    cast.chmod(0o755)
+    item = announcement()
+    values = {
+        "OLD_KEY": KEY,
+        "HOST": item.host,
+        "NETWORK": NETWORK,
+        "FROM": item.before,
+        "TO": item.after,
+        "NOT_BEFORE": str(item.not_before),
+    }
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", program],
+        env={**os.environ, "PATH": path, **values},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    row = {
+        "network": item.network,
+        "from": item.before,
+        "to": item.after,
+        "notBefore": item.not_before,
+        "signature": done.stdout.strip(),
+    }
+    assert is_signed_by_the_old_payto(row)
+
+
+def test_the_text_that_is_shown_is_the_one_that_is_signed() -> None:
+    shown = next(block for block in blocks("") if block.startswith("x402 payTo change"))
+    row = next(json.loads(block) for block in blocks("json") if '"signature"' in block)
+    item = announcement(
+        host="api.example.com", before=row["from"], after=row["to"], not_before=row["notBefore"]
+    )
+    assert item.text + "\n" == shown
+
+
+def test_the_file_that_is_shown_can_be_read() -> None:
+    shown = next(block for block in blocks("json") if '"statement"' in block)
+    found = seller_file.read(shown.encode(), "api.example.com")
+    assert found is not None
+    assert (found.contact, found.problems) == ("ops@api.example.com", ())
+
+
+def test_the_limits_that_are_told_are_those_that_hold() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"up to {seller_file.STATEMENT_MAX} characters" in text
+    assert f"up to {seller_file.CONTACT_MAX} characters" in text
+    assert f"at most {seller_file.BYTES_MAX // 1024} KB" in text
+    assert f"at most {seller_file.CHANGES_MAX};" in text
+    assert f"within {seller_file.ANNOUNCED_MS // 86_400_000} days" in text

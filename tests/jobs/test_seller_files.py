@@ -1,0 +1,247 @@
+"""The loop of sellers' files, with a seller on TLS and real signatures."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import trustme
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support.seller_files import HOST, NEW, announcement, file, row
+
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.seller_file import BYTES_MAX, PATH
+from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.jobs.seller_files import SellerFiles
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import hosts, seller_files
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
+
+NOW = announcement().not_before * SECOND_MS - 3 * DAY_MS
+
+
+class Seller:
+    """A host on loopback: what it answers, and which paths were asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer: tuple[int, dict[str, str], bytes] = (404, {}, b"")
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Seller], int, str]]:
+    """The seller that is asked now (in a list of one), its port, and the file of its CA."""
+    sellers: list[Seller] = []
+    ca = trustme.CA()
+    ca_file = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca.cert_pem.write_to_path(ca_file)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sellers[-1].asked.append(self.path)
+            status, headers, body = sellers[-1].answer
+            self.send_response(status)
+            for name, value in {"content-length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(HOST).configure_cert(context)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield sellers, server.server_port, str(ca_file)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def seller(market: tuple[list[Seller], int, str]) -> Seller:
+    market[0][:] = [Seller()]
+    return market[0][0]
+
+
+class Clock:
+    """An instant that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def loop(
+    store: Store, clock: Clock, seller: Seller, market: tuple[list[Seller], int, str]
+) -> Callable[..., SellerFiles]:
+    """The loop, of a database with one endpoint of the seller, whose file is due."""
+    _, port, ca_file = market
+    egress = Egress(
+        EgressSettings(deadline_ms=3_000, mapped={HOST: ("127.0.0.1", port)}, ca_file=ca_file)
+    )
+    egress.start()
+    resource = parse_resource(f"https://{HOST}/v1/quote")
+    await store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
+    await store.writing(seller_files.add, [(HOST, NOW)])
+
+    def made(prover: Prover | None = None) -> SellerFiles:
+        return SellerFiles(
+            store=store,
+            egress=egress,
+            clock=clock,
+            prover=prover,
+            host_gap_ms=1_000,
+            owner="the loop",
+        )
+
+    return made
+
+
+async def stored(store: Store) -> StoredSellerFile | None:
+    return await store.reading(seller_files.get, HOST)
+
+
+async def test_a_file_is_fetched_once_a_day_and_stored(
+    store: Store, seller: Seller, clock: Clock, loop: Callable[..., SellerFiles]
+) -> None:
+    item = announcement()
+    seller.answer = (200, {}, file(row(item), contact="ops@seller.dev", statement="We move."))
+    assert (await loop().run())["files"] == 1
+    assert seller.asked == [PATH]
+    found = await stored(store)
+    assert found == StoredSellerFile(
+        host=HOST,
+        read_at=NOW,
+        contact="ops@seller.dev",
+        statement="We move.",
+        opt_out=False,
+        problems=(),
+        announcements=(item,),
+    )
+    state = await store.reading(hosts.get, HOST)
+    assert (state.lease_until, state.free_at) == (NOW, NOW + 1_000)
+    clock.now += DAY_MS - 1
+    assert (await loop().run())["asked"] == 0
+    clock.now += DAY_MS // 10
+    assert (await loop().run())["asked"] == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "stays"),
+    [(404, b"", False), (200, b"<html>", False), (302, b"", False), (503, b"", True)],
+)
+async def test_what_is_no_file_takes_the_old_one_away_but_an_outage_does_not(
+    store: Store,
+    seller: Seller,
+    clock: Clock,
+    loop: Callable[..., SellerFiles],
+    status: int,
+    body: bytes,
+    stays: bool,
+) -> None:
+    seller.answer = (200, {}, file(statement="We move."))
+    await loop().run()
+    clock.now += 2 * DAY_MS
+    seller.answer = (status, {"location": "/elsewhere"} if status == 302 else {}, body)
+    assert await loop().run() == {"asked": 1, "files": 0, "busy": False}
+    assert (await stored(store) is not None) == stays
+
+
+async def test_a_file_that_is_too_large_is_not_read(
+    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+) -> None:
+    seller.answer = (200, {}, file(statement="x" * BYTES_MAX))
+    await loop().run()
+    assert await stored(store) is None
+
+
+async def test_a_pause_that_the_host_asks_for_is_granted(
+    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+) -> None:
+    seller.answer = (429, {"retry-after": "120"}, b"")
+    await loop().run()
+    assert (await store.reading(hosts.get, HOST)).free_at == NOW + 120_000
+
+
+async def test_a_wrong_signature_announces_nothing_and_is_said(
+    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+) -> None:
+    forged = row(announcement(), by=NEW)
+    elsewhere = row(announcement(host="other.seller.dev"))
+    seller.answer = (200, {}, file(forged, elsewhere, row(announcement())))
+    await loop().run()
+    found = await stored(store)
+    assert found is not None
+    assert found.announcements == (announcement(),)
+    wrong = "the signature is not that of `from` over the text for this host."
+    assert found.problems == (f"`payToChanges[0]`: {wrong}", f"`payToChanges[1]`: {wrong}")
+
+
+async def test_an_instant_that_has_passed_announces_nothing(
+    store: Store, seller: Seller, clock: Clock, loop: Callable[..., SellerFiles]
+) -> None:
+    clock.now = NOW + 3 * DAY_MS + HOUR_MS
+    seller.answer = (200, {}, file(row(announcement())))
+    await loop().run()
+    found = await stored(store)
+    assert found is not None
+    assert found.announcements == ()
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
+    store: Store, seller: Seller, loop: Callable[..., SellerFiles], accepts: bool
+) -> None:
+    """ERC-1271: no address is recovered, and the node is asked."""
+    asked: list[dict[str, object]] = []
+
+    async def node(request: Request) -> Response:
+        call = await request.json()
+        asked.append(call)
+        answer = "0x1626ba7e" + "00" * 28 if accepts else "0x" + "00" * 32
+        results = {"eth_chainId": hex(8453), "eth_call": answer}
+        return JSONResponse({"jsonrpc": "2.0", "id": call["id"], "result": results[call["method"]]})
+
+    seller.answer = (200, {}, file(row(announcement(), signature="0x" + "5e" * 96)))
+    async with serve(Starlette(routes=[Route("/", node, methods=["POST"])])) as port:
+        prover = Prover([Node(f"http://127.0.0.1:{port}", timeout_s=5)])
+        await loop(prover).run()
+        await prover.close()
+    found = await stored(store)
+    assert found is not None
+    assert found.announcements == ((announcement(),) if accepts else ())
+    assert [call["method"] for call in asked] == ["eth_chainId", "eth_call"]
+
+
+async def test_a_chain_that_cannot_be_asked_announces_nothing_and_says_so(
+    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+) -> None:
+    seller.answer = (200, {}, file(row(announcement(), signature="0x" + "5e" * 96)))
+    prover = Prover([Node("http://127.0.0.1:9", timeout_s=1)])
+    await loop(prover).run()
+    await prover.close()
+    found = await stored(store)
+    assert found is not None
+    assert found.announcements == ()
+    assert "the chain could not be asked" in found.problems[0]

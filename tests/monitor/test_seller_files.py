@@ -1,0 +1,219 @@
+"""Which changes of payTo were announced, on real databases: the events, the score, the alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from tests.support.seller_files import HOST, NETWORK, NEW, OLD, announcement
+
+from tollgauge.core.changes import PAYTO, Change
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Severity
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.seller_file import ANNOUNCED_MS, Announcement, SellerFile
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db.engine import Store
+from tollgauge.monitor import changes, discovery, seller_files
+from tollgauge.store import never_public
+from tollgauge.store.endpoints import crawls, hosts, listings
+from tollgauge.store.endpoints import seller_files as rows
+
+AT = 1_795_000_000_000
+"""The instant that the announcement names."""
+NOW = AT - 2 * DAY_MS
+RESOURCE = parse_resource(f"https://{HOST}/v1/quote")
+QUOTE = Quote(network=NETWORK, asset="0xaa", amount=5_000, pay_to=OLD.address.lower())
+MOVED = replace(QUOTE, pay_to=NEW.address.lower())
+FILE = SellerFile(statement="We move.", contact="ops@seller.dev")
+
+
+def seen(quote: Quote, at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        status=402,
+        timings=Timings(total=80),
+        payable=True,
+        quote=quote,
+    )
+
+
+async def probed(store: Store, quote: Quote, at: int) -> list[Change]:
+    """The changes of payTo that a probe shows, as both kinds of event see it."""
+    endpoint = await known(store)
+    found = await store.writing(changes.observe_each, [(endpoint, seen(quote, at))])
+    await store.writing(discovery.observe_quotes, {endpoint.id: (quote, at)})
+    return [change for change in found if change.type == PAYTO]
+
+
+async def known(store: Store) -> Endpoint:
+    return await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
+
+
+async def announced(store: Store, *items: Announcement, now: int = NOW) -> None:
+    await store.writing(seller_files.record, HOST, FILE, items, now=now)
+
+
+async def events(store: Store) -> list[bool]:
+    found = await store.reading(listings.events, RESOURCE.id, since=0, until=AT * 2)
+    return [event.announced for event in found if event.event == "payto-changed"]
+
+
+async def test_a_change_that_was_announced_is_no_alarm(store: Store) -> None:
+    await probed(store, QUOTE, NOW)
+    await announced(store, announcement())
+    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    assert change.severity is Severity.INFO
+    assert change.evidence["announced"] is True
+    assert "announced" in change.reason
+    assert await events(store) == [True]
+
+
+async def test_a_change_that_nobody_announced_is_an_alarm(store: Store) -> None:
+    await probed(store, QUOTE, NOW)
+    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    assert change.severity is Severity.ERROR
+    assert "announced" not in change.evidence
+    assert await events(store) == [False]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"host": "other.seller.dev"},
+        {"network": "eip155:137"},
+        {"after": "0x" + "3" * 40},
+        {"before": "0x" + "4" * 40},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+async def test_an_announcement_of_something_else_does_not_count(
+    store: Store, other: dict[str, str]
+) -> None:
+    await probed(store, QUOTE, NOW)
+    await announced(store, announcement(**other))
+    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    assert change.severity is Severity.ERROR
+    assert await events(store) == [False]
+
+
+async def test_what_is_read_after_its_instant_announces_nothing(store: Store) -> None:
+    await probed(store, QUOTE, NOW)
+    await announced(store, announcement(), now=AT + 1)
+    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    assert change.severity is Severity.ERROR
+
+
+async def test_an_announcement_that_follows_the_change_does_not_count(store: Store) -> None:
+    await probed(store, QUOTE, NOW)
+    (change,) = await probed(store, MOVED, NOW + HOUR_MS)
+    await announced(store, announcement(), now=NOW + 2 * HOUR_MS)
+    assert change.severity is Severity.ERROR
+    assert await events(store) == [False]
+
+
+async def test_a_change_before_the_instant_or_long_after_it_is_an_alarm(store: Store) -> None:
+    await announced(store, announcement())
+    await probed(store, QUOTE, NOW)
+    (early,) = await probed(store, MOVED, AT - 1)
+    await probed(store, QUOTE, AT + DAY_MS)
+    (late,) = await probed(store, MOVED, AT + ANNOUNCED_MS + 1)
+    assert [early.severity, late.severity] == [Severity.ERROR, Severity.ERROR]
+
+
+async def test_an_announcement_is_not_used_again_after_the_payto_went_back(store: Store) -> None:
+    await announced(store, announcement())
+    await probed(store, QUOTE, NOW)
+    (first,) = await probed(store, MOVED, AT + HOUR_MS)
+    (back,) = await probed(store, QUOTE, AT + DAY_MS)
+    (replayed,) = await probed(store, MOVED, AT + 3 * DAY_MS)
+    severities = [first.severity, back.severity, replayed.severity]
+    assert severities == [Severity.INFO, Severity.ERROR, Severity.ERROR]
+    assert await events(store) == [True, False, False]
+
+
+async def test_a_directory_and_a_probe_see_one_announced_change_each(store: Store) -> None:
+    await announced(store, announcement())
+
+    async def crawled(quote: Quote, now: int) -> None:
+        crawl = await store.writing(crawls.begin_crawl, "cdp", now=now)
+        item = ListedItem(resource=RESOURCE, quote=quote)
+        await store.writing(discovery.record_page, crawl, [item], next_offset=1, now=now)
+        await store.writing(discovery.finish_crawl, crawl, complete=True, now=now)
+
+    await crawled(QUOTE, NOW)
+    await probed(store, QUOTE, NOW)
+    await crawled(MOVED, AT + MINUTE_MS)
+    (change,) = await probed(store, MOVED, AT + HOUR_MS)
+    assert change.severity is Severity.INFO
+    assert await events(store) == [True, True]
+    found = await store.reading(discovery.changes, RESOURCE.id, since=0, until=AT * 2)
+    assert [item.announced for item in found] == [True]
+
+
+async def test_a_host_is_asked_once_a_day_and_soon_after_its_payto_changed(store: Store) -> None:
+    await known(store)
+
+    async def due(now: int) -> tuple[str, ...]:
+        claimed = await store.writing(
+            seller_files.claim, owner="me", now=now, limit=9, lease_ms=MINUTE_MS
+        )
+        for host in claimed:
+            await store.writing(seller_files.record, host, None, now=now, gone=True)
+            await store.writing(hosts.release, {host: now}, owner="me", now=now)
+        return claimed
+
+    assert await due(NOW) == ()  # it has a row now, and its place in the day
+    assert await due(NOW + DAY_MS) == (HOST,)
+    begin = NOW + DAY_MS
+    assert await due(begin + DAY_MS - 1) == ()
+    assert await due(begin + DAY_MS + DAY_MS // 10) == (HOST,)
+    begin += DAY_MS + DAY_MS // 10
+    await probed(store, QUOTE, begin + 1)
+    await probed(store, MOVED, begin + MINUTE_MS)
+    assert await due(begin + HOUR_MS - 1) == ()
+    assert await due(begin + HOUR_MS) == (HOST,)
+
+
+async def test_a_host_that_is_being_probed_waits(store: Store) -> None:
+    await known(store)
+    claim = partial(seller_files.claim, owner="me", limit=9, lease_ms=MINUTE_MS)
+    await store.writing(claim, now=NOW)
+    later = NOW + DAY_MS
+    assert await store.writing(hosts.claim, HOST, owner="probe", now=later, lease_ms=HOUR_MS)
+    assert await store.writing(claim, now=later) == ()
+    await store.writing(hosts.release, {HOST: later}, owner="probe", now=later)
+    assert await store.writing(claim, now=later + MINUTE_MS) == (HOST,)
+
+
+async def test_a_file_that_cannot_be_read_now_stays_and_one_that_is_gone_goes(store: Store) -> None:
+    await announced(store, announcement())
+    await store.writing(seller_files.record, HOST, None, now=NOW + 1)
+    kept = await store.reading(rows.get, HOST)
+    assert kept is not None
+    assert (kept.statement, kept.read_at) == ("We move.", NOW)
+    assert kept.announcements == (announcement(),)
+    await store.writing(seller_files.record, HOST, None, now=NOW + 2, gone=True)
+    assert await store.reading(rows.get, HOST) is None
+
+
+async def test_old_announcements_are_forgotten(store: Store) -> None:
+    await announced(store, announcement())
+    late = AT + 90 * DAY_MS
+    assert await store.writing(rows.forget, now=late, limit=9) == 0
+    assert await store.writing(rows.forget, now=late + 1_000, limit=9) == 1
+    assert await store.writing(rows.forget, now=late + 1_000, limit=9) == 0
+
+
+async def test_the_file_of_a_host_that_never_sold_goes_with_it(store: Store) -> None:
+    await known(store)
+    await announced(store)
+    assert await store.writing(never_public.forget, now=NOW + 8 * DAY_MS, limit=9) == 1
+    assert await store.reading(rows.get, HOST) is None

@@ -1,0 +1,46 @@
+"""A seller's file, its announcements signed by real keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from eth_account import Account
+from eth_account.messages import encode_defunct
+
+from tollgauge.core.seller_file import Announcement
+
+HOST = "api.seller.dev"
+NETWORK = "eip155:8453"
+OLD = Account.from_key("0x" + "11" * 32)
+NEW = Account.from_key("0x" + "22" * 32)
+
+
+def announcement(**changed: Any) -> Announcement:
+    """The old payTo's announcement of the new one, but for what is `changed`."""
+    values = {
+        "host": HOST,
+        "network": NETWORK,
+        "before": OLD.address.lower(),
+        "after": NEW.address.lower(),
+        "not_before": 1_795_000_000,
+    }
+    return Announcement(**(values | changed))
+
+
+def row(item: Announcement, *, by: Any = OLD, **changed: Any) -> dict[str, Any]:
+    """An announcement as its file has it, signed."""
+    signature = by.sign_message(encode_defunct(text=item.text)).signature
+    written = {
+        "network": item.network,
+        "from": item.before,
+        "to": item.after,
+        "notBefore": item.not_before,
+        "signature": "0x" + bytes(signature).hex(),
+    }
+    return written | changed
+
+
+def file(*rows: Any, **fields: Any) -> bytes:
+    """A file with announcements."""
+    return json.dumps({"payToChanges": list(rows)} | fields).encode()

@@ -1,0 +1,184 @@
+"""The programs of the docs page, run as they are copied from it: each buys what it is shown for."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.support.prepared import command as prepared_command
+from tests.support.storefront import WEATHER, Storefront, storefront
+
+from tollgauge.clients.tls import public_authorities
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.buyer import buy
+from tollgauge.web.pages.docs import AUTHORIZATION
+from tollgauge.web.pages.snippets import Language
+from tollgauge.web.paid.catalogue import PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd
+from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTICLE = re.compile(
+    r'<article class="route chosen">.*?<span class="code">(.*?)</span>(.*?)</art', re.S
+)
+FIGURE = re.compile(r"<figcaption>(\w+)</figcaption>\s*<pre[^>]*><code>(.*?)</code>", re.S)
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The programs of a page by route and language, and those of a lost answer by language."""
+
+    routes: Mapping[str, Mapping[str, str]]
+    lost: Mapping[str, str]
+    trace: Mapping[str, str]
+    transaction: str
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil_and_node() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+    for program in ("node", "curl"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is missing")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shop() -> AsyncIterator[Storefront]:
+    async with storefront() as running:
+        yield running
+
+
+def figures(text: str) -> dict[str, str]:
+    return {name: html.unescape(program) for name, program in FIGURE.findall(text)}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def page(shop: Storefront) -> Page:
+    """The page of a service that has scored one endpoint, which its examples ask about."""
+    bought = await buy(shop.url, WEATHER, account=shop.world.buyer)
+    async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
+        text = (await http.get(f"{shop.url}/docs")).text
+    lost, _, trace = text.partition('id="lost"')[2].partition('id="money"')
+    routes = {path: figures(rest) for path, rest in ARTICLE.findall(text)}
+    return Page(routes, figures(lost), figures(trace), bought.transaction)
+
+
+async def run(shop: Storefront, language: str, program: str, folder: Path, **more: str) -> str:
+    """What a program prints, started as its language is."""
+    if language == Language.TYPESCRIPT:
+        file = folder / "program.mjs"
+        await asyncio.to_thread(file.write_text, program)
+        if not (folder / "node_modules").is_symlink():
+            (folder / "node_modules").symlink_to(ROOT / "node_modules")
+        command = ["node", str(file)]
+    elif language == Language.CURL:
+        command = ["sh", "-euc", program.replace("curl -i", "curl -s")]
+    else:
+        command = prepared_command("-c", program)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=os.environ | {"PRIVATE_KEY": shop.world.buyer.key, **more},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, (program, err.decode())
+    return out.decode()
+
+
+def filled_in(program: str, page: Page, watch_id: str) -> str:
+    """A program with what its reader has to fill in: a transaction, a watch's id."""
+    return program.replace(TRACE_EXAMPLE["txHash"], page.transaction).replace("{id}", watch_id)
+
+
+async def test_every_paid_route_is_shown(page: Page) -> None:
+    assert set(page.routes) == set(PRICES)
+    for programs in page.routes.values():
+        assert {Language.PYTHON, Language.TYPESCRIPT, Language.CURL} <= set(programs)
+    assert sum(Language.MCP in programs for programs in page.routes.values()) == 7
+    assert WEATHER in page.routes[TRUST][Language.PYTHON]
+
+
+@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT, Language.MCP])
+async def test_every_program_buys_its_route_at_its_price(
+    shop: Storefront, page: Page, tmp_path: Path, language: Language
+) -> None:
+    watch_id = ""
+    for path, programs in page.routes.items():
+        if language not in programs:
+            continue
+        before = await shop.income()
+        program = filled_in(programs[language], page, watch_id)
+        answer: Any = json.loads(await run(shop, language, program, tmp_path))
+        assert await shop.income() - before == micro_usd(PRICES[path]), path
+        if path == TRUST:
+            assert (answer["resource"], answer["score"] is None) == (WEATHER, False)
+        if path == TRACE:
+            assert answer["ledger"]["route"] == TRUST
+        if path == WATCH:
+            watch_id = answer["watch_id"]
+        if path == RENEW:
+            assert answer["watch_id"] == watch_id
+
+
+async def test_curl_shows_the_terms_of_every_route_for_nothing(
+    shop: Storefront, page: Page, tmp_path: Path
+) -> None:
+    before = await shop.income()
+    for path, programs in page.routes.items():
+        terms = json.loads(await run(shop, Language.CURL, programs[Language.CURL], tmp_path))
+        assert terms["accepts"][0]["amount"] == str(micro_usd(PRICES[path]))
+    assert await shop.income() == before
+
+
+@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
+async def test_the_program_that_loses_nothing_pays_once_for_a_late_answer(
+    shop: Storefront, page: Page, tmp_path: Path, language: Language
+) -> None:
+    before = await shop.income()
+    shop.stall.pending = 1
+    answer = json.loads(await run(shop, language, page.lost[language], tmp_path))
+    assert answer["resource"] == WEATHER
+    assert shop.stall.pending == 0
+    assert await shop.income() - before == micro_usd(PRICES[TRUST])
+
+
+@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
+async def test_the_trace_of_what_was_signed_says_what_it_bought(
+    shop: Storefront, page: Page, tmp_path: Path, language: Language
+) -> None:
+    (row,) = [row for row in await shop.settled() if row.transaction == page.transaction]
+    program = page.trace[language].replace(AUTHORIZATION["payer"], row.payer)
+    program = program.replace(AUTHORIZATION["nonce"], row.nonce)
+    answer = json.loads(await run(shop, language, program, tmp_path))
+    assert answer["authorization"]["used"]
+    assert answer["txHash"] == page.transaction
+    assert (answer["ledger"]["route"], answer["ledger"]["status"]) == (TRUST, "settled")
+
+
+async def test_curl_fetches_the_answer_again_with_the_payment_that_was_sent(
+    shop: Storefront, page: Page, tmp_path: Path
+) -> None:
+    (payment,) = [row.header for row in await shop.settled() if row.transaction == page.transaction]
+    before = await shop.income()
+    printed = await run(shop, Language.CURL, page.lost[Language.CURL], tmp_path, PAYMENT=payment)
+    assert json.loads(printed)["resource"] == WEATHER
+    assert await shop.income() == before

@@ -1,0 +1,276 @@
+"""Search and lists over HTTP: what they find, in which order and form, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.support.http_service import BASE, NOW, Running, configuration, opened
+
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.evidence import Evidence
+from tollgauge.core.terms import Quote
+from tollgauge.monitor import scoring
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.web.wire import lists
+from tollgauge.web.wire.trust import AdvertisedBy
+
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+RESULT = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
+
+
+def endpoint(host: str, description: str, *, amount: int | None = 1_000, **more: Any) -> Endpoint:
+    resource = f"https://{host}.example.com/v1"
+    quote = Quote(network="eip155:8453", asset=USDC, amount=amount or 0, pay_to=f"0x{host}")
+    base: dict[str, Any] = {
+        "id": endpoint_id(resource),
+        "resource": resource,
+        "host": f"{host}.example.com",
+        "first_seen": NOW,
+        "last_seen": NOW,
+        "description": description,
+        "quote": None if amount is None else quote,
+    }
+    return Endpoint(**(base | more))
+
+
+async def add(running: Running, one: Endpoint, tenths: int | None, advice: str, grade: str) -> None:
+    store = running.service.store
+    await store.writing(endpoints.insert, one)
+    row = ScoreRow(
+        endpoint_id=one.id,
+        as_of=NOW,
+        policy_version=2,
+        score_tenths=tenths,
+        grade=grade or None,
+        recommendation=advice,
+        confidence_hundredths=50,
+        uptime_tenths=tenths,
+        compliant=True,
+        evidence=b"{}",
+        digest="",
+        result=RESULT,
+        payable_24h_permille=900,
+    )
+    await store.writing(scores.save, row)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with opened(configuration()) as service:
+        for one, tenths, advice, grade in (
+            (endpoint("good", "Weather forecast", amount=5_000), 900, "proceed", "A"),
+            (endpoint("cheap", "Weather forecast"), 600, "caution", "C"),
+            (endpoint("bad", "Weather forecast", amount=500), 100, "avoid", "F"),
+            (endpoint("unpriced", "Weather forecast", amount=None), 700, "proceed", "B"),
+            (endpoint("maps", "=HYPERLINK(0)", service_name="+1"), 800, "proceed", "B"),
+            (endpoint("gone", "Weather forecast", status=Listing.DELISTED), 990, "proceed", "A"),
+        ):
+            await add(service, one, tenths, advice, grade)
+        await service.service.store.writing(
+            endpoints.insert, endpoint("new", "Weather forecast", amount=None)
+        )
+        yield service
+
+
+async def hosts(running: Running, path: str, **parameters: Any) -> list[str]:
+    answer = await running.get(path, params=parameters or None)
+    assert answer.status_code == 200, answer.text
+    document = answer.json()
+    rows = document.get("results", document.get("endpoints"))
+    return [row["host"].partition(".")[0] for row in rows]
+
+
+async def test_words_find_listed_endpoints_best_first(running: Running) -> None:
+    found = await hosts(running, "/trust/search", q="weather forecast")
+    assert found == ["good", "unpriced", "cheap", "bad", "new"]
+    assert await hosts(running, "/v1/semantic-search", q="weather forecast") == found
+    answer = await running.http.post("/v1/semantic-search", json={"query": "weather", "limit": 2.0})
+    assert [row["host"] for row in answer.json()["results"]] == [
+        "good.example.com",
+        "unpriced.example.com",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "wanted"),
+    [
+        ({"maxAmountUsd": "0.001"}, ["cheap", "bad"]),
+        ({"maxAmountUsd": "0"}, []),
+        ({"minGrade": "B"}, ["good", "unpriced"]),
+        ({"recommendation": "avoid"}, ["bad"]),
+        ({"network": "base", "limit": "2"}, ["good", "cheap"]),
+        ({"network": "eip155:1"}, []),
+    ],
+)
+async def test_a_search_is_filtered(
+    running: Running, parameters: dict[str, str], wanted: list[str]
+) -> None:
+    assert await hosts(running, "/trust/search", q="weather", **parameters) == wanted
+
+
+async def test_a_url_finds_its_endpoint_and_a_host_its_provider_listed_or_not(
+    running: Running,
+) -> None:
+    for text, match in (
+        ("https://gone.example.com/v1", "endpoint"),
+        ("gone.example.com/v1?x=1", "endpoint"),
+        ("gone.example.com", "provider"),
+        ("https://gone.example.com", "provider"),
+    ):
+        document = (await running.get("/trust/search", params={"q": text})).json()
+        (row,) = document["results"]
+        assert (document["match"], row["status"], row["similarity"]) == (match, "delisted", 1.0)
+    unknown = await running.get("/trust/search", params={"q": "https://gone.example.com/v2"})
+    assert unknown.json() == {"match": "endpoint", "results": []}
+
+
+async def test_a_result_has_the_figures_of_its_snapshot(running: Running) -> None:
+    (row,) = (await running.get("/trust/search", params={"q": "good.example.com"})).json()[
+        "results"
+    ]
+    assert row == {
+        "id": endpoint_id("https://good.example.com/v1"),
+        "resource": "https://good.example.com/v1",
+        "host": "good.example.com",
+        "status": "listed",
+        "recommendation": "proceed",
+        "grade": "A",
+        "score": 90.0,
+        "payable24h": 0.9,
+        "confidence": 0.5,
+        "uptime30d": 90.0,
+        "avgLatencyMs": None,
+        "amountUsd": 0.005,
+        "network": "eip155:8453",
+        "firstSeen": "2026-11-18T11:06:40Z",
+        "lastProbed": None,
+        "advertisedBy": {"serviceName": "", "description": "Weather forecast"},
+        "endpointPage": f"{BASE}/endpoint/{endpoint_id('https://good.example.com/v1')}",
+        "simulated": False,
+        "similarity": 1.0,
+    }
+
+
+async def test_an_answer_shows_what_is_true_now_whatever_the_index_says(running: Running) -> None:
+    assert "cheap" in await hosts(running, "/trust/search", q="weather", recommendation="caution")
+    gone = endpoint("good", "Weather forecast", status=Listing.DELISTED)
+    await running.service.store.writing(endpoints.update, gone)
+    for path in ("/trust/search?q=weather&limit=6", "/trust/endpoints?sort=newest"):
+        assert "good" not in await hosts(running, path)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "wanted"),
+    [
+        ({}, ["good", "maps", "unpriced", "cheap", "bad", "new"]),
+        ({"sort": "price", "recommendation": "proceed"}, ["maps", "good", "unpriced"]),
+        ({"sort": "name"}, ["bad", "cheap", "good", "maps", "new", "unpriced"]),
+        ({"grade": "B"}, ["maps", "unpriced"]),
+        ({"host": "BAD.example.com"}, ["bad"]),
+        ({"status": "delisted"}, ["gone"]),
+        ({"status": "unlisted"}, []),
+        ({"maxAmountUsd": "0.0009"}, ["bad"]),
+    ],
+)
+async def test_a_list_is_sorted_and_filtered(
+    running: Running, parameters: dict[str, str], wanted: list[str]
+) -> None:
+    assert await hosts(running, "/trust/endpoints", **parameters) == wanted
+
+
+async def test_csv_has_the_fields_of_json_and_no_formula(running: Running) -> None:
+    document = (await running.get("/trust/endpoints")).json()
+    by_accept = await running.get("/trust/endpoints", headers={"Accept": "text/csv"})
+    by_path = await running.get("/trust/endpoints.csv")
+    assert by_accept.content == by_path.content
+    assert by_accept.headers["content-type"].startswith("text/csv")
+    assert (await running.get("/trust/endpoints")).json() == document
+    rows = list(csv.DictReader(io.StringIO(by_path.text)))
+    assert [row["resource"] for row in rows] == [row["resource"] for row in document["endpoints"]]
+    said = {"serviceName", "description"}
+    assert set(rows[0]) == set(document["endpoints"][0]) - {"advertisedBy"} | said
+    (maps,) = (row for row in rows if row["host"].startswith("maps"))
+    assert (maps["serviceName"], maps["description"]) == ("'+1", "'=HYPERLINK(0)")
+    assert (maps["score"], maps["amountUsd"], maps["simulated"]) == ("80.0", "0.001", "false")
+
+
+async def test_pages_follow_each_other_to_the_end(running: Running) -> None:
+    many = [endpoint(f"h{number:03}", "Anything", status=Listing.DELISTED) for number in range(249)]
+    await running.service.store.writing(endpoints.insert, *many)
+    seen: list[str] = []
+    for suffix in ("", ".csv"):
+        url, pages = f"{BASE}/trust/endpoints{suffix}?status=delisted&sort=newest", 0
+        while url:
+            answer = await running.get(url)
+            pages += 1
+            if not suffix:
+                document = answer.json()
+                seen += [row["id"] for row in document["endpoints"]]
+                assert document["total"] == 250
+                assert document["next"] == answer.links.get("next", {}).get("url")
+            url = answer.links.get("next", {}).get("url", "")
+        assert pages == 3
+    assert len(seen) == len(set(seen)) == 250
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/trust/search", "q is missing"),
+        ("/trust/search?q=%20", "The search is empty"),
+        ("/trust/search?q=http://localhost/", "localhost is not a public name"),
+        ("/trust/search?q=a&limit=0", "limit must be a whole number from 1 to 50"),
+        ("/trust/search?q=a&limit=null", "limit must be"),
+        ("/trust/search?q=a&minGrade=E", "minGrade must be one of A, B, C, D, F"),
+        ("/trust/search?q=a&maxAmountUsd=NaN", "maxAmountUsd must be a number"),
+        ("/trust/search?q=a&network=Base%20Mainnet", "A network is a CAIP-2 id"),
+        ("/trust/search?q=a&grade=A", "There is no parameter grade"),
+        ("/trust/endpoints?q=a", "There is no parameter q"),
+        ("/trust/endpoints?sort=best", "sort must be one of score, price"),
+        ("/trust/endpoints?grade=", "grade must be one of"),
+        ("/trust/endpoints?cursor=zzz", "Take the cursor from nextCursor"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_in_words(
+    running: Running, path: str, message: str
+) -> None:
+    answer = await running.get(path)
+    assert answer.status_code == 422
+    assert message in answer.json()["detail"]
+
+
+async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
+    row = lists.SearchRow(
+        id="0" * 16,
+        resource="https://api.example.com/" + "x" * 90,
+        host="api.example.com",
+        status="listed",
+        recommendation="parameterize",
+        grade="A",
+        score=99.9,
+        payable24h=0.999,
+        confidence=0.99,
+        uptime30d=99.9,
+        avg_latency_ms=12_345,
+        amount_usd=0.123456,
+        network="eip155:8453",
+        first_seen="2026-01-01T00:00:00Z",
+        last_probed=None,
+        advertised_by=AdvertisedBy(service_name="n" * 80, description="d" * 500),
+        endpoint_page="https://trust.example.com/endpoint/" + "0" * 16,
+        simulated=False,
+        similarity=0.99,
+    )
+    shape = lists.SearchShape(match="meaning", results=[row] * 5)
+    brief = lists.brief_search(shape, limit=5)
+    assert b"leftOut" not in brief
+    long = row.model_copy(update={"resource": "https://api.example.com/" + "x" * 2_000})
+    left = lists.brief_search(shape.model_copy(update={"results": [row, *[long] * 4]}), limit=5)
+    assert b'"leftOut":' in left
+    for answer in (brief, left):
+        assert len(answer) < 3_700

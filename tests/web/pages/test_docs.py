@@ -1,0 +1,148 @@
+"""The page that says how to ask: programs to copy, that read without scripts and without styles."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader
+
+from tollgauge.core.payment import Offer
+from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.docs import docs_html
+from tollgauge.web.pages.snippets import Language
+from tollgauge.web.pages.views import DocumentedRoute
+from tollgauge.web.wire.examples import RESOURCE
+
+FREE = DocumentedRoute("GET", "/trust/snapshot", "The snapshot.", example=f"?resource={RESOURCE}")
+REPORT = DocumentedRoute(
+    "POST",
+    "/v1/x402-trust",
+    "A live report.",
+    micro_usd=5_000,
+    example=json.dumps({"resource": RESOURCE, "days": 7, "delivery": {"webhook_url": "x"}}),
+    tool="x402_trust_score",
+    tool_example=json.dumps({"resource": RESOURCE}),
+)
+TRACE = DocumentedRoute(
+    "POST", "/v1/x402-payment-trace", "A trace.", micro_usd=11_673, example='{"txHash": "0x5a"}'
+)
+OFFER = Offer(
+    route="/v1/x402-trust",
+    resource=f"{BASE}/v1/x402-trust",
+    network="eip155:84532",
+    asset="0x" + "12" * 20,
+    amount=5_000,
+    pay_to="0x" + "ab" * 20,
+    domain_name="USDC",
+    domain_version="2",
+)
+KNOWN = "https://shop.dev/a&b=it's"
+
+
+def docs(*, resource: str | None = KNOWN, report: Offer | None = OFFER) -> Reader:
+    page = docs_html((FREE, REPORT, TRACE), base_url=BASE, resource=resource, report=report)
+    reader = Reader(page)
+    (script,) = reader.all("script")
+    for tag, attrs in reader.elements:
+        assert tag not in FORBIDDEN - {"script"}
+        assert "style" not in attrs
+        assert not [name for name in attrs if name.startswith("on")]
+    assert script["src"] == f"/static/copy.js?v={ASSETS['copy.js'].digest}"
+    assert not "".join(reader.pieces["script"]).strip()
+    return reader
+
+
+def programs(reader: Reader) -> list[tuple[str, str]]:
+    """Every snippet, with the name above it."""
+    return list(zip(reader.pieces["figcaption"], reader.pieces["pre"], strict=True))
+
+
+def test_a_paid_route_has_a_program_in_every_language_that_can_buy_it() -> None:
+    names = [name for name, _ in programs(docs())]
+    http = ["Python", "TypeScript", "curl"]
+    lost = ["shell", *http]
+    assert names == ["curl", *http, "MCP", *http, *lost, *http]
+    assert "No tool sells this: buy it over HTTP." in docs().words
+
+
+def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:
+    free = programs(docs())[0][1]
+    asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
+    assert asked == {"resource": [KNOWN]}
+
+
+def test_programs_ask_about_an_endpoint_that_is_there_and_deliver_nowhere() -> None:
+    meant = {"resource": KNOWN, "days": 7}
+    _, python, typescript, curl, mcp, *_ = (text for _, text in programs(docs()))
+    assert json.loads(shlex.split(curl.replace("\\\n", " "))[-1]) == meant
+    order = re.search(r"^ORDER = (.*)$", python, re.MULTILINE)
+    assert order is not None
+    assert json.loads(order[1]) == meant
+    assert f"const order = {order[1]};" in typescript
+    assert json.dumps({"resource": KNOWN}) in mcp
+    assert 'TOOL = "x402_trust_score"' in mcp
+    for program in (python, typescript, mcp):
+        assert '"eip155:84532"' in program
+        assert "__" not in program.replace("__name__", "")
+
+
+def test_without_a_known_endpoint_the_examples_are_invented() -> None:
+    assert RESOURCE in programs(docs(resource=None))[0][1]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_resource_stays_text_in_every_program(text: str) -> None:
+    reader = docs(resource=f"https://shop.dev/{text}")
+    assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
+    orders = []
+    for name, program in programs(reader):
+        if name in ("curl", "shell"):
+            assert shlex.split(program.replace("\\\n", " "), comments=True)
+        else:
+            order = re.search(
+                r"^(?:ORDER|ARGUMENTS|const order) = (\{.*?\});?$",
+                program,
+                re.MULTILINE | re.DOTALL,
+            )
+            assert order is not None
+            orders.append(json.loads(order[1]))
+    assert sum("shop.dev" in order.get("resource", "") for order in orders) == 5
+
+
+def test_a_server_that_sells_nothing_documents_what_is_free() -> None:
+    reader = docs(report=None)
+    assert "This server sells nothing now" in reader.words
+    assert [name for name, _ in programs(reader)] == ["curl"]
+    assert "/v1/x402-trust " not in reader.words
+    assert not reader.all("input")
+
+
+def test_the_languages_are_radio_buttons_with_one_chosen() -> None:
+    radios = docs().all("input")
+    labels = [attrs["for"] for attrs in docs().all("label")]
+    assert [attrs["id"] for attrs in radios] == labels
+    assert labels == [f"in-{language.value.lower()}" for language in Language]
+    assert ["checked" in attrs for attrs in radios] == [True, False, False, False]
+    assert {(attrs["type"], attrs["name"]) for attrs in radios} == {("radio", "language")}
+
+
+def test_the_retry_sends_what_was_signed() -> None:
+    shell, python, typescript, curl = (text for _, text in programs(docs())[-7:-3])
+    assert shlex.split(shell) == [
+        *("tollgauge", "buy", KNOWN, "--service", BASE),
+        *("--network", "eip155:84532"),
+    ]
+    assert 'headers={"PAYMENT-SIGNATURE": signed}' in python
+    assert "await send(signed)" in typescript
+    assert "PAYMENT-SIGNATURE: $PAYMENT" in shlex.split(curl, comments=True)
+
+
+def test_links_within_the_page_lead_somewhere() -> None:
+    reader = docs()
+    ids = {attrs["id"] for _, attrs in reader.elements if "id" in attrs}
+    links = {(attrs["href"] or "").removeprefix("#") for attrs in reader.all("a")}
+    assert {"free", "paid", "lost"} <= links & ids

@@ -1,0 +1,78 @@
+"""The docs page in a real browser: what a language shows, and what the copy button copies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
+from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.http_service import configuration, opened
+
+from tollgauge.demo.serving import serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def docs_url() -> AsyncIterator[str]:
+    async with opened(configuration()) as service, serve(service.app) as port:
+        yield f"http://127.0.0.1:{port}/docs"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    if not CHROMIUM:
+        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        await chromium.close()
+
+
+async def test_without_scripts_a_language_is_chosen_and_there_is_no_dead_button(
+    browser: Browser, docs_url: str
+) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(docs_url)
+    route = page.locator("#paid ~ .route").first.locator("figure.snippet")
+    for language in ("Python", "TypeScript", "curl", "MCP"):
+        await page.locator(".languages label", has_text=language).click()
+        figures = [figure for figure in await route.all() if await figure.is_visible()]
+        (program,) = [await figure.inner_text() for figure in figures]
+        assert program.startswith(language)
+        assert "/v1/x402-trust" in program or "x402_trust_score" in program
+    assert await page.locator("button").count() == 0
+    await context.close()
+
+
+async def test_the_copy_button_copies_the_program_and_says_so(
+    browser: Browser, docs_url: str
+) -> None:
+    context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = await context.new_page()
+    await page.goto(docs_url)
+    figure = page.locator("#paid ~ .route").first.locator("figure.in-python")
+    await figure.get_by_role("button", name="Copy").click()
+    assert await page.locator("#copied").inner_text() == "Copied"
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied == await figure.locator("code").text_content()
+    assert copied.startswith("# pip install")
+    await context.close()
+
+
+async def test_where_copying_is_refused_the_program_is_selected(
+    browser: Browser, docs_url: str
+) -> None:
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.add_init_script("delete Navigator.prototype.clipboard")
+    await page.goto(docs_url)
+    figure = page.locator("#paid ~ .route").first.locator("figure.in-python")
+    await figure.get_by_role("button", name="Copy").click()
+    assert await page.locator("#copied").inner_text() == "Selected"
+    selected = await page.evaluate("getSelection().toString()")
+    assert selected.startswith("# pip install")
+    await context.close()

@@ -1,0 +1,233 @@
+"""The pages that find endpoints, over a store that holds some days of the demo's market."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+from tests.support.http_service import BASE, WEATHER, WEATHER_ID, Running, configuration, opened
+from tests.support.page_reader import HOSTILE, Reader
+from tests.support.statements import fetch
+
+from tollgauge.core.endpoint import endpoint_id, parse_resource
+from tollgauge.core.payment import Offer
+from tollgauge.monitor import discovery
+from tollgauge.web.pages.finding import ROWS, search_html, unknown_html
+from tollgauge.web.paid.catalogue import SaleSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+UNKNOWN = "https://api.new-seller.com/v1/thing"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("finding") / "service.db")
+    async with opened(configuration(store_url=url)) as service:
+        yield service
+
+
+async def read(running: Running, path: str, **parameters: str) -> httpx.Response:
+    return await running.get(path, params=parameters or None, headers=BROWSER)
+
+
+def links(answer: httpx.Response) -> set[str]:
+    """The addresses on this site that a page links to, without their fragments."""
+    found = {attrs["href"] or "" for attrs in Reader(answer.content).all("a")}
+    return {link.partition("#")[0].removeprefix(BASE) for link in found if link.startswith("/")}
+
+
+async def test_every_listed_endpoint_and_every_provider_is_linked_from_the_first_page(
+    running: Running,
+) -> None:
+    seen, queue = {"/"}, ["/"]
+    while queue:
+        answer = await read(running, queue.pop())
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        assert answer.status_code == 200, answer.url
+        for link in links(answer) - seen:
+            seen.add(link)
+            if re.match(r"/(endpoints|endpoint/[0-9a-f]{16}$|provider/|leaderboard)", link):
+                queue.append(link)
+    query = sa.text("SELECT id, host FROM endpoint WHERE NOT adopted")
+    rows = (await fetch(running.service.store, query)).all()
+    assert len(rows) > 100
+    assert {f"/endpoint/{row.id}" for row in rows} <= seen
+    assert {f"/provider/{row.host}" for row in rows} <= seen
+
+
+async def test_a_list_is_filtered_by_a_form_that_shows_what_was_chosen(running: Running) -> None:
+    empty = {"grade": "", "network": "", "host": "", "maxAmountUsd": ""}
+    answer = await read(
+        running, "/endpoints", **(empty | {"sort": "price", "recommendation": "proceed"})
+    )
+    reader = Reader(answer.content)
+    selected = [attrs.get("value") for attrs in reader.all("option") if "selected" in attrs]
+    assert answer.status_code == 200
+    assert "price" in selected
+    assert {re.sub(r"\s+", " ", text).strip() for text in reader.pieces["td"]} >= {"proceed"}
+    assert "avoid" not in {text.strip() for text in reader.pieces["td"]}
+    nothing = await read(running, "/endpoints", host="nobody.example")
+    assert "No endpoint is like that" in nothing.text
+    refused = await read(running, "/endpoints", maxAmountUsd="cheap")
+    assert refused.status_code == 422
+    assert "maxAmountUsd must be a number from 0 to 1000000" in refused.text
+
+
+async def test_a_page_leads_to_the_next_and_back(running: Running) -> None:
+    first = await read(running, "/endpoints", sort="name")
+    (following,) = (link for link in links(first) if "cursor=" in link)
+    second = await read(running, following)
+    back = {attrs.get("rel"): attrs["href"] for attrs in Reader(second.content).all("a")}
+    assert parse_qs(urlsplit(back["prev"] or "").query) == {"sort": ["name"]}
+    pages = [
+        [link for link in links(page) if link.startswith("/endpoint/")] for page in (first, second)
+    ]
+    assert len(pages[0]) == ROWS
+    assert not set(pages[0]) & set(pages[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        (WEATHER, f"/endpoint/{WEATHER_ID}"),
+        (f" {WEATHER}?city=Oslo ", f"/endpoint/{WEATHER_ID}"),
+        ("weather.example/v1/current", f"/endpoint/{WEATHER_ID}"),
+        ("weather.example", "/provider/weather.example"),
+        ("https://weather.example", "/provider/weather.example"),
+    ],
+)
+async def test_what_is_known_leads_to_its_page(running: Running, text: str, page: str) -> None:
+    answer = await read(running, "/search", q=text)
+    assert (answer.status_code, answer.headers["location"]) == (307, f"{BASE}{page}")
+
+
+async def test_words_lead_to_endpoints_with_what_their_providers_say(running: Running) -> None:
+    answer = await read(running, "/search", q="weather forecast")
+    words = Reader(answer.content).words
+    assert "barometer.example" in words
+    assert "Weather forecast for a city" in words
+    (box,) = (attrs for attrs in Reader(answer.content).all("input") if attrs.get("name") == "q")
+    assert box["value"] == "weather forecast"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("", 200, "leads to that endpoint"),
+        ("zyxwv", 200, "No listed endpoint says any of these words"),
+        ("http://127.0.0.1/admin", 422, "must be a name, not an address"),
+        ("ftp://example.com/a", 422, "must start with https://"),
+        ("nobody-sells.com", 404, "No endpoint of nobody-sells.com is known here"),
+        ("x" * 301, 422, "query must be a text"),
+    ],
+)
+async def test_what_leads_nowhere_says_why_beside_the_box(
+    running: Running, text: str, status: int, words: str
+) -> None:
+    answer = await read(running, "/search", q=text)
+    reader = Reader(answer.content)
+    assert answer.status_code == status
+    assert words in reader.words
+    assert [attrs["name"] for attrs in reader.all("input")] == ["q"]
+
+
+@pytest.mark.parametrize(
+    "path", [f"/endpoint?resource={UNKNOWN}", f"/search?q={UNKNOWN}", f"/search?q={UNKNOWN[8:]}"]
+)
+async def test_an_unknown_url_is_offered_to_be_probed_now(running: Running, path: str) -> None:
+    answer = await read(running, path)
+    reader = Reader(answer.content)
+    assert answer.status_code == 200
+    assert "Not measured yet" in reader.words
+    assert "Probe it now for $0.005" in reader.words
+    assert f"tollgauge buy {UNKNOWN} --service {BASE}" in reader.words
+    assert f'x402_trust_score {{"resource":"{UNKNOWN}"}}' in reader.words
+    (button,) = (link for link in links(answer) if "/upgrade" in link)
+    wallet = await read(running, button)
+    (script,) = Reader(wallet.content).all("script")
+    deal = json.loads(script["data-deal"] or "")
+    assert (deal["endpoint"], deal["resource"]) == (endpoint_id(UNKNOWN), UNKNOWN)
+    assert deal["amount"] == "5000"
+
+
+async def test_machines_get_a_problem_for_what_is_unknown(running: Running) -> None:
+    for path, code in (
+        (f"/endpoint?resource={UNKNOWN}", "unknown-resource"),
+        (f"/search?q={UNKNOWN}", "unknown-resource"),
+        ("/search?q=nobody-sells.com", "unknown-host"),
+    ):
+        answer = await running.get(path, headers={"Accept": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (404, code)
+
+
+async def test_the_wallet_page_takes_no_other_url_than_that_of_its_id(running: Running) -> None:
+    for resource in ("https://api.other.com/", "http://127.0.0.1/"):
+        path = f"/endpoint/{endpoint_id(UNKNOWN)}/upgrade"
+        answer = await running.get(path, params={"resource": resource})
+        assert answer.status_code == 422
+
+
+async def test_what_only_its_buyer_may_see_is_as_unknown_as_ever(running: Running) -> None:
+    secret = parse_resource("https://api.private-seller.com/v1/secret")
+    store = running.service.store
+    await store.writing(discovery.adopt, secret, source="request", now=running.clock())
+    assert "Not measured yet" in (await read(running, "/search", q=secret.url)).text
+    await running.service.alternatives.refresh(store)
+    listed = await running.get("/trust/endpoints", params={"status": "unlisted"})
+    assert secret.url not in listed.text
+    found = await running.get("/trust/search", params={"q": secret.host})
+    assert found.json() == {"match": "provider", "results": []}
+
+
+async def test_a_server_that_sells_nothing_offers_no_probe() -> None:
+    config = replace(configuration(), sale=SaleSettings())
+    async with opened(config) as empty:
+        answer = await read(empty, "/endpoint", resource=UNKNOWN)
+    assert "sells nothing now" in Reader(answer.content).words
+    assert not [link for link in links(answer) if "/upgrade" in link]
+
+
+async def test_an_empty_server_has_pages_that_say_so() -> None:
+    async with opened(configuration()) as empty:
+        endpoints = await read(empty, "/endpoints")
+        search = await read(empty, "/search", q="weather")
+    assert "No endpoint is like that" in endpoints.text
+    assert "No listed endpoint says any of these words" in search.text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_in_a_search_stays_text(text: str) -> None:
+    reader = Reader(search_html(text, None, message=text, base_url=BASE))
+    assert not reader.all("script")
+    assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
+
+
+async def test_a_command_is_quoted_for_a_shell() -> None:
+    resource = parse_resource("https://api.example.com/it's;$(id)")
+    offer = Offer(
+        route="",
+        resource="",
+        network="eip155:8453",
+        asset="",
+        amount=5_000,
+        pay_to="",
+        domain_name="",
+        domain_version="",
+    )
+    html = unknown_html(resource, offer, host_is_known=False, base_url=f"{BASE}/gauge/")
+    words = Reader(html).words
+    assert f"--service {BASE}/gauge" in words
+    assert "tollgauge buy 'https://api.example.com/it'\"'\"'s;$(id)' --service" in words

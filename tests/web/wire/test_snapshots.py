@@ -1,0 +1,52 @@
+"""What a snapshot has for and of its seller, as JSON."""
+
+from __future__ import annotations
+
+import orjson
+from tests.support.page_reader import BASE, NOW, snapshot
+
+from tollgauge.core.improvement import Improvement
+from tollgauge.store.endpoints.seller_files import StoredSellerFile
+from tollgauge.web import wire
+
+
+def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none() -> None:
+    file = StoredSellerFile(
+        host="api.example.com",
+        read_at=1_767_225_600_000,
+        contact="ops@example.com",
+        statement="We moved.",
+        opt_out=False,
+        problems=("ours",),
+    )
+    shape = wire.snapshot(snapshot(seller_file=file), now=NOW, base_url=BASE)
+    assert orjson.loads(wire.dump(shape))["providerStatement"] == {
+        "statement": "We moved.",
+        "contact": "ops@example.com",
+        "optOut": False,
+        "readAt": "2026-01-01T00:00:00Z",
+    }
+    without = wire.dump(wire.snapshot(snapshot(), now=NOW, base_url=BASE))
+    assert b"providerStatement" not in without
+
+
+def test_what_would_raise_the_score_has_points_score_grade_and_fix() -> None:
+    row = Improvement(
+        code="down-now",
+        points_tenths=415,
+        score_tenths=905,
+        grade="A",
+        fix="Bring it back.",
+        in_days=0,
+    )
+    shape = wire.snapshot(snapshot(improvements=(row,)), now=NOW, base_url=BASE)
+    assert orjson.loads(wire.dump(shape))["improvements"] == [
+        {
+            "code": "down-now",
+            "points": 41.5,
+            "score": 90.5,
+            "grade": "A",
+            "fix": "Bring it back.",
+            "inDays": 0,
+        }
+    ]
