@@ -32,7 +32,7 @@ DISCORD_TEXT: Final = 2_000
 DISCORD_FIELD: Final = 1_024
 DISCORD_EMBED: Final = 6_000
 _INSTANTS: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
-_TITLES: Final[Mapping[str, str]] = {
+TITLES: Final[Mapping[str, str]] = {
     changes.PAYTO: "payTo address changed",
     changes.PRICE: "Price changed",
     changes.ASSET_NETWORK: "Asset or network changed",
@@ -47,6 +47,7 @@ _TITLES: Final[Mapping[str, str]] = {
     watch.DIGEST: "Daily digest",
     watch.CONNECTION_TEST: "Connection test",
 }
+"""Each type of event in words."""
 _COLOURS: Final = {"error": 0xB3261E, "warn": 0x9A6700, "info": 0x1A7F37}
 _DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
 _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -79,7 +80,7 @@ def page(base_url: str, endpoint_id: str) -> str:
 
 def slack(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Slack message (Block Kit)."""
-    title = f"{_TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     link = f"<{event['endpoint_page']}|Evidence and history>" if event["endpoint_page"] else ""
     words = f"{event['type']} · {event['severity']} · {event['event_id']}"
     context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
@@ -102,7 +103,7 @@ def slack(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def discord(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Discord message with one embed and no mentions."""
-    title = f"{_TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     embed: dict[str, Any] = {
         "title": _discord(title, DISCORD_TITLE),
         "description": _discord(event["reason"], DISCORD_TEXT),
@@ -148,10 +149,7 @@ def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("Since", _plain(since)))
     if before.get("lastGoodAt"):
         facts.append(("Last good", _plain(before["lastGoodAt"])))
-    facts += [
-        (_words(key), f"{_plain(before.get(key))} → {_plain(after.get(key))}")
-        for key in _changed(before, after)
-    ]
+    facts += [(name, f"{was} → {is_now}") for name, was, is_now in differences(before, after)]
     facts += [
         (_words(key), _plain(evidence[key]))
         for key in ("checkedTimes", "upTimes", "events")
@@ -160,16 +158,23 @@ def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts[:FACTS_MAX]
 
 
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What differs between two objects in words, as (name, before, after)."""
     keys = dict.fromkeys((*before, *after))
     skipped = {"since", "lastGoodAt", "recent"}
-    return [key for key in keys if key not in skipped and before.get(key) != after.get(key)]
+    return [
+        (_words(key), _plain(before.get(key)), _plain(after.get(key)))
+        for key in keys
+        if key not in skipped and before.get(key) != after.get(key)
+    ]
 
 
 def _words(key: str) -> str:
     """`brokenRules` as people write it."""
+    if key == "payTo":
+        return key
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", key)
-    return text if key == "payTo" else text[:1].upper() + text[1:].lower()
+    return text[:1].upper() + text[1:].lower()
 
 
 def _plain(value: object) -> str:

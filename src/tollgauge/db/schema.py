@@ -303,6 +303,9 @@ probe_day = sa.Table(
     sa.Column("last_statement", sa.Text),
     # The probes themselves. NULL only in old rows of databases that kept day sums for longer.
     sa.Column("packed", sa.LargeBinary),
+    # The score that it had when the day was closed, and its policy; NULL without one.
+    sa.Column("score_tenths", sa.Integer),
+    sa.Column("score_policy", sa.Integer),
     sqlite_with_rowid=False,
 )
 

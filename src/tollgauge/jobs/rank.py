@@ -1,16 +1,20 @@
-"""The ranking loop: counts all endpoints, so that no reader has to (monitor/ranking)."""
+"""The ranking loop: counts all endpoints, so that no reader has to (monitor/ranking and
+monitor/statistics).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tollgauge.db.engine import Store
-from tollgauge.monitor import ranking
+from tollgauge.monitor import ranking, statistics
 
 
 async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
-    """Count if that is due; the tally says how many endpoints are ranked."""
+    """Count what is due; the tally says how many endpoints are ranked."""
     now = clock()
+    if await store.reading(statistics.is_due, now=now):
+        await store.writing(statistics.keep, await store.reading(statistics.count, now=now))
     if not await store.reading(ranking.is_due, now=now):
         return {}
     counted = await store.reading(ranking.count, now=now)

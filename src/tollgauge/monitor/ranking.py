@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.advice import PAYABLE
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.db import meta
+from tollgauge.monitor.kept import Kept
 from tollgauge.store.endpoints import endpoints, ranking
 from tollgauge.store.endpoints.ranking import Candidate, Population
 
@@ -36,7 +35,6 @@ PAGES: Final = 20
 COUNTED_MAX: Final = 2_000
 REFRESH_MS: Final = 45_000
 USE_MS: Final = 2 * MINUTE_MS
-_KEY: Final = "ranking"
 
 Role = Literal["best", "median", "worst"]
 
@@ -78,19 +76,13 @@ class Ranking:
     examples: tuple[Example, ...]
 
 
-_FORM: Final = TypeAdapter(Ranking)
+_KEPT: Final = Kept(key="ranking", form=TypeAdapter(Ranking), refresh_ms=REFRESH_MS, use_ms=USE_MS)
+is_due: Final = _KEPT.is_due
 
 
 def current(tx: Connection, *, now: int) -> Ranking:
     """The stored ranking if it may still be used, else one as of now."""
-    stored = _stored(tx)
-    return stored if stored is not None and stored.as_of > now - USE_MS else count(tx, now=now)
-
-
-def is_due(tx: Connection, *, now: int) -> bool:
-    """Whether a worker should count again."""
-    stored = _stored(tx)
-    return stored is None or stored.as_of <= now - REFRESH_MS
+    return _KEPT.usable(tx, now=now) or count(tx, now=now)
 
 
 def count(tx: Connection, *, now: int) -> Ranking:
@@ -116,19 +108,10 @@ def keep(tx: Connection, counted: Ranking) -> bool:
     """
     pays = counted.population.scored > COUNTED_MAX
     if pays:
-        meta.put(tx, _KEY, orjson.dumps(counted).decode())
+        _KEPT.put(tx, counted)
     else:
-        meta.drop(tx, _KEY)
+        _KEPT.drop(tx)
     return pays
-
-
-def _stored(tx: Connection) -> Ranking | None:
-    """The stored ranking; None without one, and for one that another version wrote."""
-    text = meta.get(tx, _KEY)
-    try:
-        return None if text is None else _FORM.validate_json(text)
-    except ValidationError:
-        return None
 
 
 def _examples(tx: Connection, size: int) -> list[Example]:

@@ -6,7 +6,8 @@ for one. No answer ever holds a traceback or the text of a foreign exception.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -50,8 +51,11 @@ def _problem(request: Request, error: Exception) -> Problem:
         case StoreUnavailable():
             return store_unavailable()
         case RequestValidationError():
-            names = sorted({str(detail["loc"][-1]) for detail in error.errors()})
-            errors = tuple(Invalid(path=name, message=f"{name} is missing.") for name in names)
+            invalid = {str(detail["loc"][-1]): _what(detail) for detail in error.errors()}
+            errors = tuple(
+                Invalid(path=name, message=f"{name} {what}.")
+                for name, what in sorted(invalid.items())
+            )
             return Problem(422, "invalid-input", errors[0].message, errors=errors)
         case HTTPException():
             refused = ("refused", "The request cannot be served.")
@@ -64,3 +68,11 @@ def _problem(request: Request, error: Exception) -> Problem:
                 where=place_of(error),
             )
             return internal_error()
+
+
+def _what(detail: Mapping[str, Any]) -> str:
+    """What is wrong with a parameter, in words that follow its name."""
+    if detail["type"] == "missing":
+        return "is missing"
+    _, _, takes = detail["msg"].partition(" should be ")
+    return f"must be {takes}" if takes else "is not valid"

@@ -35,6 +35,7 @@ from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
 from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
 from tollgauge.web.free.feeds import ATOM, Feeds
+from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAID, Tools
 from tollgauge.web.pages import lint as lint_pages
@@ -61,6 +62,7 @@ _OTHER: Final = {422: "The resource is not that of the path"}
 _INVALID: Final = {
     422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
 }
+_INVALID_QUERY: Final = {422: "A query parameter that is unknown or has no such value"}
 _INVALID_FILTER: Final = {422: "A parameter that is missing, invalid, or not one of this route"}
 _NO_OBJECT: Final = {
     400: "The body is not JSON",
@@ -185,6 +187,15 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/provider/{host}/feed.xml", "A provider's incidents, as Atom", feeds.of_provider),
     ):
         yield get(path, summary, handler, f"feed_{handler.__name__}", answers)
+    every = "The incidents of all endpoints, as Atom"
+    yield get(
+        "/incidents/feed.xml",
+        every,
+        feeds.of_all,
+        "feed_of_all",
+        openapi.page(ATOM, own=_INVALID_QUERY),
+        strict_query=True,
+    )
     yield get(
         "/openapi.json",
         "The interface description",
@@ -370,6 +381,14 @@ def _page_routes(
         ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=_UNKNOWN_PAGE | _OTHER)),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
+    asked = openapi.page(own=_INVALID_QUERY)
+    for path, summary, handler in (
+        ("/statistics", "How scores, prices and the rest are spread", site.statistics),
+        ("/incidents", "What changed lately", site.incidents),
+        ("/compare", "Up to four endpoints side by side", site.compare),
+    ):
+        id_ = f"page_{handler.__name__}"
+        yield get(path, summary, handler, id_, asked, cached=True, strict_query=True)
     finding, redirect = Finding(dependencies), openapi.redirect()
     leads = "From a resource's URL to its page, or to the offer to probe it"
     yield get("/endpoint", leads, finding.endpoint, "page_find", redirect)
@@ -385,13 +404,17 @@ def _page_routes(
 def _discovery_routes(
     dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
-    """The two files that a machine looks for first."""
-    files = DiscoveryFiles(dependencies, documented)
+    """The files that a machine looks for first."""
+    files, sitemap = DiscoveryFiles(dependencies, documented), Sitemap(dependencies)
     sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
-    text = openapi.page("text/plain")
+    text, xml = openapi.page("text/plain"), openapi.page(XML)
+    parts = openapi.page(XML, own={404: "The sitemap has no such part"})
     for path, summary, handler, answers in (
         (WELL_KNOWN, "What is sold here", files.well_known, sold),
         (LLMS, "What this is, for language models", files.llms, text),
+        ("/robots.txt", "What crawlers may read", sitemap.robots, text),
+        ("/sitemap.xml", "The parts of the sitemap", sitemap.index, xml),
+        ("/sitemap/{name}", "A part of the sitemap", sitemap.part, parts),
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)

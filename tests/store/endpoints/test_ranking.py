@@ -20,7 +20,15 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, endpoint_list, endpoints, ranking, scores
+from tollgauge.store.endpoints import (
+    crawls,
+    endpoint_list,
+    endpoints,
+    public,
+    ranking,
+    scores,
+    spread,
+)
 from tollgauge.store.endpoints.ranking import Candidate, Population
 from tollgauge.store.probes import changes
 
@@ -115,6 +123,10 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
         ),
         ("ix_endpoint_simulated", endpoints.counts, {}),
         ("ix_flip_host", changes.public, {"host": "a.com"}),
+        ("ix_flip_at", changes.public_since, {"since": 1, "limit": 9}),
+        ("ix_flip_type_at", changes.public_since, {"since": 1, "kind": "payto_change", "limit": 9}),
+        ("ix_endpoint_rank", spread.by_figures, {"scores": (500,), "uptimes": (500,)}),
+        ("sqlite_autoindex_endpoint_1", public.with_prefix, {"prefix": "a", "limit": 9}),
     ],
 )
 async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(

@@ -248,7 +248,7 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
             seen = replace(endpoint.quote, amount=150)
             await store.writing(discovery.observe_quotes, {endpoint.id: (seen, at)})
     told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
-    assert [each.change.type for _, each in told] == (["price_change"] if listed else [])
+    assert [incident.change.type for incident in told] == (["price_change"] if listed else [])
 
 
 async def test_old_changes_are_forgotten_unless_a_readable_watch_saw_them(store: Store) -> None:

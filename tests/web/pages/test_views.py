@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -124,6 +125,8 @@ def check_structure(page: bytes) -> Reader:
         assert not [name for name in attrs if name.startswith("on")]
         for name in ("href", "src", "action", "xlink:href"):
             link = attrs.get(name)
+            if link and attrs.get("rel") == "canonical":  # search engines want it whole
+                link = link.removeprefix(BASE)
             assert link is None or re.match(r"(/(?!/)|#)", link), link
         for name in ("aria-labelledby", "aria-describedby"):
             assert set((attrs.get(name) or "").split()) <= set(ids)
@@ -141,7 +144,9 @@ def test_every_page_is_well_formed_and_loads_nothing_from_elsewhere(name: str) -
     for attrs in reader.all("link"):
         target = attrs["href"] or ""
         if attrs["rel"] == "alternate":  # a feed: a browser offers it, and loads nothing
-            assert re.fullmatch(r"/(endpoint|provider)/[\w.]+/feed\.xml", target)
+            assert re.fullmatch(r"/((endpoint|provider)/[\w.]+|incidents)/feed\.xml", target)
+            continue
+        if attrs["rel"] == "canonical":
             continue
         path = target.removeprefix("/static/").partition("?v=")
         assert ASSETS[path[0]].digest == path[2]
@@ -409,7 +414,34 @@ def test_pages_work_below_a_path_prefix() -> None:
     page = views.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
     for tag in ("a", "link"):
         for attrs in check_structure(page).all(tag):
-            assert (attrs["href"] or "").startswith(("/gauge/", "#"))
+            assert (attrs["href"] or "").removeprefix(BASE).startswith(("/gauge/", "#"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_described_once_for_search_engines_and_for_chats(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    named = {attrs.get("property") or attrs.get("name"): attrs for attrs in reader.all("meta")}
+    (title,) = {text for text in reader.pieces["title"] if "tollgauge" in text}
+    assert named["og:title"]["content"] == title
+    assert named["og:description"]["content"] == named["description"]["content"]
+    canonical = [attrs["href"] for attrs in reader.all("link") if attrs["rel"] == "canonical"]
+    if "robots" in named:
+        assert name in {"not-found", "error"}
+        assert not canonical
+    else:
+        assert canonical == [named["og:url"]["content"]]
+        assert (canonical[0] or "").startswith(f"{BASE}/")
+
+
+def headings(page: bytes) -> list[int]:
+    return [int(level) for level in re.findall(r"<h([1-6])", page.decode())]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_heading_skips_a_level(name: str) -> None:
+    levels = headings(PAGES[name]())
+    assert levels[0] == 1
+    assert all(below <= above + 1 for above, below in pairwise(levels))
 
 
 def test_a_large_page_stays_small() -> None:

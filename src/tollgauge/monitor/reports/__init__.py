@@ -3,14 +3,23 @@
 Every figure here is an integer in the unit that its name says: tenths (of a point or of a percent),
 hundredths, permille, milliseconds, or milliseconds UTC. web/wire turns them into JSON, and
 web/pages/views into HTML. There is a file for each noun: `snapshots` (of one endpoint, of a host),
-`leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `pace` (how often it
-is probed), `lint` (what its last probe found wrong), `improvements` (what would raise its score),
-`trust` (reports, and the preview's samples) and `counts` (the ecosystem).
+`leaderboard` (the best), `incidents` (what changed), `endpoint` (a whole page of one, and its raw
+probes), `pace` (how often it is probed), `lint` (what its last probe found wrong), `improvements`
+(what would raise its score), `trust` (reports, and the preview's samples) and `counts` (the
+ecosystem).
 """
 
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
-from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
+from tollgauge.monitor.reports.endpoint import (
+    DayBar,
+    EndpointView,
+    TimelineEvent,
+    history,
+    view,
+    views,
+)
+from tollgauge.monitor.reports.incidents import Incidents, incidents
 from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
 from tollgauge.monitor.reports.lint import StoredLint, stored_lint
 from tollgauge.monitor.reports.snapshots import (
@@ -40,6 +49,7 @@ __all__ = [
     "Ecosystem",
     "EndpointRow",
     "EndpointView",
+    "Incidents",
     "Leaderboard",
     "MoreOfSite",
     "Provider",
@@ -53,6 +63,7 @@ __all__ = [
     "ecosystem",
     "evidence_of",
     "history",
+    "incidents",
     "leaderboard",
     "live",
     "preview",
@@ -65,4 +76,5 @@ __all__ = [
     "snapshot_of",
     "stored_lint",
     "view",
+    "views",
 ]

@@ -8,28 +8,36 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
+from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Activity, Component
+from tollgauge.core.score import Activity, Component, Score, Settlement
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.vantage import VantageState
+from tollgauge.core.window import DAYS
 from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
 from tollgauge.store.endpoints import listings, public, scores, seller_files
 from tollgauge.store.endpoints.seller_files import StoredSellerFile
-from tollgauge.store.probes import probes, vantages, window
+from tollgauge.store.probes import past_days, probes, vantages, window
+from tollgauge.store.probes.past_days import DayScore
 
-PAGE_DAYS: Final = 30
+PAGE_DAYS: Final = RAW_DAYS
+"""How many days the page shows of an endpoint that is known for so long."""
+LEAST_DAYS: Final = 30
+"""Of a newer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBar:
     """One UTC day of an endpoint: for how many milliseconds probes say that it was up and that it
-    was not, scored and up probes, and latency percentiles of the up ones.
+    was not, scored and up probes, and latency percentiles of the up ones. `score` is that of when
+    the day was closed, of today the latest; None where none is kept.
     """
 
     day: int
@@ -40,6 +48,7 @@ class DayBar:
     excluded: int
     p50_ms: int | None
     p95_ms: int | None
+    score: DayScore | None = None
 
     @property
     def spoken_ms(self) -> int:
@@ -64,11 +73,12 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointView:
-    """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
-    entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
+    """Everything the endpoint's page shows. `days` are the last 30 UTC days, or up to 90 of
+    an endpoint that is known for longer, oldest first, one entry a day with zeros where nothing was
+    measured. `low_tenths` to `high_tenths` is the score
     range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
-    `vantages` what each of several vantages saw last; `seller_file` what the seller says of
-    himself, None where he says nothing.
+    `vantages` what each of several vantages saw last, `settlement` what was settled to its payTo;
+    `seller_file` what the seller says of himself, None where he says nothing.
     """
 
     snapshot: Snapshot
@@ -82,6 +92,7 @@ class EndpointView:
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
     vantages: tuple[VantageState, ...] = ()
+    settlement: Settlement | None = None
     seller_file: StoredSellerFile | None = None
 
 
@@ -91,7 +102,6 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     if endpoint is None:
         return None
     score = scores.result(tx, endpoint_id)
-    days = window.read(tx, endpoint_id, as_of=now).days
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     snapshot = read_snapshot(tx, endpoint, score, states, now=now)
@@ -104,22 +114,39 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
         pace=pace(tx, endpoint),
-        days=_bars(days, today=day_of(now)),
+        days=_days(tx, endpoint, score, now=now),
         events=tuple(_timeline(event) for event in events),
         vantages=states,
+        settlement=None if score is None else score.settlement,
         seller_file=seller_files.get(tx, endpoint.host),
     )
 
 
-def _bars(sums: Sequence[Rollup], *, today: int) -> tuple[DayBar, ...]:
-    """One bar a UTC day for the last 30 days, with zeros where nothing was measured."""
-    known = {day.day: day for day in sums}
+def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str, EndpointView]:
+    """What the pages of several endpoints show, by id; without those that are not public."""
+    shown = {id_: view(tx, id_, now=now) for id_ in endpoint_ids}
+    return {id_: seen for id_, seen in shown.items() if seen is not None}
+
+
+def _days(
+    tx: Connection, endpoint: Endpoint, score: Score | None, *, now: int
+) -> tuple[DayBar, ...]:
+    """One bar a UTC day, with zeros where nothing was measured."""
+    today = day_of(now)
+    windowed = today - DAYS + 1
+    past = past_days.read(tx, endpoint.id, before_day=today, sums_before=windowed)
+    sums = past.sums | {day.day: day for day in window.read(tx, endpoint.id, as_of=now).days}
+    scores_by_day = past.scores
+    if score is not None and score.score_tenths is not None:
+        scores_by_day = {**past.scores, today: DayScore(score.score_tenths, score.policy_version)}
+    first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - LEAST_DAYS + 1))
     return tuple(
-        _bar(known.get(day) or Rollup(day=day)) for day in range(today - PAGE_DAYS + 1, today + 1)
+        _bar(sums.get(day) or Rollup(day=day), scores_by_day.get(day))
+        for day in range(first, today + 1)
     )
 
 
-def _bar(day: Rollup) -> DayBar:
+def _bar(day: Rollup, score: DayScore | None) -> DayBar:
     return DayBar(
         day=day.day,
         up_ms=day.spans.up,
@@ -129,6 +156,7 @@ def _bar(day: Rollup) -> DayBar:
         excluded=day.probes - day.scored,
         p50_ms=percentile(day.latency, 50),
         p95_ms=percentile(day.latency, 95),
+        score=score,
     )
 
 

@@ -5,7 +5,7 @@ own row (store/endpoints/ranking).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -153,6 +153,17 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     query = sa.select(score_table.c.endpoint_id, score_table.c.result)
     known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
     return {row.endpoint_id: score_from_json(row.result) for row in known}
+
+
+def latest_tenths(
+    tx: Connection, endpoint_ids: Collection[str]
+) -> dict[str, tuple[int, int, int | None]]:
+    """(as of, policy version, score in tenths) of some endpoints, by id; those without a score are
+    left out.
+    """
+    columns = score_table.c["endpoint_id", "as_of", "policy_version", "score_tenths"]
+    known = rows.with_any(tx, sa.select(*columns), score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: (row.as_of, row.policy_version, row.score_tenths) for row in known}
 
 
 def site_median(tx: Connection, site: str, *, before: int) -> int | None:

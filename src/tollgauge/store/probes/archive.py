@@ -7,7 +7,9 @@ Rules:
   of the day before;
 - a late probe of a closed day is merged into that day alone;
 - what the closed days of an endpoint add up to is kept with each of them
-  (store/probes/closed_days).
+  (store/probes/closed_days);
+- a day keeps the score that the endpoint had when it was closed first, if that was computed on the
+  day or within SCORED_WITHIN_MS after it.
 
 What becomes of days that are too old to be kept one by one: store/probes/months.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -25,16 +27,20 @@ from sqlalchemy import Connection
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import merge, rollup
 from tollgauge.core.spans import Statement, spans, statement
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import statement_from_json
 from tollgauge.db.packing import pack, unpack
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
+from tollgauge.store.endpoints import scores
 from tollgauge.store.probes import closed_days, window
 from tollgauge.store.probes.closed_days import CLOSE_TURN, ClosedDay
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
+
+SCORED_WITHIN_MS: Final = 6 * HOUR_MS
+"""Days are closed soon after midnight, those of many endpoints one after the other."""
 
 
 def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
@@ -67,13 +73,18 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str], *, before_day:
     )
     closed = {row.endpoint_id: row for row in tx.execute(known)}
     before = _last_statements(tx, day - 1, endpoint_ids)
+    latest = scores.latest_tenths(tx, list(fresh))
     merged = {
         endpoint_id: _merged(
             day, endpoint_id, results, closed.get(endpoint_id), before.get(endpoint_id)
         )
         for endpoint_id, results in sorted(fresh.items())
     }
-    rows.put(tx, probe_day_table, [columns for columns, _ in merged.values()])
+    columns = [
+        closing | _score(day, closed.get(id_), latest.get(id_))
+        for id_, (closing, _) in merged.items()
+    ]
+    rows.put(tx, probe_day_table, columns)
     days = {id_: closed_day for id_, (_, closed_day) in merged.items()}
     window.keep(tx, closed_days.after(tx, day, days, before_day=before_day))
 
@@ -86,6 +97,20 @@ def _last_statements(
         probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
     )
     return {row.endpoint_id: statement_from_json(row.last_statement) for row in tx.execute(query)}
+
+
+def _score(
+    day: int, row: sa.Row[Any] | None, latest: tuple[int, int, int | None] | None
+) -> dict[str, int | None]:
+    """The score of a day as column values: what its row has, if it was closed before, else the
+    latest one, if that is one of this day.
+    """
+    tenths = policy = None
+    if row is not None and row.score_tenths is not None:
+        tenths, policy = row.score_tenths, row.score_policy
+    elif latest is not None and day * DAY_MS <= latest[0] < (day + 1) * DAY_MS + SCORED_WITHIN_MS:
+        _, policy, tenths = latest
+    return {"score_tenths": tenths, "score_policy": None if tenths is None else policy}
 
 
 def _merged(

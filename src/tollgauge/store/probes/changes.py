@@ -55,6 +55,7 @@ change = sa.Table(
     sa.Index("ix_flip_host", "host", "id"),
     sa.Index("ix_flip_endpoint_id", "endpoint_id", "id"),
     sa.Index("ix_flip_at", "at"),
+    sa.Index("ix_flip_type_at", "type", "at"),
     sa.Index("ix_flip_waiting", "id", sqlite_where=_WAITING, postgresql_where=_WAITING),
 )
 
@@ -84,6 +85,24 @@ class StoredChange:
     id: int
     endpoint_id: str
     change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident(StoredChange):
+    """A change that anyone may see, with the resource that changed; `simulated`: the demo invented
+    its endpoint.
+    """
+
+    resource: str
+    simulated: bool
+
+
+_INCIDENTS: Final = (
+    sa.select(change, *schema.endpoint.c["resource", "simulated"])
+    .join(schema.endpoint, schema.endpoint.c.id == change.c.endpoint_id)
+    .where(endpoints.PUBLIC)
+    .where(sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == PUBLIC_N))
+)
 
 
 def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
@@ -176,20 +195,32 @@ def public(
     endpoint_id: str | None = None,
     host: str | None = None,
     limit: int = 50,
-) -> tuple[tuple[str, StoredChange], ...]:
-    """The newest public incidents of an endpoint or of a host, with their resources."""
+) -> tuple[Incident, ...]:
+    """The newest public incidents of an endpoint or of a host."""
     of_subject = (
         change.c.endpoint_id == endpoint_id if endpoint_id is not None else change.c.host == host
     )
-    query = (
-        sa.select(change, schema.endpoint.c.resource)
-        .join(schema.endpoint, schema.endpoint.c.id == change.c.endpoint_id)
-        .where(of_subject, endpoints.PUBLIC)
-        .where(sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == PUBLIC_N))
-        .order_by(change.c.id.desc())
-        .limit(limit)
-    )
-    return tuple((row.resource, _stored(row)) for row in tx.execute(query))
+    query = _INCIDENTS.where(of_subject).order_by(change.c.id.desc()).limit(limit)
+    return tuple(map(_incident, tx.execute(query)))
+
+
+def public_since(
+    tx: Connection, *, since: int, kind: str | None = None, after: int | None = None, limit: int
+) -> tuple[Incident, ...]:
+    """The newest public incidents of all endpoints since an instant (ms UTC), of one type if a
+    `kind` is named. `after` is the id of the last incident of the page before; an unknown one gives
+    the first page.
+    """
+    newest_first = (change.c.at.desc(), change.c.id.desc())
+    query = _INCIDENTS.where(change.c.at >= since).order_by(*newest_first).limit(limit)
+    if kind is not None:
+        query = query.where(change.c.type == kind)
+    last = None
+    if after is not None:
+        last = tx.execute(sa.select(change.c.at, change.c.id).where(change.c.id == after)).first()
+    if last is not None:
+        query = query.where(sa.tuple_(change.c.at, change.c.id) < (last.at, last.id))
+    return tuple(map(_incident, tx.execute(query)))
 
 
 def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
@@ -278,7 +309,15 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def _stored(row: Any) -> StoredChange:
-    seen = rows.from_columns(
+    return StoredChange(id=row.id, endpoint_id=row.endpoint_id, change=_change(row))
+
+
+def _incident(row: Any) -> Incident:
+    return rows.from_columns(Incident, row, change=_change(row))
+
+
+def _change(row: Any) -> Change:
+    return rows.from_columns(
         Change,
         row,
         severity=Severity(row.severity),
@@ -286,4 +325,3 @@ def _stored(row: Any) -> StoredChange:
         after=orjson.loads(row.after),
         evidence=orjson.loads(row.evidence),
     )
-    return StoredChange(id=row.id, endpoint_id=row.endpoint_id, change=seen)

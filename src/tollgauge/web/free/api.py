@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.monitor import calibration, reports
+from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
@@ -58,7 +58,9 @@ class FreeApi:
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
-        return json_response(wire.ecosystem(await self.dependencies.read_now(reports.ecosystem)))
+        stats = await self.dependencies.read_now(reports.ecosystem)
+        spread = await self.dependencies.read_now(statistics.current)
+        return json_response(wire.ecosystem(stats, spread))
 
     async def calibration(self) -> Response:
         """Forecasts held against what happened, by policy."""

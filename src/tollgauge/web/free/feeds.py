@@ -1,4 +1,4 @@
-"""Feeds: the public incidents of an endpoint and of a provider, as Atom (RFC 4287).
+"""Feeds: the public incidents of an endpoint, of a provider and of all, as Atom (RFC 4287).
 
 An incident is a change that a watch with the default sensitivity reports. Entries have stable ids,
 newest first; texts from the endpoint are text content, escaped by the XML writer, never markup.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -15,11 +16,12 @@ from starlette.responses import Response
 
 from tollgauge.core import notice
 from tollgauge.core.text import clean_text
+from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.store.endpoints import endpoint_list, public
 from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import StoredChange
+from tollgauge.store.probes.changes import Incident
 from tollgauge.web.dependencies import Dependencies, unknown_host
-from tollgauge.web.wire.parameters import EndpointId, Host
+from tollgauge.web.wire.parameters import EndpointId, Host, IncidentType
 
 ATOM: Final = "application/atom+xml"
 NAMESPACE: Final = "http://www.w3.org/2005/Atom"
@@ -50,30 +52,45 @@ class Feeds:
         incidents = await store.reading(changes.public, host=name, limit=ENTRIES)
         return self._feed(f"/provider/{name}", name, best[0].first_seen, incidents)
 
+    async def of_all(self, type: IncidentType = None) -> Response:  # noqa: A002 - the query's name
+        """The feed of all endpoints, of one type of incident if that is named."""
+        read = partial(changes.public_since, since=0, kind=type, limit=ENTRIES)
+        incidents = await self.dependencies.store.reading(read)
+        name = "all endpoints" if type is None else f"type {type}"
+        query = "" if type is None else f"?type={type}"
+        today = day_of(self.dependencies.clock()) * DAY_MS
+        return self._feed("/incidents", name, today, incidents, query=query)
+
     def _feed(
-        self, path: str, name: str, first_seen: int, incidents: Sequence[tuple[str, StoredChange]]
+        self,
+        path: str,
+        name: str,
+        first_seen: int,
+        incidents: Sequence[Incident],
+        *,
+        query: str = "",
     ) -> Response:
         url = f"{self.dependencies.base_url}{path}"
         feed = ET.Element("feed", xmlns=NAMESPACE)
-        _add(feed, "id", f"{url}/feed.xml")
+        _add(feed, "id", f"{url}/feed.xml{query}")
         _add(feed, "title", f"Incidents of {name}")
-        newest = max((stored.change.at for _, stored in incidents), default=first_seen)
+        newest = max((incident.change.at for incident in incidents), default=first_seen)
         _add(feed, "updated", notice.iso(newest))
-        ET.SubElement(feed, "link", rel="self", type=ATOM, href=f"{url}/feed.xml")
-        ET.SubElement(feed, "link", rel="alternate", type="text/html", href=url)
+        ET.SubElement(feed, "link", rel="self", type=ATOM, href=f"{url}/feed.xml{query}")
+        ET.SubElement(feed, "link", rel="alternate", type="text/html", href=f"{url}{query}")
         author = ET.SubElement(feed, "author")
         _add(author, "name", "tollgauge")
-        for resource, stored in incidents:
-            self._entry(feed, resource, stored)
+        for incident in incidents:
+            self._entry(feed, incident)
         body: bytes = ET.tostring(feed, encoding="utf-8", xml_declaration=True)
         return Response(body, media_type=ATOM)
 
-    def _entry(self, feed: ET.Element, resource: str, stored: StoredChange) -> None:
-        change = stored.change
+    def _entry(self, feed: ET.Element, incident: Incident) -> None:
+        change = incident.change
         entry = ET.SubElement(feed, "entry")
-        page = notice.page(self.dependencies.base_url, stored.endpoint_id)
-        _add(entry, "id", f"{page}#flip-{stored.id}")
-        _add(entry, "title", f"{change.type}: {resource}")
+        page = notice.page(self.dependencies.base_url, incident.endpoint_id)
+        _add(entry, "id", f"{page}#flip-{incident.id}")
+        _add(entry, "title", f"{change.type}: {incident.resource}")
         _add(entry, "updated", notice.iso(change.at))
         _add(entry, "published", notice.iso(change.at))
         ET.SubElement(entry, "link", rel="alternate", type="text/html", href=page)

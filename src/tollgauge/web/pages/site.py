@@ -10,18 +10,25 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.policy import POLICIES
-from tollgauge.monitor import calibration, reports
+from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.finding import report_offer
+from tollgauge.web.pages.incidents import DAYS, incidents_html
+from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
+    AfterIncident,
+    Compared,
     EndpointId,
     Host,
+    IncidentDays,
+    IncidentType,
     PolicyVersion,
     UnmeasuredResource,
 )
@@ -83,6 +90,33 @@ class Site:
         """Forecasts held against what happened."""
         report = await self.dependencies.read_now(calibration.report)
         return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
+
+    async def incidents(
+        self,
+        type: IncidentType = None,  # noqa: A002 - the query's name
+        days: IncidentDays = DAYS,
+        after: AfterIncident = None,
+    ) -> Response:
+        """What changed at all endpoints."""
+        incidents = await self.dependencies.read_now(reports.incidents, type, days, after)
+        return HTMLResponse(incidents_html(incidents, base_url=self.dependencies.base_url))
+
+    async def statistics(self) -> Response:
+        """How the figures of all endpoints are spread."""
+        counted = await self.dependencies.read_now(statistics.current)
+        stats = await self.dependencies.read_now(reports.ecosystem)
+        html = statistics_html(counted, stats, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
+
+    async def compare(
+        self, a: Compared = None, b: Compared = None, c: Compared = None, d: Compared = None
+    ) -> Response:
+        """Up to four endpoints side by side."""
+        asked = asked_for((a, b, c, d), self.dependencies.perimeter)
+        ids = [one.id for one in asked if one.id is not None]
+        views_by_id = await self.dependencies.read_now(reports.views, ids)
+        html = compare_html(asked, views_by_id, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
 
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""

@@ -142,6 +142,8 @@ def endpoint_html(
         ),
         uptime=days.uptime_bars(view.days),
         latency=days.latency_lines(view.days),
+        scores=days.score_line(view.days),
+        scored_since=next((bar.day for bar in view.days if bar.score), None),
         timeline=timeline(view.events, first_day=first_day, last_day=last_day),
         bars=[
             (part, component_bar(part.weight, part.tenths, heaviest=heaviest))

@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from tollgauge.monitor.reports import Ecosystem
-from tollgauge.web.wire.figures import iso, micro_usd, permille
+from tollgauge.monitor.statistics import Bin, Statistics
+from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import Shape
+
+
+class CountedBinShape(Shape):
+    """How many endpoints have a figure from `atLeast` to below `below` (null without end)."""
+
+    at_least: float
+    below: float | None
+    count: int
+
+
+class NameShape(Shape):
+    """How many endpoints have a name; null for all that are not named."""
+
+    name: str | None
+    count: int
+
+
+class DistributionsShape(Shape):
+    """How figures are spread over the `endpoints` that are listed and have a score, as of `asOf`,
+    which is at most 15 minutes ago: scores (0 to 100), uptime in 30 days (percent), mean latency
+    (milliseconds; `neverUp` have none), prices (dollars; `otherTokens` are not in dollars,
+    `notAdvertised` none), recommendations, networks of the prices, and the directories that list
+    endpoints.
+    """
+
+    as_of: str
+    endpoints: int
+    scores: list[CountedBinShape]
+    uptime_percent: list[CountedBinShape]
+    latency_ms: list[CountedBinShape]
+    never_up: int
+    price_usd: list[CountedBinShape]
+    other_tokens: int
+    not_advertised: int
+    recommendations: list[NameShape]
+    networks: list[NameShape]
+    directories: list[NameShape]
 
 
 class EcosystemShape(Shape):
@@ -26,9 +66,10 @@ class EcosystemShape(Shape):
     receivers30d: int | None
     payers30d: int | None
     indexed_share: float | None
+    distributions: DistributionsShape
 
 
-def ecosystem(stats: Ecosystem) -> EcosystemShape:
+def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemShape:
     """The counts as JSON shape."""
     return EcosystemShape(
         as_of=iso(stats.as_of),
@@ -44,4 +85,37 @@ def ecosystem(stats: Ecosystem) -> EcosystemShape:
         receivers30d=stats.receivers,
         payers30d=stats.payers,
         indexed_share=permille(stats.indexed_permille),
+        distributions=_distributions(statistics),
     )
+
+
+def _distributions(counted: Statistics) -> DistributionsShape:
+    return DistributionsShape(
+        as_of=iso(counted.as_of),
+        endpoints=counted.endpoints,
+        scores=_bins(counted.scores, tenths),
+        uptime_percent=_bins(counted.uptimes, tenths),
+        latency_ms=_bins(counted.latencies, int),
+        never_up=counted.no_latency,
+        price_usd=_bins(counted.prices, micro_usd),
+        other_tokens=counted.other_tokens,
+        not_advertised=counted.no_price,
+        recommendations=_names(counted.recommendations),
+        networks=_names(counted.networks),
+        directories=_names(counted.sources),
+    )
+
+
+def _bins(bins: Iterable[Bin], write: Callable[[int], float]) -> list[CountedBinShape]:
+    return [
+        CountedBinShape(
+            at_least=write(row.least),
+            below=None if row.below is None else write(row.below),
+            count=row.count,
+        )
+        for row in bins
+    ]
+
+
+def _names(counts: Iterable[tuple[str, int]]) -> list[NameShape]:
+    return [NameShape(name=name or None, count=count) for name, count in counts]

@@ -7,6 +7,7 @@ it out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -26,6 +27,7 @@ from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.endpoint_pages import EndpointPage, Search, SearchResult
 from tollgauge.monitor.reports import (
@@ -38,6 +40,7 @@ from tollgauge.monitor.reports import (
     snapshot_of,
 )
 from tollgauge.monitor.scoring import scored
+from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
@@ -167,7 +170,28 @@ def stats() -> Any:
         payers=1_204,
         indexed_permille=1_000,
     )
-    return _json(wire.ecosystem(counts))
+    return _json(wire.ecosystem(counts, _statistics()))
+
+
+def _statistics() -> Statistics:
+    def bins(edges: Sequence[int], *counts: int) -> tuple[Bin, ...]:
+        limits = zip((0, *edges), (*edges, None), counts, strict=True)
+        return tuple(Bin(*values) for values in limits)
+
+    return Statistics(
+        as_of=AS_OF,
+        endpoints=40,
+        scores=bins(statistics.SCORES, 0, 1, 3, 2, 0, 7, 12, 9, 6, 0),
+        uptimes=bins(statistics.UPTIMES, 3, 1, 2, 3, 9, 8, 6, 8),
+        latencies=bins(statistics.LATENCIES, 4, 13, 11, 6, 2, 1, 0),
+        no_latency=3,
+        prices=bins(statistics.PRICES, 2, 9, 6, 14, 3, 2, 0, 0),
+        other_tokens=1,
+        no_price=3,
+        recommendations=(("proceed", 21), ("caution", 9), ("avoid", 10)),
+        networks=(("eip155:8453", 35), ("eip155:137", 2)),
+        sources=(("cdp", 38), ("community", 14)),
+    )
 
 
 def calibration() -> Any:

@@ -6,8 +6,12 @@ from typing import Annotated, Final
 
 from fastapi import Path, Query
 
+from tollgauge.core.changes import EVENTS, PAYTO
 from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.retention import CHANGES_MS
+from tollgauge.core.units import DAY_MS
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.shape import OneOf
 
 ResourceQuery = Annotated[
     str,
@@ -56,6 +60,38 @@ AfterEndpoint = Annotated[
         description="Id of the last endpoint of the page before; without it the first page",
         examples=[parse_resource(examples.RESOURCE).id],
         json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+    ),
+]
+SitemapPart = Annotated[
+    str, Path(description="The file of one part, as the index names it", examples=["pages.xml"])
+]
+Compared = Annotated[
+    str | None,
+    Query(
+        description="An endpoint to compare, by its URL or its id",
+        examples=[examples.RESOURCE],
+    ),
+]
+IncidentType = Annotated[
+    Annotated[str, OneOf(EVENTS)] | None,
+    Query(description="The type of incidents to show; without it all", examples=[PAYTO]),
+]
+IncidentDays = Annotated[
+    int,
+    Query(
+        description="How many UTC days to show, today included",
+        ge=1,
+        le=CHANGES_MS // DAY_MS,
+        examples=[7],
+    ),
+]
+AfterIncident = Annotated[
+    int | None,
+    Query(
+        description="Number of the last incident of the page before; without it the first page",
+        ge=1,
+        le=2**53 - 1,
+        examples=[1_000],
     ),
 ]
 PolicyVersion = Annotated[

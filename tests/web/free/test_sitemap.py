@@ -1,0 +1,82 @@
+"""The sitemap names every public page, and only such."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import pytest_asyncio
+from tests.support.http_service import BASE, Running, configuration, opened
+from tests.support.score_rows import endpoint
+
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints, public
+from tollgauge.web.free import sitemap
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+_XML = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("sitemap") / "service.db")
+    async with opened(configuration(store_url=url)) as service:
+        yield service
+
+
+async def locations(running: Running, path: str) -> list[str]:
+    answer = await running.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("application/xml")
+    return [str(loc.text) for loc in ET.fromstring(answer.content).iter(f"{_XML}loc")]
+
+
+async def test_robots_lead_to_the_sitemap(running: Running) -> None:
+    text = (await running.get("/robots.txt")).text
+    assert f"Sitemap: {BASE}/sitemap.xml" in text.splitlines()
+
+
+async def test_every_page_of_the_sitemap_is_there_and_names_itself(running: Running) -> None:
+    parts = await locations(running, "/sitemap.xml")
+    assert parts == [
+        f"{BASE}/sitemap/{name}" for name in ("pages.xml", "endpoints.xml", "providers-1.xml")
+    ]
+    pages = [page for part in parts for page in await locations(running, part)]
+    assert len(pages) == len(set(pages)) > 100
+    for page in pages[:20] + pages[-5:]:
+        answer = await running.get(page, headers={"Accept": "text/html"})
+        assert answer.status_code == 200, page
+        assert f'<link rel="canonical" href="{page}">' in answer.text
+
+
+async def test_an_unknown_part_is_not_found(running: Running) -> None:
+    for name in ("x.xml", "endpoints-g.xml", "providers-0.xml", "endpoints-00000.xml", "pages"):
+        assert (await running.get(f"/sitemap/{name}")).status_code == 404
+
+
+async def test_many_endpoints_are_spread_over_parts_that_hold_each_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = [await locations(running, "/sitemap/endpoints.xml")]
+    monkeypatch.setattr(sitemap, "EXPECTED", 20)
+    parts = [
+        part for part in await locations(running, "/sitemap.xml?again") if "/endpoints" in part
+    ]
+    assert len(parts) == 16
+    assert [page for part in parts for page in await locations(running, part)] == whole
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_what_is_not_public_is_in_no_part(store: Store) -> None:
+    await store.writing(endpoints.insert, endpoint("/listed"))
+    await store.writing(endpoints.insert, endpoint("/asked", host="b.com"), adopted=True)
+    listed = endpoint("/listed")
+    read = await store.reading(public.with_prefix, listed.id[:2], limit=9)
+    assert read == ((listed.id, None),)
+    assert await store.reading(public.with_prefix, "", limit=9) == ((listed.id, None),)
+    assert await store.reading(public.hosts, offset=0, limit=9) == ("a.com",)
+    assert await store.reading(public.hosts, offset=1, limit=9) == ()

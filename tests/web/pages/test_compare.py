@@ -1,0 +1,150 @@
+"""Endpoints side by side: what is known of each, what is best, and what cannot be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
+from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasured, view
+
+from tollgauge.core.endpoint import PUBLIC, endpoint_id
+from tollgauge.core.score import Settlement
+from tollgauge.monitor.reports import EndpointView
+from tollgauge.web.pages.compare import Asked, asked_for, compare_html
+
+IDS = tuple(f"{number:016x}" for number in range(4))
+SETTLED = Settlement(
+    network="eip155:8453",
+    pay_to="0xab",
+    volume=12_340_000,
+    organic=12_000_000,
+    transfers=40,
+    distinct_payers=17,
+    effective_hundredths=900,
+    top_permille=100,
+    shared_hosts=2,
+    indexed_to_block=1,
+    indexed_to=1,
+    level="wallet",
+)
+
+
+def page(*shown: EndpointView) -> Reader:
+    asked = [Asked(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
+    views = {one.snapshot.id: one for one in shown}
+    return Reader(compare_html(asked, views, base_url=BASE))
+
+
+def seen(number: int, **changes: object) -> EndpointView:
+    return view(snapshot(id=IDS[number], **changes))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("compare") / "service.db")
+    async with opened(configuration(store_url=url)) as service:
+        yield service
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_endpoints_are_compared_by_address_or_by_id(running: Running) -> None:
+    board = (await running.get("/trust/leaderboard")).json()
+    resources = [row["resource"] for row in board["endpoints"]]
+    other = next(endpoint_id(url) for url in resources if url != WEATHER)
+    answer = await running.get(
+        "/compare", params={"a": WEATHER, "b": other, "c": "", "d": WEATHER_ID}
+    )
+    assert answer.status_code == 200
+    reader = Reader(answer.content)
+    links = [attrs["href"] for attrs in reader.all("a") if "/endpoint/" in (attrs["href"] or "")]
+    assert links == [f"/endpoint/{WEATHER_ID}", f"/endpoint/{other}"]
+    assert "etag" in answer.headers
+    assert len(answer.content) < 60_000
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_unknown_or_no_address_is_said_in_its_column(running: Running) -> None:
+    answer = await running.get("/compare", params={"a": "ftp://x", "b": "0" * 16, "c": WEATHER})
+    words = Reader(answer.content).words
+    assert "ftp://x The resource must start with https://." in words
+    assert "0000000000000000 Nothing is known of this endpoint." in words
+    assert (await running.get("/compare?e=1")).status_code == 422
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_form_of_an_endpoints_page_leads_to_the_comparison(running: Running) -> None:
+    text = (await running.get(f"/endpoint/{WEATHER_ID}")).text
+    form = re.search(r'<form class="ask" action="([^"]+)" method="get">', text)
+    assert form is not None
+    assert f'name="a" value="{WEATHER_ID}"' in text
+    answer = await running.get(form[1], params={"a": WEATHER_ID, "b": WEATHER})
+    assert answer.status_code == 200
+
+
+def test_the_best_of_each_figure_is_marked_where_they_differ() -> None:
+    reader = page(
+        seen(0, score_tenths=900, latency_ms=80, price_micro_usd=5_000),
+        seen(1, score_tenths=700, latency_ms=40, price_micro_usd=5_000),
+        seen(2, score_tenths=900, latency_ms=None, price_micro_usd=None),
+    )
+    words = reader.words
+    assert words.count("90.0 best") == 2
+    assert "70.0 best" not in words
+    assert "40 ms best" in words
+    assert "80 ms best" not in words
+    assert words.count("$0.005 best") == 2
+    assert "99.5% best" not in words
+
+
+def test_settlements_are_shown_where_they_are_known() -> None:
+    words = page(replace(seen(0), settlement=SETTLED), seen(1)).words
+    assert "Settled in 30 days $12.34 of the whole wallet Distinct payers 17" in words
+    assert "Settled in 30 days — Distinct payers —" in words
+
+
+def test_an_endpoint_without_a_score_is_compared_in_words() -> None:
+    words = page(unmeasured(), seen(1)).words
+    assert "not scored yet" in words
+    assert "not advertised" in words
+
+
+def test_without_endpoints_it_asks_for_them() -> None:
+    reader = Reader(compare_html((), {}, base_url=BASE))
+    assert "Put up to four endpoints side by side" in reader.words
+    names = [attrs["name"] for attrs in reader.all("input")]
+    assert names == ["a", "b", "c", "d"]
+    labelled = {attrs["for"] for attrs in reader.all("label")}
+    assert labelled == {attrs["id"] for attrs in reader.all("input")}
+
+
+def test_what_is_asked_for_twice_is_shown_once_and_empty_fields_not_at_all() -> None:
+    url = "https://api.example.com/a"
+    (one,) = asked_for((url, " ", None, f" {url}?x=1 "), PUBLIC)
+    assert (one.text, one.problem) == (url, "")
+    wrong = asked_for(("nonsense", "nonsense", None, None), PUBLIC)
+    assert [(row.id, bool(row.problem)) for row in wrong] == [(None, True)]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_input_stays_text(text: str) -> None:
+    asked = asked_for((text, None, None, None), PUBLIC)
+    reader = Reader(compare_html(asked, {}, base_url=BASE))
+    assert "1337" not in reader.words
+    assert not {"script", "img"} & {tag for tag, _ in reader.elements}
+    shown = page(view(snapshot(id=IDS[0], resource=f"https://x.dev/{text}", network=text)))
+    assert not {"script", "img"} & {tag for tag, _ in shown.elements}
+
+
+def test_four_endpoints_with_ninety_days_each_stay_small() -> None:
+    days = tuple(replace(view().days[0], day=20_000 + number) for number in range(90))
+    shown = [replace(seen(number), days=days) for number in range(4)]
+    asked = [Asked(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
+    html = compare_html(asked, {one.snapshot.id: one for one in shown}, base_url=BASE)
+    assert len(html) < 60_000
