@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from tollgauge.core.units import dollars
 from tollgauge.monitor.reports import Ecosystem
 from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.web.pages import labels
@@ -70,7 +71,7 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             "prices",
             "Prices of a call",
             "Price",
-            [*_binned(counted.prices, labels.dollars), *no_price],
+            [*_binned(counted.prices, dollars), *no_price],
         ),
         _table(
             "networks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-revision = "0028"
+revision = "0027"
 down_revision = "0026"
 branch_labels = None
 depends_on = None
