@@ -119,7 +119,7 @@ def test_without_endpoints_it_asks_for_them() -> None:
     reader = Reader(compare_html((), {}, base_url=BASE))
     assert "Put up to four endpoints side by side" in reader.words
     names = [attrs["name"] for attrs in reader.all("input")]
-    assert names == ["a", "b", "c", "d"]
+    assert names == ["q", "a", "b", "c", "d"], "the search of every page, and the form"
     labelled = {attrs["for"] for attrs in reader.all("label")}
     assert labelled == {attrs["id"] for attrs in reader.all("input")}
 

@@ -44,7 +44,7 @@ async def test_without_scripts_a_language_is_chosen_and_there_is_no_dead_button(
         (program,) = [await figure.inner_text() for figure in figures]
         assert program.startswith(language)
         assert "/v1/x402-trust" in program or "x402_trust_score" in program
-    assert await page.locator("button").count() == 0
+    assert await page.locator("main button").count() == 0
     await context.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+from tests.support.http_service import BASE as SERVICE
 from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
 from tests.support.page_reader import NOW as SHOWN_AT
@@ -54,7 +55,8 @@ def structure(page: str) -> Reader:
         assert not [name for name in attrs if name.startswith("on")]
         for name in ("href", "src", "action"):
             link = attrs.get(name)
-            assert link is None or link in SOURCES or re.match(r"(/(?!/)|#)", link), link
+            own = link is None or re.match(rf"(/(?!/)|#|{SERVICE}/|{BASE}/)", link)
+            assert own or link in SOURCES, link
     posting = [attrs["action"] for attrs in reader.all("form") if attrs.get("method") == "post"]
     assert posting in ([], ["/lint"])
     labelled = {attrs["for"] for attrs in reader.all("label") if "for" in attrs}

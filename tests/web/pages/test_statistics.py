@@ -49,7 +49,7 @@ def test_every_figure_has_its_counts_and_shares() -> None:
         "under 100 ms 0 0.0% 100 ms to 250 ms 10",
         "never up in 30 days 30",
         "$0.001 to $0.005 10",
-        "$10 or more 70",
+        "$10.00 or more 70",
         "not in dollars another token 4",
         "eip155:8453 base 1,200 96.8%",
         "others 40 3.2%",

@@ -27,7 +27,8 @@ from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web.paid.products.similar import SimilarShape
 
 WEATHER = "Current weather and forecast for any city"
-RESULT = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
+SCORED = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW))
+RESULT, EVIDENCE = SCORED.result, SCORED.evidence
 
 
 def quote(amount: int, pay_to: str) -> Quote:
@@ -60,7 +61,7 @@ def score(one: Endpoint, tenths: int | None, **changes: object) -> ScoreRow:
         confidence_hundredths=75,
         uptime_tenths=tenths,
         compliant=True,
-        evidence=b"{}",
+        evidence=EVIDENCE,
         digest="",
         result=RESULT,
     )
