@@ -59,6 +59,10 @@ class Loading:
         return f"loading {what}: {self.percent} %"
 
 
+class UnsupportedMethodError(LookupError):
+    """A method of a wallet that the demo's page does not need; the message is its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class DemoWallet:
     """A wallet that is asked by JSON-RPC (EIP-1193): its account, its chain, its signature."""
@@ -76,7 +80,7 @@ class DemoWallet:
         try:
             call = orjson.loads(await request.body())
             return JSONResponse({"result": self._result(call["method"], call.get("params", []))})
-        except NotImplementedError as error:
+        except UnsupportedMethodError as error:
             return _error(_UNSUPPORTED, f"The demo wallet cannot do {error}.")
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             return _error(_INVALID, "The demo wallet cannot read this call.")
@@ -92,7 +96,7 @@ class DemoWallet:
                 signed = _account(self.settings.buyer_key).sign_typed_data(full_message=typed)
                 return "0x" + bytes(signed.signature).hex()
             case _:
-                raise NotImplementedError(method)
+                raise UnsupportedMethodError(method)
 
 
 def _account(key: str) -> Any:
