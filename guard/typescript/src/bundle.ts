@@ -6,6 +6,7 @@
 
 import { createHash } from "node:crypto";
 import { type EndpointRecord, readRecord } from "./record.js";
+import { type Resource, securedUrl } from "./resource.js";
 import { type PublicKey, verifyDigest } from "./signature.js";
 import { decompress } from "./zstd.js";
 
@@ -64,16 +65,18 @@ export class Bundle {
   }
 
   /**
-   * What the service knows of a canonical resource, or null.
+   * What the service knows of a resource, or null. One that was asked by plain `http` is looked for
+   * as `https`: the bundle knows no other.
    * Throws RecordError for a record that is not of the right form.
    */
-  find(resource: string): EndpointRecord | null {
-    const line = this.#line(this.#key(resource));
+  find(resource: Resource): EndpointRecord | null {
+    const line = this.#line(this.#key(securedUrl(resource)));
     return line === null ? null : readRecord(parsed(line));
   }
 
-  #key(resource: string): Buffer {
-    const digest = createHash("sha256").update(this.header.salt).update(resource, "utf8").digest();
+  /** The name of a resource in this bundle, which tells nobody the resource. */
+  #key(url: string): Buffer {
+    const digest = createHash("sha256").update(this.header.salt).update(url, "utf8").digest();
     return Buffer.from(digest.subarray(0, 16).toString("base64url"), "latin1");
   }
 

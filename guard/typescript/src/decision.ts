@@ -103,7 +103,7 @@ export interface Situation {
 }
 
 /** A bundle that is older vouches for nobody; what it refuses stays refused. */
-const STALE_S = 48 * 3600;
+export const STALE_S = 48 * 3600;
 /** With a bundle that is older no more than `unknownMax` is paid. */
 const OLD_S = 7 * 24 * 3600;
 /** The seconds in which payments for the same request are counted. */

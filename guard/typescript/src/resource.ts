@@ -54,9 +54,17 @@ export function namesHostOf(claimed: Resource, asked: Resource): boolean {
   return isSame || securedPort(claimed) === securedPort(asked);
 }
 
+/** The canonical text with `https` in place of `http` on its default port. */
+export function securedUrl(resource: Resource): string {
+  return isPlain(resource) ? resource.url.replace(/^http:/, "https:") : resource.url;
+}
+
+function isPlain(resource: Resource): boolean {
+  return resource.scheme === "http" && resource.port === DEFAULT_PORTS.http;
+}
+
 function securedPort(resource: Resource): number {
-  const isPlain = resource.scheme === "http" && resource.port === DEFAULT_PORTS.http;
-  return isPlain ? DEFAULT_PORTS.https : resource.port;
+  return isPlain(resource) ? DEFAULT_PORTS.https : resource.port;
 }
 
 /** RFC 3986 section 6.2.2.2; the parser has removed dot segments and escaped what is not ASCII. */
