@@ -128,6 +128,8 @@ class Opened:
             alternatives=self.alternatives,
             sealer=self.config.watch.sealer,
             transactions=self.transactions,
+            signing_key=self.config.signing.signing_key,
+            public_keys=self.config.signing.public_keys,
             demo=self.config.demo,
             loading=self.loading,
         )
