@@ -222,8 +222,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const { terms } = decision;
     if (decision.decision === "ask") {
       const { code, reason } = decision;
-      const agreed = await this.#ask({ code, reason, url: call.url ?? "", terms });
-      if (!agreed) return refuse(code, `${reason} Nobody agreed to it.`);
+      const agreed: unknown = await this.#ask({ code, reason, url: call.url ?? "", terms });
+      if (agreed !== true) return refuse(code, `${reason} Nobody agreed to it.`);
       const over = overBudget(terms.microUsd, spent(), this.#policy);
       if (over !== null) return over;
     }
