@@ -2,6 +2,7 @@
 import { type Entry, type Guard, guarded, type Question } from "@tollgauge/guard";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import type { x402Client as AxiosClient } from "@x402/axios";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import axios, { type AxiosInstance } from "axios";
@@ -23,3 +24,8 @@ export const api: AxiosInstance = guard.axios(
   axios.create(),
 );
 export const open: Entry[] = guard.unsettled();
+
+export const tool: Client["callTool"] = guard.mcp(
+  new Client({ name: "agent", version: "1" }),
+  "https://tools.example.com/mcp",
+);
