@@ -137,6 +137,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
         dependencies.store,
         dependencies.clock,
         late_ms=dependencies.late_ms,
+        signs=dependencies.signing_key is not None,
         loading=dependencies.loading,
     ).readyz
     for path, summary, handler, answers in (

@@ -32,7 +32,7 @@ from x402.extensions.bazaar import (
     declare_mcp_discovery_extension,
 )
 
-from tollgauge.core import strictjson
+from tollgauge.core import answer_signature, strictjson
 from tollgauge.core.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
@@ -53,6 +53,8 @@ from tollgauge.web.wire.request_model import RequestModel
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
+SIGNATURE: Final = "tollgauge/signature"
+"""What is the header Tollgauge-Signature over HTTP: the signature of the result's text."""
 UNPAID: Final = "Payment required to access this tool"
 _NOTHING: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -332,7 +334,10 @@ class Tools:
         if status != 200:
             return _answered(body, is_error=True)
         receipt = orjson.loads(base64.b64decode(response.headers["PAYMENT-RESPONSE"]))
-        return _answered(body, meta={RECEIPT: receipt})
+        meta = {RECEIPT: receipt}
+        if signature := response.headers.get(answer_signature.HEADER):
+            meta[SIGNATURE] = signature
+        return _answered(body, meta=meta)
 
     async def _sell(self, sale: Sale, arguments: Mapping[str, Any], payment: object) -> Response:
         if payment is None:

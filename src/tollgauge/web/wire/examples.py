@@ -51,6 +51,8 @@ BASE_URL: Final = "https://tollgauge.example.com"
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
 PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+"""The key of RFC 8037, appendix A.2."""
 _QUOTE: Final = Quote(
     network="eip155:8453",
     asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from tollgauge.core import answer_signature
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire import Shape
@@ -154,6 +155,10 @@ READY: Final[Mapping[str, Any]] = {
         "longest, of all and of watched endpoints",
         "additionalProperties": {"type": "integer"},
     },
+    "detail": {
+        "type": "string",
+        "description": "Present while there is no signing key: it says that nothing is signed",
+    },
     "loadingPercent": {
         "type": "integer",
         "description": "Present while the demo loads its history: how much of it is there",
@@ -177,13 +182,25 @@ def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
 def cached(answers: Answers) -> Answers:
     """The answers of a cached route: with an `ETag`, and 304 for a request that names it."""
     tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
-    not_modified = {
-        "description": "Not modified: If-None-Match names what you have",
-        "headers": tag,
-    }
     if 200 not in answers:
         return answers
-    return answers | {200: {"headers": tag} | answers[200], 304: not_modified}
+    headers = tag | answers[200].get("headers", {})
+    not_modified = {
+        "description": "Not modified: If-None-Match names what you have",
+        "headers": headers,
+    }
+    return answers | {200: answers[200] | {"headers": headers}, 304: not_modified}
+
+
+def signed(answers: Answers) -> Answers:
+    """The answers of a route whose 200 is signed where the service has a key."""
+    signature = {
+        "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
+        "/.well-known/jwks.json; absent where nothing is signed",
+        "schema": _TEXT,
+    }
+    headers = {answer_signature.HEADER: signature} | answers[200].get("headers", {})
+    return answers | {200: answers[200] | {"headers": headers}}
 
 
 def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
