@@ -32,6 +32,7 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired, PaymentRequirements
 
+from tollgauge.core.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import (
     EXPIRY_GRACE_S,
@@ -142,13 +143,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
-    """A paid answer: its body, the payment, and the transaction that settled it ("" where the
-    service sent no receipt).
+    """A paid answer: its body, the payment, the transaction that settled it ("" where the service
+    sent no receipt), and the answer's signature ("" where it is not signed).
     """
 
     body: bytes
     payment: Payment
     transaction: str
+    signature: str = ""
 
 
 def payer_of(key: str) -> str:
@@ -260,7 +262,12 @@ async def send(
             if answer.is_success:
                 receipt = answer.headers.get("PAYMENT-RESPONSE")
                 settled = decode_payment_response_header(receipt).transaction if receipt else ""
-                return Purchase(body=answer.content, payment=payment, transaction=settled)
+                return Purchase(
+                    body=answer.content,
+                    payment=payment,
+                    transaction=settled,
+                    signature=answer.headers.get(SIGNATURE, ""),
+                )
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
                 raise _refused(answer, payment)
             why, pause = _why(answer), _retry_after(answer)

@@ -36,11 +36,13 @@ from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
+from tollgauge.web.signing import new_key
 
 SALE_SECONDS: Final = 7.0
 DRAIN_SECONDS: Final = 0.5
 """How long the end of the demo waits for what is under way."""
 CONFIG_FILE: Final = "tollgauge.toml"
+KEY_FILE: Final = "signing-key.jwk"
 _HEAD: Final = """\
 # The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
 # these keys, and they are worth nothing on any other chain.
@@ -96,7 +98,12 @@ async def play(
             if anvil
             else Sellers.open(clock=app.now_ms, folder=folder)
         )
-        config = configuration(world, port=listeners.port, store_url=_store_url(folder))
+        config = configuration(
+            world,
+            port=listeners.port,
+            store_url=_store_url(folder),
+            signing_key=_signing_key(folder),
+        )
         links = _links(config.server.base_url, world)
         if not options.once:
             control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
@@ -235,6 +242,19 @@ def _demo_folder(options: Options) -> Iterator[Path | None]:
 
 def _store_url(folder: Path | None) -> str:
     return "sqlite://" if folder is None else f"sqlite:///{folder / 'demo.sqlite'}"
+
+
+def _signing_key(folder: Path | None) -> str:
+    """The key that signs reports: that of an earlier demo in the same folder, so that its reports
+    can still be verified, else a new one.
+    """
+    if folder is None:
+        return new_key()
+    path = folder / KEY_FILE
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(new_key(), encoding="ascii")
+    return path.read_text(encoding="ascii")
 
 
 async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:
