@@ -37,7 +37,8 @@ from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles,
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.mcp import transport
-from tollgauge.web.mcp.tools import PAID, Tools
+from tollgauge.web.mcp.tool_texts import PAID
+from tollgauge.web.mcp.tools import Tools
 from tollgauge.web.pages import lint as lint_pages
 from tollgauge.web.pages.finding import Finding
 from tollgauge.web.pages.site import Site
