@@ -23,7 +23,8 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import BASE, usd_text
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
-    from tollgauge.clients.purchase import KeptPayment, Limits, Order, Purchase
+    from tollgauge.clients.kept_payment import KeptPayment
+    from tollgauge.clients.purchase import Limits, Order, Purchase
 
 KEY: Final = "TOLLGAUGE_BUYER_KEY"
 """The variable of the environment that holds the buyer's private key."""
