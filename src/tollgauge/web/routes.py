@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import orjson
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, params
 from mcp.server.lowlevel import Server
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tollgauge.web import demo, wire
@@ -130,18 +129,10 @@ def products(dependencies: Dependencies) -> tuple[Product, ...]:
 
 def create(dependencies: Dependencies) -> Edge:
     """The whole ASGI application."""
-    app = FastAPI(
-        title="tollgauge",
-        version=VERSION,
-        summary="Trust and reliability scores for pay-per-call (x402) endpoints",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
     routes = table(dependencies)
     for route in routes:
-        _add(app, route)
+        _serve(app, route)
     add_error_handlers(app, base_url=dependencies.base_url)
     cached = [route.path for route in routes if route.cached]
     return Edge(
@@ -199,7 +190,7 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     yield get(
         "/openapi.json",
         "The interface description",
-        _interface_description,
+        Interface(dependencies).answer,
         "get_openapi",
         {},
         example="",
@@ -464,12 +455,43 @@ def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
         yield Route(method, path, "", handler, "", {}, tag="pages", internal=True)
 
 
-async def _interface_description(request: Request) -> Response:
-    return JSONResponse(await asyncio.to_thread(openapi.description, request.app))
+class Interface:
+    """The interface description. The routes that serve know nothing of it; it is made when it is
+    first asked for, since that takes ten times as long as to make the application.
+    """
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    async def answer(self) -> Response:
+        """The description as JSON."""
+        return JSONResponse(await asyncio.to_thread(lambda: self._document))
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        app = FastAPI(
+            title="tollgauge",
+            version=VERSION,
+            summary="Trust and reliability scores for pay-per-call (x402) endpoints",
+        )
+        for route in table(self._dependencies):
+            if not route.internal:
+                _describe(app, route)
+        return openapi.description(app)
 
 
-def _add(app: FastAPI, route: Route) -> None:
-    """Serve a row, and describe it."""
+def _serve(app: FastAPI, route: Route) -> None:
+    app.add_api_route(
+        route.path,
+        route.handler,
+        methods=[route.method],
+        response_class=Response,
+        response_model=None,
+        dependencies=_checks(route),
+    )
+
+
+def _describe(app: FastAPI, route: Route) -> None:
     answers = route.answers
     if route.strict_query:
         answers = openapi.problems(openapi.QUERY) | answers
@@ -480,10 +502,14 @@ def _add(app: FastAPI, route: Route) -> None:
         summary=route.summary,
         operation_id=route.operation_id,
         response_class=Response,
-        dependencies=[Depends(check_query)] if route.strict_query else [],
+        dependencies=_checks(route),
         responses=openapi.cached(answers) if route.cached else answers,
         status_code=402 if 200 not in route.answers and 402 in route.answers else 200,
         tags=[route.tag],
         openapi_extra=dict(route.request) or None,
-        include_in_schema=not route.internal,
     )
+
+
+def _checks(route: Route) -> list[params.Depends]:
+    """What a request passes before its handler."""
+    return [Depends(check_query)] if route.strict_query else []
