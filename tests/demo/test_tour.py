@@ -16,7 +16,6 @@ import pytest
 from tests.support.command_line import TOLLGAUGE
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.tour import tour
 
@@ -31,12 +30,8 @@ WITHOUT_TOLLGAUGE = os.pathsep.join(
 
 
 @pytest.fixture
-def printed(tmp_path: Path) -> Iterator[str]:
+def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
     """What a demo prints on a port of its own, while it runs."""
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
     output = tmp_path / "printed"
     with output.open("wb") as file:
         demo = subprocess.Popen(

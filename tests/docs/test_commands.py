@@ -23,8 +23,6 @@ from standardwebhooks import Webhook
 from tests.support.postgres import Postgres
 from tests.support.prepared import command
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -113,11 +111,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Demo]:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
+def demo(anvil: Path) -> Iterator[Demo]:
     with subprocess.Popen(
         command("tollgauge", "demo", "--json", "--port", "0"), stdout=subprocess.PIPE, text=True
     ) as process:
