@@ -139,9 +139,9 @@ def become(
     os.chdir(folder)
     os.environb.clear()
     os.environb.update(environment)
-    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - open to the end
+    sys.stdout = open(1, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open to the end
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open to the end
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.resetwarnings()
     for category in QUIET:
