@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 
 import orjson
 import pytest
-from tests.support.command_line import TOLLGAUGE
+from tests.support.prepared import command, program
 from tests.support.unsigned_payment import free_port
 
 from tollgauge.demo.sellers import SELLERS
@@ -31,11 +30,12 @@ WITHOUT_TOLLGAUGE = os.pathsep.join(
 
 @pytest.fixture
 def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
-    """What a demo prints on a port of its own, while it runs."""
+    """What a demo prints on a port of its own, while it runs; its program is not on the path."""
     output = tmp_path / "printed"
     with output.open("wb") as file:
         demo = subprocess.Popen(
-            [sys.executable, TOLLGAUGE, "demo", "--port", str(free_port())],
+            command("tollgauge", "demo", "--port", str(free_port())),
+            cwd=program(tmp_path / "bin").parent,
             stdout=file,
             stderr=subprocess.PIPE,
             env=os.environ | {"PATH": WITHOUT_TOLLGAUGE},

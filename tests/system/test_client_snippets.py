@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.support.prepared import command as prepared_command
+from tests.support.prepared import program
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,12 +167,7 @@ async def test_the_shell_s_commands_buy_a_report_and_a_watch(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
-    program = tmp_path / "bin" / "tollgauge"
-    program.parent.mkdir()
-    words = shlex.join(prepared_command("tollgauge"))
-    await asyncio.to_thread(program.write_text, f'#!/bin/sh\nexec {words} "$@"\n')
-    program.chmod(0o755)
-    path = f"PATH={program.parent}:$PATH"
+    path = f"PATH={program(tmp_path / 'bin').parent}:$PATH"
     commands = f"{path}\n{snippets('sh')[3]}"
     printed = await run(shop, needs("sh"), "-euc", commands, cwd=tmp_path)
     assert await shop.income() - before == 5_000 + 200_000
