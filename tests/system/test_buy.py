@@ -20,7 +20,6 @@ from tests.support.cut_connection import Relay, relay
 from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import ACCOUNTS, BUYER
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes
@@ -28,17 +27,10 @@ from tollgauge.web import routes
 PRICE = 5_000
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import orjson
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
@@ -94,15 +91,6 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         tag="free",
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
-    )
-    yield get(
-        "/openapi.json",
-        "The interface description",
-        _interface_description,
-        "get_openapi",
-        {},
-        example="",
-        internal=True,
     )
 
 
@@ -201,7 +189,3 @@ def discovery_routes(
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)
-
-
-async def _interface_description(request: Request) -> Response:
-    return JSONResponse(await asyncio.to_thread(openapi.description, request.app))

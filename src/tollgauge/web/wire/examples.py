@@ -93,6 +93,7 @@ def evidence() -> Any:
     return orjson.loads(_row().evidence)
 
 
+@cache
 def preview() -> Any:
     """The preview as JSON value."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
@@ -100,6 +101,7 @@ def preview() -> Any:
     return _json(wire.preview(samples, base_url=BASE_URL))
 
 
+@cache
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
     row = _snapshot()
@@ -108,17 +110,20 @@ def leaderboard(base_url: str) -> Any:
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
+@cache
 def snapshot(base_url: str) -> Any:
     """A snapshot as JSON value."""
     return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
 
 
+@cache
 def search(base_url: str) -> Any:
     """What a search found, as JSON value."""
     found = Search(match="meaning", results=(SearchResult(endpoint=_listed(), percent=46),))
     return _json(wire.lists.search(found, base_url=base_url))
 
 
+@cache
 def endpoint_list(base_url: str) -> Any:
     """A page of a list as JSON value."""
     page = EndpointPage(
@@ -156,6 +161,7 @@ def _listed() -> DescribedEndpoint:
     )
 
 
+@cache
 def stats() -> Any:
     """The ecosystem's counts as JSON value."""
     counts = Ecosystem(
@@ -196,6 +202,7 @@ def _statistics() -> Statistics:
     )
 
 
+@cache
 def calibration() -> Any:
     """Forecasts held against what happened, as JSON value: all as often as they say."""
     return _json(_calibration_shape())

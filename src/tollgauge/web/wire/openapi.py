@@ -8,6 +8,7 @@ FastAPI adds the schemas of the shapes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -297,21 +298,14 @@ def _add_bearer(document: dict[str, Any]) -> None:
 
 def description(app: FastAPI) -> dict[str, Any]:
     """The interface description. FastAPI's own leaves nulls out of examples, and adds a 422 of
-    another form to every route with a parameter; both are corrected. The first call takes a quarter
-    of a second; the application stores the document.
+    another form to every route with a parameter; both are corrected. It takes a quarter second.
     """
-    from fastapi.openapi.utils import get_openapi
-
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        _drop_foreign_errors(document)
-        document["components"]["schemas"] |= _NAMED
-        _add_bearer(document)
-        _add_examples(document, app)
-        app.openapi_schema = document
-    return app.openapi_schema
+    document = app.openapi()
+    _drop_foreign_errors(document)
+    document["components"]["schemas"] |= _NAMED
+    _add_bearer(document)
+    _add_examples(document, app)
+    return document
 
 
 def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
@@ -342,6 +336,7 @@ def _drop_foreign_errors(document: dict[str, Any]) -> None:
                 del operation["responses"]["422"]
 
 
+@cache
 def _problem(status: int) -> dict[str, Any]:
     code, detail = _CODES[status]
     example = {
