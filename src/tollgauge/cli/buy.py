@@ -20,7 +20,7 @@ import typer
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import BASE, usd_text
+from tollgauge.core.units import BASE, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.clients.purchase import KeptPayment, Limits, Order, Purchase
@@ -128,7 +128,7 @@ def bought(order: Order, limits: Limits, output: str) -> Purchase:
 def paid_line(purchase: Purchase) -> str:
     """What was paid, and where that can be looked up."""
     receipt = purchase.transaction or "a transaction that the service does not name"
-    return f"paid {usd_text(purchase.payment.value)} USDC in {receipt}"
+    return f"paid {dollars(purchase.payment.value)} in USDC by {receipt}"
 
 
 def _paid(order: Order, limits: Limits, output: str) -> tuple[Purchase, KeptPayment]:
