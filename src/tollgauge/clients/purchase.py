@@ -37,7 +37,7 @@ from tollgauge.core.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import EXPIRY_GRACE_S, SCHEME, Payment, canonical_body, decode
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import known_asset, parse_amount, usd_text
+from tollgauge.core.units import dollars, known_asset, parse_amount
 
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 """EVM libraries raise it, and then deeply nested JSON can crash the process."""
@@ -280,9 +280,9 @@ def _check(payment: Payment, limits: Limits) -> None:
 
 def _too_dear(amount: int, limits: Limits) -> PurchaseError:
     return PurchaseError(
-        f"The service asks {usd_text(amount)} USDC, and at most {usd_text(limits.max_amount)} may "
-        "be paid.",
-        hint=f"Nothing was paid. Allow it with --max-price {usd_text(amount)}.",
+        f"The service asks {dollars(amount)}, and at most {dollars(limits.max_amount)} may be "
+        "paid.",
+        hint=f"Nothing was paid. Allow it with --max-price {dollars(amount).lstrip('$')}.",
     )
 
 
@@ -318,7 +318,7 @@ def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
     if "insufficient" in reason:
         return RefusedError(
             f"{payment.payer} has too little USDC on {payment.network} to pay "
-            f"{usd_text(payment.value)}.",
+            f"{dollars(payment.value)}.",
             hint=f"Send USDC to it on that network, or pay with another key. {again}",
             is_unpaid=True,
         )
