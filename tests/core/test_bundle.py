@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import zstandard
+from tests.support.guard_cases import CASES_FOLDER, record_of
 
 from tollgauge.core.bundle import Bundle, Variant, bundle_of, key_of, line_of, variants_of
 from tollgauge.core.trust_record import PaidAddress, TrustRecord
@@ -139,6 +140,22 @@ def test_only_what_must_not_be_paid_is_in_the_second_bundle() -> None:
         "not-payable",
     ]
     assert all(Variant.ALL in of for of in recommended.values())
+
+
+def test_the_sample_that_guards_are_tested_with_is_of_this_form() -> None:
+    sample = zstandard.ZstdDecompressor().decompress((CASES_FOLDER / "bundle.zst").read_bytes())
+    facts = json.loads((CASES_FOLDER / "bundle.json").read_text())
+    salt = base64.urlsafe_b64decode(json.loads(sample.splitlines()[0])["salt"] + "==")
+    rows = facts["records"].items()
+    same = bundle_of(
+        [line_of(record_of(row, resource), salt) for resource, row in rows],
+        variant=Variant.ALL,
+        salt=salt,
+        policy_version=facts["policyVersion"],
+        as_of=facts["asOf"] * SECOND_MS,
+        scored=0,
+    )
+    assert zstandard.ZstdDecompressor().decompress(same.body) == sample
 
 
 def test_a_bundle_without_endpoints_is_a_header_alone() -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.guard_cases import CASES_FOLDER, record_of
 
 from tollgauge.core.preflight import Code, Decision, Offer, decide
 from tollgauge.core.trust_record import PaidAddress, TrustRecord
-from tollgauge.core.units import BASE, SECOND_MS
+from tollgauge.core.units import BASE
 
-_FILE = Path(__file__).parents[2] / "guard/cases/decisions.json"
 _OF_A_CLIENT = {"policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"}
 """What a case says that needs a client, its limits or its copy of the bundle."""
 _OF_A_TOKEN = {"asset-unknown", "over-call-cap"}
@@ -35,7 +34,7 @@ KNOWN = TrustRecord(
 
 def cases() -> Iterator[Any]:
     """The guards' cases about an offer whose payTo, amount and network are texts."""
-    document = json.loads(_FILE.read_text())
+    document = json.loads((CASES_FOLDER / "decisions.json").read_text())
     defaults = document["defaults"]
     for case in document["cases"]:
         changed, code = case.get("offer", {}), case["code"]
@@ -45,23 +44,6 @@ def cases() -> Iterator[Any]:
         if all(isinstance(value, str) for value in offer.values()):
             row = case.get("record", defaults["record"])
             yield pytest.param(row, offer, case["decision"], code, id=case["name"])
-
-
-def record_of(row: list[Any] | None) -> TrustRecord | None:
-    if row is None:
-        return None
-    _, recommendation, grade, score, addresses, network, amount, flags, as_of = row
-    return TrustRecord(
-        resource="",
-        recommendation=recommendation,
-        grade=grade,
-        score_tenths=None if score is None else round(score * 10),
-        addresses=tuple(PaidAddress(pay_to=to, since=at * SECOND_MS) for to, at in addresses),
-        network=network,
-        amount=None if amount is None else int(amount),
-        flags=tuple(flags),
-        as_of=as_of * SECOND_MS,
-    )
 
 
 CASES = tuple(cases())
@@ -77,7 +59,7 @@ def test_most_kinds_of_cases_need_no_client() -> None:
 def test_an_offer_is_judged_as_a_guard_judges_it(
     row: list[Any] | None, offer: dict[str, str], decision: str, code: str | None
 ) -> None:
-    record = record_of(row)
+    record = None if row is None else record_of(row)
     verdict = decide(
         record,
         Offer(pay_to=offer["payTo"], amount=offer["amount"], network=offer["network"]),

@@ -18,7 +18,7 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import BASE, DAY_MS
 from tollgauge.db.engine import Store
-from tollgauge.monitor import discovery
+from tollgauge.monitor import terms
 from tollgauge.store.endpoints import endpoints, listings, scores
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 
@@ -57,7 +57,7 @@ def save_score(
 
 def save_pay_to(tx: Connection, path: str, pay_to: str, *, at: int) -> None:
     quote = replace(QUOTE, pay_to=pay_to)
-    discovery.observe_quotes(tx, {score_rows.endpoint(path).id: (quote, at)})
+    terms.observe_quotes(tx, {score_rows.endpoint(path).id: (quote, at)})
 
 
 def listed_with(
