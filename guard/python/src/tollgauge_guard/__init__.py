@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-from x402 import x402Client
+from x402 import x402Client, x402ClientSync
 
 from tollgauge_guard import defaults
 from tollgauge_guard.bundle import read_bundle
@@ -27,6 +27,9 @@ from tollgauge_guard.policy import CENT, DOLLAR, Policy, Unknown
 from tollgauge_guard.request import PaymentRefusedError
 from tollgauge_guard.signature import pin
 from tollgauge_guard.units import Asset
+
+if TYPE_CHECKING:
+    from tollgauge_guard.requests_client import GuardedSession
 
 __all__ = [
     "CENT",
@@ -79,6 +82,7 @@ def open_guard(
     )
 
 
+@overload
 def guarded(
     client: x402Client,
     *,
@@ -89,14 +93,46 @@ def guarded(
     ask: AskFunction | None = None,
     cache: Path | None = None,
     **options: Any,
-) -> GuardedClient:
-    """An HTTP client that pays with an x402Client, and only what the guard allows.
+) -> GuardedClient: ...
 
-    An x402Client becomes an `httpx.AsyncClient`. `options` are that client's own; see `open_guard`
-    for the others. Raises GuardError.
+
+@overload
+def guarded(
+    client: x402ClientSync,
+    *,
+    bundle: Bundles,
+    key: Key = "",
+    policy: Policy | None = None,
+    journal: Path | str | None = None,
+    ask: AskFunction | None = None,
+    cache: Path | None = None,
+    **options: Any,
+) -> GuardedSession: ...
+
+
+def guarded(
+    client: x402Client | x402ClientSync,
+    *,
+    bundle: Bundles,
+    key: Key = "",
+    policy: Policy | None = None,
+    journal: Path | str | None = None,
+    ask: AskFunction | None = None,
+    cache: Path | None = None,
+    **options: Any,
+) -> GuardedClient | GuardedSession:
+    """An HTTP client that pays with an x402 client, and only what the guard allows.
+
+    An `x402Client` becomes an `httpx.AsyncClient`, with that client's own `options`; an
+    `x402ClientSync` becomes a `requests.Session`, with the `options` of requests' `HTTPAdapter`.
+    The other arguments are those of `open_guard`. Raises GuardError.
     """
     guard = open_guard(bundle=bundle, key=key, policy=policy, journal=journal, ask=ask, cache=cache)
-    return GuardedClient(guard, client, **options)
+    if isinstance(client, x402Client):
+        return GuardedClient(guard, client, **options)
+    from tollgauge_guard.requests_client import GuardedSession  # only who uses it has requests
+
+    return GuardedSession(guard, client, **options)
 
 
 def _source(bundle: Bundles, key: Key, cache: Path) -> BundleSource:

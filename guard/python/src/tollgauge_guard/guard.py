@@ -31,7 +31,7 @@ from tollgauge_guard.offer import Offer, Terms
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
-from tollgauge_guard.signed import Authorization, difference, read_signed
+from tollgauge_guard.signed import Authorization, difference, read_signed, signer
 
 Payload = PaymentPayload | PaymentPayloadV1
 AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
@@ -188,4 +188,6 @@ class Guard:
             raise self.refusal(attempt, "Nothing was allowed for what was signed.")
         if other := difference(signed, attempt.terms, self.now):
             raise self.refusal(attempt, f"What was signed has another {other} than was allowed.")
+        if not self.policy.is_contract_wallet and signer(signed, attempt.terms) != signed.payer:
+            raise self.refusal(attempt, "It was signed for another token, chain or account.")
         return signed

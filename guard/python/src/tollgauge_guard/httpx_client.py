@@ -7,15 +7,15 @@ for it, and writes down what was answered. A redirect is a request of its own an
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
-from x402.http.utils import decode_payment_response_header
 
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import GuardedHTTPClient
+from tollgauge_guard.receipt import payments_of, settlement
 from tollgauge_guard.request import (
     CURRENT,
     Attempt,
@@ -23,9 +23,6 @@ from tollgauge_guard.request import (
     asking,
     request_digest,
 )
-
-PAYMENT_HEADERS: Final = ("PAYMENT-SIGNATURE", "X-PAYMENT")
-RECEIPT_HEADERS: Final = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
 
 
 class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
@@ -86,7 +83,7 @@ class _Gate(httpx.AsyncBaseTransport):
         self._guard, self._transport = guard, transport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        payments = [value for name in PAYMENT_HEADERS for value in request.headers.get_list(name)]
+        payments = payments_of(request.headers.multi_items())
         if not payments:
             return await self._transport.handle_async_request(request)
         attempt = self._guard.check_leaving(CURRENT.get(), str(request.url), payments)
@@ -95,22 +92,8 @@ class _Gate(httpx.AsyncBaseTransport):
         except BaseException:
             self._guard.unanswered(attempt)
             raise
-        receipt = next(
-            (answer.headers[name] for name in RECEIPT_HEADERS if name in answer.headers), None
-        )
-        self._guard.answered(attempt, answer.status_code, settlement(receipt))
+        self._guard.answered(attempt, answer.status_code, settlement(answer.headers.get))
         return answer
 
     async def aclose(self) -> None:
         await self._transport.aclose()
-
-
-def settlement(receipt: str | None) -> str | None:
-    """The transaction that a receipt of a settled payment names, None without one."""
-    if receipt is None:
-        return None
-    try:
-        answer = decode_payment_response_header(receipt)
-    except (ValueError, RecursionError):
-        return None
-    return answer.transaction or None if answer.success else None
