@@ -301,6 +301,7 @@ def _connect(path: str) -> sqlite3.Connection:
             path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA secure_delete = ON")
         connection.executescript(_SCHEMA)
     except (OSError, sqlite3.Error) as error:
         raise JournalError(
