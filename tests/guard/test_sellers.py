@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.support.paying_clients import LANGUAGE, UNGUARDED
+from tests.support.paying_clients import UNGUARDED
 from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import BAD, GOOD, PYTHON, TAKERS, After
 
@@ -36,7 +36,7 @@ async def test_without_a_guard_the_bad_are_paid_like_the_good(
     payer = await world.wallet()
     sellers = (*GOOD, *BAD)
     await UNGUARDED[client](world, payer, [seller.label for seller in sellers])
-    signed = {seller.label for seller in sellers if LANGUAGE[client] in seller.signed_by}
+    signed = {seller.label for seller in sellers if client in seller.signed_by}
     payable = {seller.label for seller in sellers if seller.payable}
     assert world.signed(payer) == signed
     assert await world.paid(payer) == dict.fromkeys(signed & payable, 1)
@@ -47,11 +47,11 @@ async def test_some_take_the_money_and_deliver_nothing(world: SellerWorld, clien
     payer = await world.wallet()
     outcomes = await UNGUARDED[client](world, payer, [seller.label for seller in TAKERS])
     paid = {seller.label: 1 for seller in TAKERS}
-    if LANGUAGE[client] == PYTHON:  # pays again where the paid request was redirected to
+    if client in PYTHON:  # pays again where the paid request was redirected to
         paid[f"takes-then-{After.MOVE}"] = 2
     assert await world.paid(payer) == paid
     statuses = {label: outcome.status for label, outcome in outcomes.items()}
-    moved = 200 if LANGUAGE[client] == PYTHON else 402
+    moved = 200 if client in PYTHON else 402
     assert statuses == {
         f"takes-then-{After.ERROR}": 500,
         f"takes-then-{After.ASK_AGAIN}": 402,

@@ -15,9 +15,15 @@ async function sender() {
   if (settings.library === "axios") {
     const { default: axios } = await import("axios");
     const { wrapAxiosWithPayment } = await import("@x402/axios");
-    const plain = axios.create({ timeout: settings.milliseconds, validateStatus: () => true });
-    const http = wrapAxiosWithPayment(plain, client);
-    return async (url, headers) => (await http.get(url, { headers })).status;
+    const http = wrapAxiosWithPayment(axios.create({ timeout: settings.milliseconds }), client);
+    return async (url, headers) => {
+      try {
+        return (await http.get(url, { headers })).status;
+      } catch (error) {
+        if (error.response) return error.response.status;
+        throw error;
+      }
+    };
   }
   const { wrapFetchWithPayment } = await import("@x402/fetch");
   const pay = wrapFetchWithPayment(fetch, client);

@@ -17,7 +17,6 @@ import pytest
 import requests
 from eth_account import Account
 from tests.support.seller_world import ORDER, SellerWorld
-from tests.support.sellers import PYTHON, TYPESCRIPT
 from x402 import x402Client, x402ClientSync
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.http.clients.requests import x402_requests
@@ -155,4 +154,3 @@ UNGUARDED: Final[dict[str, Pay]] = {
     "fetch": pay_with_node("fetch"),
     "axios": pay_with_node("axios"),
 }
-LANGUAGE: Final = {"httpx": PYTHON, "requests": PYTHON, "fetch": TYPESCRIPT, "axios": TYPESCRIPT}

@@ -21,8 +21,8 @@ KNOWN_PRICE: Final = 10_000
 OTHER_TOKEN: Final = "0x00000000000000000000000000000000000070c3"
 """Where a token lies that calls itself USD Coin, and is worth nothing."""
 PATH: Final = "/v1/data"
-PYTHON: Final = "Python"
-TYPESCRIPT: Final = "TypeScript"
+PYTHON: Final = frozenset({"httpx", "requests"})
+TYPESCRIPT: Final = frozenset({"fetch", "axios"})
 NOBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -56,8 +56,8 @@ class Seller:
     `entries` are the `accepts` of its 402, in x402 `version`, and `body` the answer's body if that
     is another. `claims` is the label of the seller whose URL it gives as its own. `moved_to` is the
     label of the seller, or the path on its own host, to which it redirects. `refusals` are the
-    codes by which a guard may refuse it, none where it is good. `signed_by` names the languages
-    whose unguarded clients sign its offer; `payable` says whether money moves then.
+    codes by which a guard may refuse it, none where it is good. `signed_by` names the clients
+    that sign its offer without a guard; `payable` says whether money moves then.
     """
 
     label: str
@@ -71,7 +71,7 @@ class Seller:
     moved_to: str = ""
     version: int = 2
     drips: bool = False
-    signed_by: frozenset[str] = frozenset({PYTHON, TYPESCRIPT})
+    signed_by: frozenset[str] = PYTHON | TYPESCRIPT
     payable: bool = True
     after: After = After.DELIVER
 
@@ -177,6 +177,22 @@ BAD: Final = (
         payable=False,
     ),
     _bad(
+        "amounts-of-both-versions",
+        "over-call-cap",
+        "price-jump",
+        "signed-differs",
+        entries=(entry("amounts-of-both-versions", 10**6, maxAmountRequired="1"),),
+    ),
+    _bad("version-1-payto", "payto-unknown", version=1, entries=(_old_entry("thief"),)),
+    _bad(
+        "version-1-poser",
+        "resource-mismatch",
+        version=1,
+        entries=(_old_entry("version-1-poser"),),
+        claims="known",
+        record=None,
+    ),
+    _bad(
         "payto-short",
         "payto-malformed",
         entries=(entry("payto-short", payTo="0x1234"),),
@@ -186,7 +202,7 @@ BAD: Final = (
         "amount-number",
         "amount-invalid",
         entries=(entry("amount-number") | {"amount": KNOWN_PRICE},),
-        signed_by=frozenset({TYPESCRIPT}),
+        signed_by=TYPESCRIPT,
     ),
     _bad(
         "amount-exponent",
@@ -205,7 +221,7 @@ BAD: Final = (
         "price-jump",
         entries=(entry("drips", 30_000),),
         drips=True,
-        signed_by=frozenset({TYPESCRIPT}),
+        signed_by=frozenset({"fetch"}),
     ),
 )
 
