@@ -1,6 +1,7 @@
 // An official TypeScript client, sent to sellers one after the other. Reads a JSON object from
-// standard input: {library: "fetch" | "axios", key, milliseconds, orders: [[order, url], …]}.
-// Prints a JSON array of [order, status or null, why it gave up].
+// standard input: {library: "fetch" | "axios", key, milliseconds, orders: [[order, url], …], guard},
+// where `guard` is missing or the options of a guard, with money as decimal texts.
+// Prints a JSON array of [order, status or null, why it gave up, the error's code].
 import { readFileSync } from "node:fs";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -11,11 +12,24 @@ const client = new x402Client();
 client.setSpendControls(false);
 registerExactEvmScheme(client, { signer: privateKeyToAccount(settings.key) });
 
+async function guardOf({ policy, ...options }) {
+  const { guarded } = await import("@tollgauge/guard");
+  const amounts = Object.entries(policy).map(([name, value]) => [
+    name,
+    typeof value === "string" && /^\d+$/.test(value) ? BigInt(value) : value,
+  ]);
+  return guarded(client, { ...options, policy: Object.fromEntries(amounts) });
+}
+
 async function sender() {
+  const guard = settings.guard && (await guardOf(settings.guard));
   if (settings.library === "axios") {
     const { default: axios } = await import("axios");
     const { wrapAxiosWithPayment } = await import("@x402/axios");
-    const http = wrapAxiosWithPayment(axios.create({ timeout: settings.milliseconds }), client);
+    const plain = axios.create({ timeout: settings.milliseconds });
+    const http = guard
+      ? guard.axios(wrapAxiosWithPayment, plain)
+      : wrapAxiosWithPayment(plain, client);
     return async (url, headers) => {
       try {
         return (await http.get(url, { headers })).status;
@@ -26,7 +40,7 @@ async function sender() {
     };
   }
   const { wrapFetchWithPayment } = await import("@x402/fetch");
-  const pay = wrapFetchWithPayment(fetch, client);
+  const pay = guard ? guard.fetch(wrapFetchWithPayment) : wrapFetchWithPayment(fetch, client);
   return async (url, headers) => {
     const signal = AbortSignal.timeout(settings.milliseconds);
     const answer = await pay(url, { headers, signal });
@@ -39,9 +53,9 @@ const send = await sender();
 const outcomes = [];
 for (const [order, url] of settings.orders) {
   try {
-    outcomes.push([order, await send(url, { "x-order": order }), ""]);
+    outcomes.push([order, await send(url, { "x-order": order }), "", ""]);
   } catch (error) {
-    outcomes.push([order, null, String(error?.message ?? error)]);
+    outcomes.push([order, null, String(error?.message ?? error), error?.code ?? ""]);
   }
 }
 process.stdout.write(JSON.stringify(outcomes));

@@ -34,10 +34,15 @@ _SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a client got for an order: a status, or why it gave up."""
+    """What a client got for an order: a status, or why it gave up; `code` is the guard's."""
 
     status: int | None
     error: str = ""
+    code: str = ""
+
+    @staticmethod
+    def failed(error: Exception) -> Outcome:
+        return Outcome(None, f"{type(error).__name__}: {error}", str(getattr(error, "code", "")))
 
 
 Outcomes = dict[str, Outcome]
@@ -69,7 +74,7 @@ async def ask_each(http: httpx.AsyncClient, world: SellerWorld, labels: Sequence
             answer = await http.get(world.url(label), headers={ORDER: label})
             outcomes[label] = Outcome(answer.status_code)
         except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
-            outcomes[label] = Outcome(None, f"{type(error).__name__}: {error}")
+            outcomes[label] = Outcome.failed(error)
     return outcomes
 
 
@@ -84,7 +89,7 @@ def ask_each_with_requests(
             answer = session.get(world.url(label), headers={ORDER: label}, timeout=SECONDS)
             outcomes[label] = Outcome(answer.status_code)
         except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
-            outcomes[label] = Outcome(None, f"{type(error).__name__}: {error}")
+            outcomes[label] = Outcome.failed(error)
     return outcomes
 
 
@@ -137,7 +142,7 @@ async def run_node(
     )
     out, err = await asyncio.wait_for(process.communicate(json.dumps(order).encode()), 90)
     assert process.returncode == 0, err.decode()
-    return {label: Outcome(status, error) for label, status, error in json.loads(out)}
+    return {label: Outcome(*outcome) for label, *outcome in json.loads(out)}
 
 
 def node() -> str:

@@ -40,6 +40,7 @@ from tollgauge.clients.tls import public_authorities
 from tollgauge.demo.chain import Chain, TestAccount, run_chain, runtime_code
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.facilitator import run_facilitator
+from tollgauge.demo.world import PAY_TO
 
 ORDER: Final = "x-order"
 FUNDS: Final = 2_000_000_000
@@ -259,7 +260,7 @@ async def seller_world(folder: Path) -> AsyncIterator[SellerWorld]:
         http = httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities())
         await stack.enter_async_context(http)
         facilitator = run_facilitator(
-            rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=PAYEES
+            rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=PAYEES | {PAY_TO} | {PAY_TO}
         )
         url = await stack.enter_async_context(facilitator)
         world = SellerWorld(chain, url, http, ca_file)

@@ -178,9 +178,9 @@ BAD: Final = (
     ),
     _bad(
         "amounts-of-both-versions",
-        "over-call-cap",
+        "asset-unknown",
         "price-jump",
-        "signed-differs",
+        "resource-mismatch",
         entries=(entry("amounts-of-both-versions", 10**6, maxAmountRequired="1"),),
     ),
     _bad("version-1-payto", "payto-unknown", version=1, entries=(_old_entry("thief"),)),
