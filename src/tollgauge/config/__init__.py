@@ -48,6 +48,7 @@ from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.demo import DemoSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
+from tollgauge.web.signing import SigningSettings
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _ELSEWHERE: Final = frozenset(
@@ -84,6 +85,8 @@ class Config:
     """The database."""
     sale: SaleSettings = field(default_factory=SaleSettings)
     """What is sold, and where the money goes."""
+    signing: SigningSettings = field(default_factory=SigningSettings)
+    """The signatures of answers."""
     facilitator: FacilitatorSettings = field(default_factory=FacilitatorSettings)
     """Who verifies and settles payments."""
     rpc: RpcSettings = field(default_factory=RpcSettings)

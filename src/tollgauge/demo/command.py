@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tollgauge import app
+from tollgauge import app, process
 from tollgauge.config.write import toml_text
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
@@ -110,7 +110,9 @@ async def play(
         service = await stack.enter_async_context(app.opened(config))
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
-        serving = asyncio.create_task(app.run(service, listeners, stop=stop, on_ready=ready.set))
+        serving = asyncio.create_task(
+            process.run(service, listeners, stop=stop, on_ready=ready.set)
+        )
         demo = _Demo(options, world, service, links, stop, began, missing)
         living = asyncio.create_task(
             demo.live(ready, progress=progress, show=show, on_ready=on_ready)

@@ -43,7 +43,7 @@ from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import discovery, seller_files
+from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
@@ -246,7 +246,7 @@ def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResul
     probes.record_many(tx, endpoint.id, results)
     for result, quote in _quote_changes(results):
         current = endpoints.get(tx, endpoint.id) or endpoint
-        discovery.observe_quotes(tx, {current.id: (quote, result.at)})
+        terms.observe_quotes(tx, {current.id: (quote, result.at)})
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:

@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse, Response
 from tollgauge.core.units import dollars
 from tollgauge.web import wire
 from tollgauge.web.free.api import json_response
-from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid.catalogue import PaidDependencies
+from tollgauge.web.route import DocumentedRoute
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"

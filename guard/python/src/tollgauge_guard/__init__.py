@@ -1,0 +1,1 @@
+"""A guard for x402 clients: it refuses a bad payment before it is signed."""
