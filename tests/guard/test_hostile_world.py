@@ -5,17 +5,30 @@ are all paid. Without the guard the bad are paid as well (test_sellers.py).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 from tests.support.guarded_clients import GUARDED, setup_of
-from tests.support.seller_world import SellerWorld, seller_world
-from tests.support.sellers import BAD, GOOD, MOVES_TO, TAKERS, After
+from tests.support.paying_clients import Outcomes
+from tests.support.seller_world import Arrival, SellerWorld, seller_world
+from tests.support.sellers import BAD, GOOD, MOVES_TO, SELLERS, TAKERS, After
 
 from tollgauge.demo.anvil import ChainError, find_anvil
 
 pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What became of an order to every seller: what the client says, what arrived, what the chain
+    shows.
+    """
+
+    client: str
+    outcomes: Outcomes
+    arrived: list[Arrival]
+    paid: dict[str, int]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,31 +45,34 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Selle
         yield running
 
 
-@pytest.mark.parametrize("client", GUARDED)
-async def test_the_good_are_paid_and_the_bad_get_no_signature(
-    world: SellerWorld, tmp_path: Path, client: str
-) -> None:
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=GUARDED)
+async def played(
+    request: pytest.FixtureRequest, world: SellerWorld, tmp_path_factory: pytest.TempPathFactory
+) -> Round:
     payer = await world.wallet()
-    labels = [seller.label for seller in (*GOOD, *BAD)]
-    outcomes = await GUARDED[client](world, payer, labels, setup_of(world, tmp_path))
-    good = {seller.label for seller in GOOD}
-    assert world.signed(payer) == good, outcomes
-    assert await world.paid(payer) == dict.fromkeys(good, 1)
-    assert {outcomes[label].status for label in good} == {200}
+    setup = setup_of(world, tmp_path_factory.mktemp(request.param))
+    labels = [seller.label for seller in SELLERS]
+    outcomes = await GUARDED[request.param](world, payer, labels, setup)
+    mine = [item for item in world.arrived if item.payer == payer.address.lower()]
+    return Round(request.param, outcomes, mine, await world.paid(payer))
+
+
+async def test_the_good_are_paid_once_and_the_bad_get_no_signature(played: Round) -> None:
+    honest = {seller.label for seller in GOOD}
+    expected = honest | {seller.label for seller in TAKERS}
+    assert {item.order for item in played.arrived} == expected, played.outcomes
+    assert played.paid == dict.fromkeys(expected, 1)
+    assert {played.outcomes[label].status for label in honest} == {200}
+
+
+async def test_each_bad_seller_is_refused_by_the_rule_that_is_for_it(played: Round) -> None:
     for seller in BAD:
         # A client that cannot sign the offer may fail before it asks the guard.
-        codes = seller.refusals if client in seller.signed_by else seller.refusals | {""}
-        assert outcomes[seller.label].code in codes, (seller.label, outcomes[seller.label])
+        can_sign = played.client in seller.signed_by
+        codes = seller.refusals if can_sign else seller.refusals | {""}
+        assert played.outcomes[seller.label].code in codes, (seller.label, played.outcomes)
 
 
-@pytest.mark.parametrize("client", GUARDED)
-async def test_a_seller_that_keeps_the_money_gets_one_payment_and_sends_nobody_elsewhere(
-    world: SellerWorld, tmp_path: Path, client: str
-) -> None:
-    payer = await world.wallet()
-    labels = [seller.label for seller in TAKERS]
-    await GUARDED[client](world, payer, labels, setup_of(world, tmp_path))
-    assert await world.paid(payer) == dict.fromkeys(labels, 1)
-    mine = [item for item in world.arrived if item.payer == payer.address.lower()]
-    assert f"takes-then-{After.MOVE}" in {item.order for item in mine}
-    assert MOVES_TO not in {item.seller for item in mine}
+async def test_a_payment_goes_to_nobody_whom_its_seller_redirects_to(played: Round) -> None:
+    assert f"takes-then-{After.MOVE}" in {item.seller for item in played.arrived}
+    assert MOVES_TO not in {item.seller for item in played.arrived}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +10,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.bundles import Publisher, bundle_of
-from tests.support.paying_clients import SECONDS, Outcomes, ask_each, payer_of, run_node, trusting
+from tests.support.paying_clients import (
+    SECONDS,
+    Outcomes,
+    ask_each,
+    ask_each_with_requests,
+    payer_in_threads,
+    payer_of,
+    run_node,
+    trusting,
+)
 from tests.support.seller_world import SellerWorld
-from tollgauge_guard import GuardedClient, Policy, guarded
-from x402 import x402Client
+from x402 import x402Client, x402ClientSync
 
 from tollgauge.demo.chain import TestAccount
+from tollgauge_guard import GuardedClient, Policy, guarded
+from tollgauge_guard.requests_client import GuardedSession
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,16 @@ class Setup:
     journal: Path
     cache: Path
     policy: Mapping[str, Any] = field(default_factory=dict)
+
+    def for_python(self) -> dict[str, Any]:
+        """The arguments of the Python guard."""
+        return {
+            "bundle": self.bundle,
+            "key": self.key,
+            "policy": Policy(**self.policy),
+            "journal": self.journal,
+            "cache": self.cache,
+        }
 
     def for_node(self) -> dict[str, Any]:
         """The options of the TypeScript guard; a journal in a file of its own."""
@@ -62,16 +83,17 @@ def guarded_httpx(world: SellerWorld, client: x402Client, setup: Setup) -> Guard
     """An httpx client that pays with an official client, guarded."""
     return guarded(
         client,
-        bundle=setup.bundle,
-        key=setup.key,
-        policy=Policy(**setup.policy),
-        journal=setup.journal,
-        cache=setup.cache,
+        **setup.for_python(),
         transport=trusting(world),
         timeout=SECONDS,
         follow_redirects=True,
         trust_env=False,
     )
+
+
+def guarded_requests(client: x402ClientSync, setup: Setup) -> GuardedSession:
+    """A requests session that pays with an official client, guarded."""
+    return guarded(client, **setup.for_python())
 
 
 async def pay_with_httpx(
@@ -80,6 +102,14 @@ async def pay_with_httpx(
     """Guarded httpx."""
     async with guarded_httpx(world, payer_of(account), setup) as http:
         return await ask_each(http, world, labels)
+
+
+async def pay_with_requests(
+    world: SellerWorld, account: TestAccount, labels: Sequence[str], setup: Setup
+) -> Outcomes:
+    """Guarded requests, in a thread."""
+    with guarded_requests(payer_in_threads(account), setup) as session:
+        return await asyncio.to_thread(ask_each_with_requests, session, world, labels)
 
 
 def pay_with_node(library: str) -> Pay:
@@ -95,6 +125,7 @@ def pay_with_node(library: str) -> Pay:
 
 GUARDED: Final[Mapping[str, Pay]] = {
     "httpx": pay_with_httpx,
+    "requests": pay_with_requests,
     "fetch": pay_with_node("fetch"),
     "axios": pay_with_node("axios"),
 }

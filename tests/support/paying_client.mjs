@@ -1,7 +1,7 @@
 // An official TypeScript client, sent to sellers one after the other. Reads a JSON object from
 // standard input: {library: "fetch" | "axios", key, milliseconds, orders: [[order, url], …], guard},
 // where `guard` is missing or the options of a guard, with money as decimal texts.
-// Prints a JSON array of [order, status or null, why it gave up, the error's code].
+// Prints a JSON array of [order, status or null, why it gave up, the guard's code].
 import { readFileSync } from "node:fs";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -55,7 +55,8 @@ for (const [order, url] of settings.orders) {
   try {
     outcomes.push([order, await send(url, { "x-order": order }), "", ""]);
   } catch (error) {
-    outcomes.push([order, null, String(error?.message ?? error), error?.code ?? ""]);
+    const code = error?.name === "PaymentRefused" ? error.code : "";
+    outcomes.push([order, null, String(error?.message ?? error), code]);
   }
 }
 process.stdout.write(JSON.stringify(outcomes));
