@@ -22,7 +22,15 @@ NOW = 1_795_000_000_000
 SIGNED_AT = "2026-11-18 11:06:40 UTC"
 JWKS = "/.well-known/jwks.json"
 PUBLIC = json.dumps(KEY.public_jwk)
-BOUND = {"requestDigest": "ab" * 32, "payer": "0x" + "1" * 40, "nonce": "0x" + "2" * 64}
+BOUND: dict[str, Any] = {
+    "requestDigest": "ab" * 32,
+    "payer": "0x" + "1" * 40,
+    "nonce": "0x" + "2" * 64,
+}
+    "requestDigest": "ab" * 32,
+    "payer": "0x" + "1" * 40,
+    "nonce": "0x" + "2" * 64,
+}
 
 
 def key_set(*keys: PublicKey) -> bytes:
@@ -50,7 +58,7 @@ def full_report() -> Any:
 
 
 def save(
-    document: Any, *, typ: Typ = "tollgauge-report", key: SigningKey = KEY, **bound: str
+    document: Any, *, typ: Typ = "tollgauge-report", key: SigningKey = KEY, **bound: Any
 ) -> None:
     """Write a document and its signature into this folder, as `tollgauge buy` does."""
     body = orjson.dumps(document)
