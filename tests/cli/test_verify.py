@@ -27,10 +27,6 @@ BOUND: dict[str, Any] = {
     "payer": "0x" + "1" * 40,
     "nonce": "0x" + "2" * 64,
 }
-    "requestDigest": "ab" * 32,
-    "payer": "0x" + "1" * 40,
-    "nonce": "0x" + "2" * 64,
-}
 
 
 def key_set(*keys: PublicKey) -> bytes:
