@@ -33,7 +33,6 @@ ALERTS = "curl -sf http://127.0.0.1:8403/alerts"
 CHANGED = {
     "first-hour": {
         "make demo": "",
-        "tollgauge buy https://weather.example/v1/current --max-price 0.05": "",
         ALERTS: f"until {ALERTS} | grep -q liveness_down; do sleep 0.5; done; {ALERTS}",
     },
     "run": {
@@ -52,7 +51,6 @@ CHANGED = {
 """Lines that are not run as they stand, by page, with what is run instead:
 
 - `make demo`: the test starts the same demo, on ports of its own;
-- `tollgauge buy`: not there yet; the demo's own purchase is the report;
 - the alerts: the reader waits a minute, the test until the alert is there;
 - `tollgauge run`: the reader uses a second terminal, the test the background;
 - `systemctl`, `createdb` and the database's address: the test's own PostgreSQL.
@@ -61,11 +59,10 @@ CHANGED = {
 
 @dataclass(frozen=True)
 class Demo:
-    """A running demo: its ports, and the report that it bought."""
+    """A running demo: its ports."""
 
     port: int
     control: int
-    report: dict[str, Any]
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -138,7 +135,7 @@ def running_demo(process: subprocess.Popen[str]) -> Demo:
     port, control = (
         int(links[name].split(":")[2].split("/")[0]) for name in ("leaderboard", "faults")
     )
-    return Demo(port, control, document["report"])
+    return Demo(port, control)
 
 
 def test_every_block_is_run_or_an_example() -> None:
@@ -158,12 +155,13 @@ def test_every_changed_line_is_on_its_page() -> None:
 
 @pytest.mark.node
 def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(demo.report))
     ports = {"8402": demo.port, "8403": demo.control}
-    printed = run(script("first-hour", ports), tmp_path)
+    url = f"http://127.0.0.1:{demo.port}"
+    printed = run(script("first-hour", ports), tmp_path, TOLLGAUGE_URL=url)
     for words in (
         '"resource":"https://weather.example/v1/current"',
         '"amount":"5000"',
+        "report.json is what was signed",
         ": they agree",
         "report claims 99.9, evidence gives ",
         "exit 1: forged",
