@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +43,9 @@ SALE_SECONDS: Final = 7.0
 DRAIN_SECONDS: Final = 0.5
 """How long the end of the demo waits for what is under way."""
 CONFIG_FILE: Final = "tollgauge.toml"
-KEY_FILE: Final = "signing-key.jwk"
 _HEAD: Final = """\
 # The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
-# these keys, and they are worth nothing on any other chain.
+# these keys but the one that signs reports, and they are worth nothing on any other chain.
 
 """
 _PORT_MAX: Final = 65_535
@@ -113,6 +113,7 @@ async def play(
                 links["alerts"] = f"{url}/alerts"
         if folder is not None:
             links["folder"] = str(folder)
+            (folder / CONFIG_FILE).touch(mode=0o600)
             (folder / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
         service = await stack.enter_async_context(app.opened(config))
         service.loading.days, service.loading.percent = options.history_days, 0
@@ -250,13 +251,10 @@ def _signing_key(folder: Path | None) -> str:
     """The key that signs reports: that of an earlier demo in the same folder, so that its reports
     can still be verified, else a new one.
     """
-    if folder is None:
+    if folder is None or not (folder / CONFIG_FILE).is_file():
         return new_key()
-    path = folder / KEY_FILE
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(new_key(), encoding="ascii")
-    return path.read_text(encoding="ascii")
+    earlier = tomllib.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    return str(earlier.get("signing", {}).get("key", "")) or new_key()
 
 
 async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:
