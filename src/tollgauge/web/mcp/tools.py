@@ -41,6 +41,7 @@ from tollgauge.web.edge.problem import Problem, internal_error, store_unavailabl
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
 from tollgauge.web.free.lint import CAPTURE_WORDS, Capture, Linting
+from tollgauge.web.free.preflight import PreflightRequest, Preflights
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product, Sale
 from tollgauge.web.paid.gate import Gate
@@ -165,6 +166,16 @@ WATCHED: Final = ToolTexts(
     ),
 )
 
+PREFLIGHT: Final = ToolTexts(
+    name="x402_preflight",
+    title="Whether an offer may be paid",
+    description=(
+        "Check the offer of a pay-per-call (x402) endpoint before you sign it: `allow`, `ask` "
+        "whoever may decide, or `refuse`, with the reason, and with the endpoint's recommendation, "
+        "grade, score, known price and the addresses that it asked to be paid at in 30 days. Pass "
+        "`payTo`, `amount` and `network` as the 402 has them. Nothing is probed. Free."
+    ),
+)
 LINT: Final = ToolTexts(
     name="x402_lint",
     title="What is wrong with a 402",
@@ -213,6 +224,7 @@ class Tools:
     products: tuple[Product, ...]
     free: FreeApi
     lists: EndpointLists
+    preflights: Preflights
     linting: Linting
     polling: Polling
     gate: Gate
@@ -226,6 +238,7 @@ class Tools:
         board = _tool(LEADERBOARD, LeaderboardArguments.json_schema())
         free = [_tool(texts, _NOTHING) for texts in (PREVIEW, STATS)]
         free.append(_tool(SEARCH, SearchRequest.json_schema()))
+        free.append(_tool(PREFLIGHT, PreflightRequest.json_schema()))
         free.append(_tool(LINT, LintArguments.json_schema()))
         return [*sold, board, *free, _tool(WATCHED, PollArguments.json_schema())]
 
@@ -261,6 +274,7 @@ class Tools:
             PREVIEW.name: self._preview,
             STATS.name: self._stats,
             SEARCH.name: self._search,
+            PREFLIGHT.name: self._preflight,
             LINT.name: self._lint,
             WATCHED.name: self._poll,
         }
@@ -288,6 +302,10 @@ class Tools:
         """What a search finds, in short. Raises Problem 422 and 503."""
         request = SearchRequest.read(strict(arguments))
         return wire.lists.brief_search(await self.lists.results(request), limit=request.limit)
+
+    async def _preflight(self, arguments: Mapping[str, Any]) -> bytes:
+        """The verdict about an offer. Raises Problem 422."""
+        return wire.dump(await self.preflights.judge(strict(arguments)))
 
     async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
         """The lint of an answer in short. Raises Problem 422."""
