@@ -44,7 +44,7 @@ class GuardedHTTPClient(x402HTTPClient):
     def __init__(self, guard: Guard, client: x402Client) -> None:
         super().__init__(client)
         self._guard = guard
-        self.on_payment_required(_see_url)
+        self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
         client.on_payment_creation_failure(self._failed)
@@ -68,6 +68,8 @@ class GuardedHTTPClient(x402HTTPClient):
 
     async def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
+        if attempt.owner is not self:
+            return None
         if not self._guard.bundles.is_ready():
             await asyncio.to_thread(self._guard.bundles.current)
         decision = self._guard.judge(attempt, offer_of(context))
@@ -77,10 +79,15 @@ class GuardedHTTPClient(x402HTTPClient):
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
-        self._guard.check_signed(_current(), context.payment_payload)
+        if (attempt := _current()).owner is self:
+            self._guard.check_signed(attempt, context.payment_payload)
 
     def _failed(self, _context: PaymentCreationFailureContext) -> None:
-        self._guard.give_up(_current())
+        if (attempt := _current()).owner is self:
+            self._guard.give_up(attempt)
+
+    def _see_url(self, context: PaymentRequiredContext) -> None:
+        _see_url(self, context.request_url)
 
 
 class GuardedHTTPClientSync(x402HTTPClientSync):
@@ -89,7 +96,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
     def __init__(self, guard: Guard, client: x402ClientSync) -> None:
         super().__init__(client)
         self._guard = guard
-        self.on_payment_required(_see_url)
+        self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
         client.on_payment_creation_failure(self._failed)
@@ -113,6 +120,8 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
 
     def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
+        if attempt.owner is not self:
+            return None
         decision = self._guard.judge(attempt, offer_of(context))
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
@@ -122,10 +131,15 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
-        self._guard.check_signed(_current(), context.payment_payload)
+        if (attempt := _current()).owner is self:
+            self._guard.check_signed(attempt, context.payment_payload)
 
     def _failed(self, _context: PaymentCreationFailureContext) -> None:
-        self._guard.give_up(_current())
+        if (attempt := _current()).owner is self:
+            self._guard.give_up(attempt)
+
+    def _see_url(self, context: PaymentRequiredContext) -> None:
+        _see_url(self, context.request_url)
 
 
 def offer_of(context: PaymentCreationContext) -> Offer:
@@ -143,13 +157,12 @@ def agreed(question: Ask, answer: object) -> Decision:
     return Allow(question.terms) if answer is True else Refuse(question.code, question.reason)
 
 
-def _see_url(context: PaymentRequiredContext) -> None:
+def _see_url(owner: object, url: str) -> None:
     """Remember which URL answered 402. It must be the one that the transport asked."""
     attempt = CURRENT.get()
-    url = context.request_url
     if attempt is None or not attempt.is_of_transport:
         digest = request_digest("", url, b"")
-        CURRENT.set(Attempt(url=url, digest=digest, is_of_transport=False))
+        CURRENT.set(Attempt(owner=owner, url=url, digest=digest, is_of_transport=False))
     elif attempt.url != url:
         attempt.url = ""
 

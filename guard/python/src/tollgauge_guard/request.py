@@ -51,10 +51,12 @@ class Attempt:
 
     `url` is what was asked, `digest` tells the same request again. `terms` are what was allowed,
     `entry` the row of the journal, `header` the text that may leave as the payment; each is None
-    until then. `refusal` is why nothing may. `is_of_transport`: a transport knows the request and
-    ends it; else a hook saw its URL.
+    until then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another
+    guard on the same x402 client leave it alone. `is_of_transport`: a transport knows the request
+    and ends it; else a hook saw its URL.
     """
 
+    owner: object
     url: str
     digest: str
     is_of_transport: bool = True
