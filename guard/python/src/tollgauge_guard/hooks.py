@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import replace
 from typing import Final
 
 from x402 import x402Client, x402ClientSync
@@ -23,7 +24,7 @@ from x402.schemas import (
     PaymentRequired,
     PaymentRequiredContext,
 )
-from x402.schemas.v1 import PaymentRequiredV1, PaymentRequirementsV1
+from x402.schemas.v1 import PaymentRequiredV1
 
 from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse
 from tollgauge_guard.guard import Guard, Payload
@@ -72,7 +73,7 @@ class GuardedHTTPClient(x402HTTPClient):
             return None
         if not self._guard.bundles.is_ready():
             await asyncio.to_thread(self._guard.bundles.current)
-        decision = self._guard.judge(attempt, offer_of(context))
+        decision = self._guard.judge(attempt, offer_of(attempt, context))
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
             decision = agreed(decision, await answer if inspect.isawaitable(answer) else answer)
@@ -122,7 +123,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         attempt = _current()
         if attempt.owner is not self:
             return None
-        decision = self._guard.judge(attempt, offer_of(context))
+        decision = self._guard.judge(attempt, offer_of(attempt, context))
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
             if inspect.iscoroutine(answer):
@@ -142,14 +143,19 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         _see_url(self, context.request_url)
 
 
-def offer_of(context: PaymentCreationContext) -> Offer:
+def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:
     """The offer that the SDK selected."""
     selected, required = context.selected_requirements, context.payment_required
     resource = None if isinstance(required, PaymentRequiredV1) else required.resource
-    entry = selected.model_dump(by_alias=True)
-    if isinstance(selected, PaymentRequirementsV1):
-        return read_offer(entry, selected.resource)
-    return read_offer(entry, None if resource is None else resource.url)
+    url = None if resource is None else resource.url
+    offer = read_offer(selected.model_dump(by_alias=True), url)
+    return named_as_asked(offer, attempt)
+
+
+def named_as_asked(offer: Offer, attempt: Attempt) -> Offer:
+    """An offer whose 402 calls the request by its alias, with the URL that was asked instead."""
+    is_alias = attempt.alias is not None and offer.resource_url == attempt.alias
+    return replace(offer, resource_url=attempt.url) if is_alias else offer
 
 
 def agreed(question: Ask, answer: object) -> Decision:
