@@ -301,6 +301,10 @@ def _connect(path: str) -> sqlite3.Connection:
             path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
         connection.execute("PRAGMA journal_mode = WAL")
+        # Safe from the death of any process; a power cut may take the last moments. To wait for
+        # the disk at each step would cost a payment several milliseconds.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA secure_delete = ON")
         connection.executescript(_SCHEMA)
     except (OSError, sqlite3.Error) as error:
         raise JournalError(

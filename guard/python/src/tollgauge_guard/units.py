@@ -53,7 +53,7 @@ USDC: Final = (
     Asset("eip155:43114", "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e", domain_name=_USD_COIN),
     Asset("eip155:80002", "0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582"),
     Asset("eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e"),
-    Asset("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d"),
+    Asset("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d", domain_name=_USD_COIN),
     Asset("eip155:5042002", "0x3600000000000000000000000000000000000000"),
     Asset("eip155:11142220", "0x01c5c0122039549ad1493b8220cabedd739bc44e"),
 )
