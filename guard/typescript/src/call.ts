@@ -29,6 +29,8 @@ export interface Call {
 
 /** Leave to send one payment. */
 export interface Allowed {
+  /** The offer itself, frozen: the client must sign this object. */
+  readonly requirements: unknown;
   readonly reservation: Reservation;
   /** What is sent instead of a second payment for the same request. */
   readonly again: SentPayment | null;

@@ -17,6 +17,7 @@ import { type Offer, readOffer, record as members, type Terms } from "./offer.js
 import { difference, PAYMENT_HEADERS, paymentInHeader, readPayment } from "./payment.js";
 import { type Policy, policyOf } from "./policy.js";
 import { parseResource } from "./resource.js";
+import { freeze } from "./freeze.js";
 import { fateOf } from "./settlement.js";
 import { type BundleLocation, BundleSource, type PinnedKey } from "./source.js";
 import { UnclearPayments } from "./unclear.js";
@@ -61,6 +62,7 @@ export interface GuardOptions {
 /** A look at a header of a request or an answer; null where it is not there. */
 export type Header = (name: string) => string | null;
 
+const UNREADABLE = "The payment is no transfer that the guard can read.";
 const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
 
 /**
@@ -108,7 +110,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
   }
 
   /**
-   * Payments that were signed and got no answer, oldest first. With the payer and the nonce anybody
+   * Payments that were signed and got no receipt, oldest first. With the payer and the nonce anybody
    * can ask the chain, or the service's payment trace, whether one was taken.
    */
   unsettled(): Entry[] {
@@ -153,7 +155,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
     if (name === undefined) return null;
     const value = header(name) ?? "";
     const payment = present.length === 1 ? paymentInHeader(value) : null;
-    if (payment === null) throw this.#differs("The payment cannot be read.");
+    if (payment === null) throw this.#differs(UNREADABLE);
     const allowed = this.call?.allowed.find(
       (one) => one.nonce === null || one.nonce === payment.nonce,
     );
@@ -202,6 +204,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   async #reserve(call: Call, requirements: unknown, resourceUrl: unknown): Promise<Refuse | null> {
     if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
+    // The token and its chain are in the signature and not in the payment: no later hook may change
+    // them for the time of signing.
+    if (!freeze(requirements)) return refuse("signed-differs", "The offer is no plain data.");
     const bundle = await this.#source.current(seconds());
     const asked = parseResource(call.url);
     const { host, url: resource } = asked ?? { host: "", url: "" };
@@ -217,15 +222,15 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const { terms } = decision;
     if (decision.decision === "ask") {
       const { code, reason } = decision;
-      const agreed = await this.#ask({ code, reason, url: call.url ?? "", terms });
-      if (!agreed) return refuse(code, `${reason} Nobody agreed to it.`);
+      const agreed: unknown = await this.#ask({ code, reason, url: call.url ?? "", terms });
+      if (agreed !== true) return refuse(code, `${reason} Nobody agreed to it.`);
       const over = overBudget(terms.microUsd, spent(), this.#policy);
       if (over !== null) return over;
     }
     // Nothing is awaited since the look at the budgets, so that the next look sees this payment.
     const reservation = { terms, host, resource, request: call.request, at: seconds() };
     if (again === null) this.#journal.reserve(reservation);
-    call.allowed.push({ reservation, again, nonce: null });
+    call.allowed.push({ requirements, reservation, again, nonce: null });
     return null;
   }
 
@@ -244,9 +249,12 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   #checkSigned(payload: unknown): void {
     const payment = readPayment(payload);
-    const terms = this.call?.allowed.at(-1)?.reservation.terms;
-    if (payment === null || terms === undefined) throw this.#differs("The payment cannot be read.");
-    const differs = difference(payment, terms, seconds());
+    const allowed = this.call?.allowed.at(-1);
+    if (payment === null || allowed === undefined) throw this.#differs(UNREADABLE);
+    // An earlier hook may have shown us another offer than the client signs.
+    const isJudged = payment.asset === null || members(payload)["accepted"] === allowed.requirements;
+    if (!isJudged) throw this.#differs("Another offer was signed than the one that was judged.");
+    const differs = difference(payment, allowed.reservation.terms, seconds());
     if (differs !== null) throw this.#differs(differs);
   }
 

@@ -53,6 +53,8 @@ export interface Entry {
   readonly request: string;
   /** Unix seconds. */
   readonly at: number;
+  /** Null while there is no answer. */
+  readonly outcome: Outcome | null;
 }
 
 /** Money that is set aside for one payment. */
@@ -66,7 +68,7 @@ export interface Reservation {
 }
 
 type Line =
-  | { readonly signed: Entry }
+  | { readonly signed: Omit<Entry, "outcome"> }
   | { readonly nonce: string; readonly outcome: Outcome };
 type Claim = Pick<Reservation, "host" | "request" | "at"> & { readonly microUsd: bigint };
 
@@ -111,7 +113,7 @@ export class Journal {
   /** Records a payment; it may be sent when this is done. Throws JournalError. */
   async recordSigned(reservation: Reservation, payment: SignedPayment): Promise<void> {
     const { terms, host, resource, request, at } = reservation;
-    const signed: Entry = {
+    const signed = {
       nonce: payment.nonce,
       payer: payment.payer,
       payTo: terms.payTo,
@@ -138,7 +140,7 @@ export class Journal {
     await this.#append(line);
   }
 
-  /** Payments of which nobody knows whether they were taken, oldest first. */
+  /** Payments without a receipt: only the chain can tell whether they were taken. Oldest first. */
   unsettled(): Entry[] {
     return [...this.#unsettled.values()];
   }
@@ -157,12 +159,15 @@ export class Journal {
   #apply(line: Line): void {
     if ("signed" in line) {
       const { signed } = line;
-      this.#unsettled.set(signed.nonce, signed);
+      this.#unsettled.set(signed.nonce, { ...signed, outcome: null });
       this.#claims.set(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
-    } else if (line.outcome.fate !== "unknown") {
-      this.#unsettled.delete(line.nonce);
-      if (line.outcome.fate === "not-taken") this.#claims.delete(line.nonce);
+      return;
     }
+    const { nonce, outcome } = line;
+    const entry = this.#unsettled.get(nonce);
+    if (["settled", "taken", "not-taken"].includes(outcome.fate)) this.#unsettled.delete(nonce);
+    else if (entry !== undefined) this.#unsettled.set(nonce, { ...entry, outcome });
+    if (outcome.fate === "not-taken") this.#claims.delete(nonce);
   }
 }
 

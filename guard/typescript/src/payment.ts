@@ -4,19 +4,20 @@ import { parseAddress } from "./address.js";
 import { record as members, readOffer, type Terms } from "./offer.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
 
-/** An EIP-3009 authorization in an x402 payment. Addresses are lower-case hex. */
+/** An EIP-3009 authorization, and what the payment says of its token. Hex is in lower case. */
 export interface SignedPayment {
   readonly payer: string;
   readonly payTo: string;
   /** Atomic units. */
   readonly amount: bigint;
+  /** Unix seconds. */
+  readonly validBefore: number;
+  /** 32 bytes; with the payer it names the authorization on the chain. */
+  readonly nonce: string;
+  /** CAIP-2. */
   readonly network: string;
   /** Null in x402 version 1, which does not name it. */
   readonly asset: string | null;
-  /** Unix seconds. */
-  readonly validBefore: number;
-  /** 32 bytes in lower-case hex; with the payer it names the authorization on the chain. */
-  readonly nonce: string;
 }
 
 /** The headers of a payment, of x402 version 2 and 1, in lower case. */
