@@ -10,14 +10,14 @@
 import { closeSync, fdatasync, fsyncSync, ftruncateSync, openSync, readFileSync, write } from "node:fs";
 import { dirname } from "node:path";
 import { promisify } from "node:util";
-import { REPEAT_S, type Spent } from "./decision.js";
+import type { Spent } from "./decision.js";
 import type { Terms } from "./offer.js";
 import type { SignedPayment } from "./payment.js";
 import type { Fate } from "./settlement.js";
+import { Spending } from "./spending.js";
 
 const writeAsync = promisify(write);
 const syncAsync = promisify(fdatasync);
-const DAY_S = 86_400;
 
 /** A journal that cannot be read or written. While one cannot be written, nothing is paid. */
 export class JournalError extends Error {
@@ -70,12 +70,11 @@ export interface Reservation {
 type Line =
   | { readonly signed: Omit<Entry, "outcome"> }
   | { readonly nonce: string; readonly outcome: Outcome };
-type Claim = Pick<Reservation, "host" | "request" | "at"> & { readonly microUsd: bigint };
 
 export class Journal {
   readonly #file: number | null;
-  /** What counts, by reservation, and by nonce once it was recorded. */
-  readonly #claims = new Map<Reservation | string, Claim>();
+  /** By reservation, and by nonce once a payment is recorded. */
+  readonly #spending = new Spending();
   readonly #unsettled = new Map<string, Entry>();
   #written: Promise<void> = Promise.resolve();
 
@@ -85,29 +84,19 @@ export class Journal {
     if (path !== null) for (const line of readLines(path)) this.#apply(line);
   }
 
-  /** What counts at `now` for a payment to `host` for `request`. */
+  /** What counts at `now` (unix seconds) for a payment to `host` for `request`. */
   spent(host: string, request: string, now: number): Spent {
-    let [hostDay, day, repeats] = [0n, 0n, 0];
-    for (const [owner, claim] of this.#claims) {
-      const isToday = Math.floor(claim.at / DAY_S) === Math.floor(now / DAY_S);
-      const isRecent = claim.at > now - REPEAT_S;
-      if (isToday) day += claim.microUsd;
-      if (isToday && claim.host === host) hostDay += claim.microUsd;
-      if (isRecent && claim.request === request) repeats += 1;
-      if (!isToday && !isRecent && claim.at < now) this.#claims.delete(owner);
-    }
-    return { hostDay, day, repeats };
+    return this.#spending.at(now, host, request);
   }
 
   /** Sets money aside, until the payment is recorded, and counts as such, or is given up. */
   reserve(reservation: Reservation): void {
-    const { terms, host, request, at } = reservation;
-    this.#claims.set(reservation, { host, request, at, microUsd: terms.microUsd });
+    this.#spending.add(reservation, { ...reservation, microUsd: reservation.terms.microUsd });
   }
 
   /** Gives back what was set aside for a payment that is not sent. */
   release(reservation: Reservation): void {
-    this.#claims.delete(reservation);
+    this.#spending.remove(reservation);
   }
 
   /** Records a payment; it may be sent when this is done. Throws JournalError. */
@@ -128,7 +117,7 @@ export class Journal {
       at,
     };
     // In one step: a look at the budgets sees the payment either here or there, and once.
-    this.#claims.delete(reservation);
+    this.#spending.remove(reservation);
     this.#apply({ signed });
     await this.#append({ signed });
   }
@@ -160,14 +149,14 @@ export class Journal {
     if ("signed" in line) {
       const { signed } = line;
       this.#unsettled.set(signed.nonce, { ...signed, outcome: null });
-      this.#claims.set(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
+      this.#spending.add(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
       return;
     }
     const { nonce, outcome } = line;
     const entry = this.#unsettled.get(nonce);
     if (["settled", "taken", "not-taken"].includes(outcome.fate)) this.#unsettled.delete(nonce);
     else if (entry !== undefined) this.#unsettled.set(nonce, { ...entry, outcome });
-    if (outcome.fate === "not-taken") this.#claims.delete(nonce);
+    if (outcome.fate === "not-taken") this.#spending.remove(nonce);
   }
 }
 
