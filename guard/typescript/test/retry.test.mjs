@@ -57,6 +57,17 @@ test("a payment that may have been taken is not followed by a second one when th
   assert.equal(new Set(nonces()).size, 1);
 });
 
+test("a call that is given up while it is paid is unsettled", async () => {
+  moods = ["say nothing"];
+  const { guard, call } = customer();
+  const given = new AbortController();
+  const answer = call({ signal: given.signal });
+  while (shop.payments.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  given.abort();
+  await assert.rejects(answer, { name: "AbortError" });
+  assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["unknown"]);
+});
+
 test("another request is paid by a payment of its own", async () => {
   moods = ["hang up"];
   const { call } = customer();
