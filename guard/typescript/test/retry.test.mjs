@@ -91,8 +91,8 @@ test("a payment without a receipt is unsettled, with its answer, until somebody 
   assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["answered", "refused"]);
   await assert.rejects(call(), { code: "over-day-budget" });
   const [first, second] = nonces();
-  await guard.resolve(first, "taken");
-  await guard.resolve(second, "not-taken");
+  guard.resolve(first, "taken");
+  guard.resolve(second, "not-taken");
   assert.deepEqual(guard.unsettled(), []);
   assert.equal((await call()).status, 200);
 });
