@@ -26,7 +26,9 @@ after(() => [shop, other].map((one) => one.close()));
 beforeEach(() => [shop, other].map((one) => one.payments.splice(0)));
 
 function api(options, axiosOptions) {
-  const known = ["/good", "/moved", "/payment-to-there"].map((path) => row(shop.url + path, { payTo: [PAYEE] }));
+  const known = ["/good", "/moved", "/payment-to-there"].map((path) =>
+    row(shop.url + path, { payTo: [PAYEE] }),
+  );
   const { guard } = paying([...known, row(`${other.url}/good`, { payTo: [PAYEE] })], options);
   return { guard, instance: guard.axios(wrapAxiosWithPayment, axios.create(axiosOptions)) };
 }
