@@ -11,6 +11,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tollgauge.core.answer_signature import JWKS
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import endpoint_lists as lists
@@ -21,7 +22,6 @@ from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles,
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.free.keys import (
     DID,
-    JWKS,
     DidShape,
     JwksShape,
     KeyFiles,
