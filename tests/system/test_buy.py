@@ -20,7 +20,6 @@ from tests.support.cut_connection import Relay, relay
 from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import ACCOUNTS, BUYER
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes
@@ -28,17 +27,10 @@ from tollgauge.web import routes
 PRICE = 5_000
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -101,7 +93,7 @@ async def test_a_report_is_bought_written_and_its_score_computed_again(
     verdict, score, paid, wrote, signed = done.out.splitlines()
     assert verdict == f"{report['recommendation']}: {report['reason']}"
     assert score.startswith(f"score {report['score']}, grade {report['grade']}")
-    transaction = re.fullmatch(r"paid 0\.005000 USDC in (0x[0-9a-f]{64})", paid)
+    transaction = re.fullmatch(r"paid \$0\.005 in USDC by (0x[0-9a-f]{64})", paid)
     assert transaction is not None
     mined = await shop.world.chain.rpc("eth_getTransactionReceipt", transaction[1])
     assert mined["status"] == "0x1"
@@ -160,7 +152,7 @@ async def test_the_report_goes_to_standard_output_and_the_words_beside_it(
 ) -> None:
     done = await tollgauge(tmp_path, "buy", WEATHER, "--output", "-", service=shop.url)
     assert done.json["resource"] == WEATHER
-    assert "paid 0.005000 USDC" in done.err
+    assert "paid $0.005 in USDC" in done.err
     assert names(tmp_path) == []
 
 
@@ -187,8 +179,8 @@ async def test_more_than_the_cap_and_another_network_are_refused_before_signing(
         )
         assert between.payments == []
     assert (dear.code, elsewhere.code) == (2, 2)
-    assert "asks 0.005000 USDC, and at most 0.004000 may be paid" in dear.err
-    assert "--max-price 0.005000" in dear.err
+    assert "asks $0.005, and at most $0.004 may be paid" in dear.err
+    assert "--max-price 0.005" in dear.err
     assert "takes payments on eip155:8453, not on eip155:84532" in elsewhere.err
     assert names(tmp_path) == []
     assert await shop.income() == before

@@ -40,6 +40,7 @@ from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
+from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
@@ -63,6 +64,8 @@ SCORED_EVERY: Final = 8
 ROUNDS_MAX: Final = 400
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
 """Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
+BUNDLE_EVERY_MS: Final = 15 * SECOND_MS
+"""So that a change of a seller is in the bundle while somebody looks."""
 
 SALES: Final = "customers pay the sellers"
 PAST: Final = {SALES: 15, "simulating crawls": 10, "simulating probes": 60, "closing days": 1}
@@ -112,6 +115,7 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
             references=(world.directory_url,),
             cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS, watched_every_ms=WATCHED_EVERY_MS),
         ),
+        bundle=BundleSettings(every_ms=BUNDLE_EVERY_MS),
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
         signing=SigningSettings(key=signing_key or new_key()),
         watch=WatchSettings(key=WATCH_KEY),

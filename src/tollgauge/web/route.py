@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, params
 from starlette.responses import Response
 
 from tollgauge.web.edge.query import check_query
@@ -24,8 +24,9 @@ UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
 @dataclass(frozen=True, slots=True)
 class DocumentedRoute:
     """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
-    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. A route that
-    agents can buy as a tool has its `tool` and the tool's arguments as JSON (`tool_example`).
+    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. An answer
+    that is no text is `saved_as` a file of this name. A route that agents can buy as a tool has its
+    `tool` and the tool's arguments as JSON (`tool_example`).
     """
 
     method: str
@@ -34,6 +35,7 @@ class DocumentedRoute:
     _: KW_ONLY
     micro_usd: int | None = None
     example: str | None = None
+    saved_as: str | None = None
     tool: str | None = None
     tool_example: str = "{}"
 
@@ -61,8 +63,20 @@ class Route(DocumentedRoute):
     strict_query: bool = False
 
 
-def add(app: FastAPI, route: Route) -> None:
-    """Let an application serve a row, and describe it."""
+def serve(app: FastAPI, route: Route) -> None:
+    """Let an application serve a row. It knows nothing of what the interface description says."""
+    app.add_api_route(
+        route.path,
+        route.handler,
+        methods=[route.method],
+        response_class=Response,
+        response_model=None,
+        dependencies=_checks(route),
+    )
+
+
+def describe(app: FastAPI, route: Route) -> None:
+    """Add a row to the application that the interface description is made of."""
     answers = route.answers
     if route.strict_query:
         answers = openapi.problems(openapi.QUERY) | answers
@@ -73,10 +87,14 @@ def add(app: FastAPI, route: Route) -> None:
         summary=route.summary,
         operation_id=route.operation_id,
         response_class=Response,
-        dependencies=[Depends(check_query)] if route.strict_query else [],
+        dependencies=_checks(route),
         responses=openapi.cached(answers) if route.cached else answers,
         status_code=402 if 200 not in route.answers and 402 in route.answers else 200,
         tags=[route.tag],
         openapi_extra=dict(route.request) or None,
-        include_in_schema=not route.internal,
     )
+
+
+def _checks(route: Route) -> list[params.Depends]:
+    """What a request passes before its handler."""
+    return [Depends(check_query)] if route.strict_query else []

@@ -10,7 +10,10 @@ EVERY_ANSWER: Final = (
     (b"access-control-allow-origin", b"*"),
     (
         b"access-control-expose-headers",
-        f"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After, {answer_signature.HEADER}".encode(),
+        (
+            f"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After, {answer_signature.HEADER}, ETag, "
+            "Accept-Ranges, Content-Range"
+        ).encode(),
     ),
     (
         b"content-security-policy",

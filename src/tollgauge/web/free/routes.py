@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import orjson
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from tollgauge.core.answer_signature import JWKS
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.free import bundle, lint, models, preflight
 from tollgauge.web.free import endpoint_lists as lists
-from tollgauge.web.free import lint, models
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
 from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
@@ -32,6 +29,7 @@ from tollgauge.web.free.keys import (
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, openapi
+from tollgauge.web.wire.preflight import PreflightShape
 
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
 _UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
@@ -47,6 +45,7 @@ _NO_OBJECT: Final = {
 def free_routes(dependencies: Dependencies) -> Iterable[Route]:
     """JSON and feeds that cost nothing."""
     yield from _json_routes(dependencies)
+    yield from _bundle_routes(dependencies)
     yield from _feed_routes(dependencies)
     yield from _list_routes(dependencies)
     yield from _lint_routes(dependencies)
@@ -95,15 +94,31 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
     )
-    yield get(
-        "/openapi.json",
-        "The interface description",
-        _interface_description,
-        "get_openapi",
-        {},
-        example="",
-        internal=True,
+
+
+def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What is known of endpoints, for who decides whether to pay: one by one, and as a file."""
+    yield Route(
+        "GET",
+        preflight.PATH,
+        preflight.SUMMARY,
+        preflight.Preflights(dependencies).preflight,
+        "get_preflight",
+        openapi.free(PreflightShape, examples.preflight(), _INVALID),
+        tag="free",
+        cached=True,
+        strict_query=True,
+        example=f"?resource={examples.RESOURCE}&payTo={examples.PAY_TO}&amount=10000",
     )
+    files = bundle.Bundles(dependencies)
+    get = partial(Route, "GET", tag="free", strict_query=True)
+    answers = openapi.file(bundle.MEDIA_TYPE, {503: "The first bundle is being built"})
+    for path, summary, handler, example in (
+        (bundle.PATH, bundle.SUMMARY, files.all, ""),
+        (bundle.AVOID_PATH, bundle.AVOID_SUMMARY, files.avoid, None),
+    ):
+        id_ = f"get_bundle_{handler.__name__}"
+        yield get(path, summary, handler, id_, answers, example=example, saved_as="bundle.zst")
 
 
 def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -201,7 +216,3 @@ def discovery_routes(
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)
-
-
-async def _interface_description(request: Request) -> Response:
-    return JSONResponse(await asyncio.to_thread(openapi.description, request.app))

@@ -8,6 +8,7 @@ FastAPI adds the schemas of the shapes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,7 @@ _CODES: Final[Mapping[int, tuple[str, str]]] = {
     410: ("answer-expired", "This payment's answer was kept for 30 days."),
     413: ("body-too-large", f"Keep the body under {BODY_MAX} bytes."),
     414: ("url-too-long", f"Keep the URL under {URL_MAX} bytes."),
+    416: ("range-not-satisfiable", "The file has 6029 bytes: ask for a range within them."),
     421: ("host-not-allowed", "This service does not answer to this Host."),
     422: ("resource-not-https", "The resource must start with https://."),
     429: ("rate-limited", "Too many requests from your address."),
@@ -221,6 +223,23 @@ def csv(own: Mapping[int, str] | None = None) -> Answers:
     return {200: success} | problems(own)
 
 
+def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a file, which can be had in parts (RFC 9110 section 14). It may be signed."""
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    tag = {"ETag": {"description": "Send it back as If-None-Match or If-Range", "schema": _TEXT}}
+    words = "A detached JWS over the SHA-256 of the whole file; absent without a key"
+    signed = {answer_signature.HEADER: {"description": words, "schema": _TEXT}}
+    part = {"Content-Range": {"description": "Which bytes, and of how many", "schema": _TEXT}}
+    success: Answers = {
+        200: {"description": "The whole file", "content": content, "headers": tag | signed},
+        206: {"description": "A part", "content": content, "headers": tag | signed | part},
+        304: {"description": "Not modified: you have it", "headers": tag | signed},
+    }
+    refusals = problems({416: "The file has no such bytes", **(own or {})})
+    refusals[416]["headers"] = part
+    return success | refusals
+
+
 def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """One answer in two media types, between which `Accept` chooses."""
     return {**other, **one, "content": {**one["content"], **other["content"]}}
@@ -297,21 +316,14 @@ def _add_bearer(document: dict[str, Any]) -> None:
 
 def description(app: FastAPI) -> dict[str, Any]:
     """The interface description. FastAPI's own leaves nulls out of examples, and adds a 422 of
-    another form to every route with a parameter; both are corrected. The first call takes a quarter
-    of a second; the application stores the document.
+    another form to every route with a parameter; both are corrected. It takes a quarter second.
     """
-    from fastapi.openapi.utils import get_openapi
-
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        _drop_foreign_errors(document)
-        document["components"]["schemas"] |= _NAMED
-        _add_bearer(document)
-        _add_examples(document, app)
-        app.openapi_schema = document
-    return app.openapi_schema
+    document = app.openapi()
+    _drop_foreign_errors(document)
+    document["components"]["schemas"] |= _NAMED
+    _add_bearer(document)
+    _add_examples(document, app)
+    return document
 
 
 def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
@@ -342,6 +354,7 @@ def _drop_foreign_errors(document: dict[str, Any]) -> None:
                 del operation["responses"]["422"]
 
 
+@cache
 def _problem(status: int) -> dict[str, Any]:
     code, detail = _CODES[status]
     example = {
