@@ -150,7 +150,7 @@ async def test_the_interface_description_says_which_answers_are_signed(running: 
         for path, row in paths.items()
         for method, operation in row.items()
         for status, answer in operation["responses"].items()
-        if HEADER in answer.get("headers", {})
+        if HEADER in answer.get("headers", {}) and not path.startswith("/trust/bundle")
     }
 
     assert signed == {
