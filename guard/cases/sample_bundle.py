@@ -61,11 +61,11 @@ def key_of(resource: str) -> str:
     return base64url(hashlib.sha256(SALT + resource.encode()).digest()[:16])
 
 
-def body() -> bytes:
+def body(records: dict[str, Row] = RECORDS, as_of: int = AS_OF, variant: str = "all") -> bytes:
     """The bundle: one zstd frame of lines of JSON."""
-    rows = sorted([key_of(url), *record, AS_OF] for url, record in RECORDS.items())
-    header = {"format": 1, "policyVersion": 2, "asOf": AS_OF, "count": len(rows)}
-    header |= {"salt": base64url(SALT), "variant": "all"}
+    rows = sorted([key_of(url), *record, as_of] for url, record in records.items())
+    header: dict[str, object] = {"format": 1, "policyVersion": 2, "asOf": as_of, "count": len(rows)}
+    header |= {"salt": base64url(SALT), "variant": variant}
     lines = "".join(compact(line) + "\n" for line in [header, *rows])
     return zstandard.ZstdCompressor(level=19).compress(lines.encode())
 
@@ -76,10 +76,13 @@ def public_key() -> dict[str, str]:
     return {"crv": "Ed25519", "kty": "OKP", "x": base64url(raw)}
 
 
-def signature(of: bytes) -> str:
-    """A detached JWS over the SHA-256 of a body (RFC 7797)."""
+def signature(of: bytes, **other: object) -> str:
+    """A detached JWS over the SHA-256 of a body (RFC 7797). `other` members of its header are
+    for tests of what must not verify.
+    """
     header = {"alg": "EdDSA", "b64": False, "crit": ["b64"], "kid": fingerprint()}
-    protected = base64url(compact(header | {"typ": "tollgauge-bundle", "iat": AS_OF}).encode())
+    header |= {"typ": "tollgauge-bundle", "iat": AS_OF} | other
+    protected = base64url(compact(header).encode())
     digest = hashlib.sha256(of).digest()
     key = Ed25519PrivateKey.from_private_bytes(SECRET)
     return f"{protected}..{base64url(key.sign(protected.encode() + b'.' + digest))}"

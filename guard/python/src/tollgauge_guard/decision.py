@@ -171,7 +171,7 @@ def read_terms(offer: Offer, request_url: object, policy: Policy) -> Terms | Ref
             Code.TIMEOUT_INVALID,
             f"The payment would not be valid for 1 to {policy.max_timeout} seconds.",
         )
-    extra = offer.extra if isinstance(offer.extra, dict) else {}
+    name, version = _domain(offer, asset)
     return Terms(
         network=asset.network,
         asset=asset.address,
@@ -179,8 +179,8 @@ def read_terms(offer: Offer, request_url: object, policy: Policy) -> Terms | Ref
         micro_usd=micro_usd,
         pay_to=pay_to,
         timeout=timeout,
-        domain_name=_text(extra.get("name")),
-        domain_version=_text(extra.get("version")),
+        domain_name=name,
+        domain_version=version,
     )
 
 
@@ -231,6 +231,14 @@ def _asset(offer: Offer, policy: Policy) -> Asset | None:
     key = (network, address.lower())
     allowed = {(asset.network, asset.address.lower()): asset for asset in policy.assets}
     return _ASSETS.get(key) or allowed.get(key)
+
+
+def _domain(offer: Offer, asset: Asset) -> tuple[str, str]:
+    """Name and version of the token's EIP-712 domain, as the SDK takes them from an offer."""
+    extra = offer.extra if isinstance(offer.extra, dict) else {}
+    if "name" not in extra:
+        return asset.domain_name, asset.domain_version
+    return str(extra["name"]), str(extra.get("version", "1"))
 
 
 def _of_record(record: Record | None, terms: Terms, policy: Policy) -> Iterator[Verdict]:
@@ -306,7 +314,3 @@ def _of_age(age: int | None, terms: Terms, policy: Policy) -> Verdict:
 def _rank(grade: str) -> int:
     """0 for the best grade; an unknown one is the worst."""
     return GRADES.index(grade) if grade in tuple(GRADES) else len(GRADES)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -33,7 +33,7 @@ class Terms:
     """An offer that is well formed: `amount` atomic units of a token (`asset`, lower-case hex) on
     `network` (CAIP-2) to `pay_to` (lower-case hex), by an authorization that is valid for `timeout`
     seconds at most. `micro_usd` is the amount in micro-dollars. `domain_name` and `domain_version`
-    are the token's EIP-712 domain as the seller names it, "" where the seller does not.
+    are the token's EIP-712 domain, with which the payer signs.
     """
 
     network: str
@@ -42,8 +42,8 @@ class Terms:
     micro_usd: int
     pay_to: str
     timeout: int
-    domain_name: str = ""
-    domain_version: str = ""
+    domain_name: str
+    domain_version: str
 
 
 def read_offer(entry: object, resource_url: object) -> Offer:

@@ -37,7 +37,8 @@ class Policy:
     limit, and the limit while the bundle is stale. A price above `price_factor` times the known one
     is refused, and a grade below `min_grade` asks. `assets` are dollar tokens to pay with besides
     USDC. `fail_open`: while no bundle could be had, treat every endpoint as unknown instead of
-    refusing all.
+    refusing all. `is_contract_wallet`: the payer is a contract (EIP-1271), so that only the chain
+    can check its signatures; else the guard does.
     """
 
     max_call: int = DOLLAR
@@ -51,6 +52,7 @@ class Policy:
     min_grade: str = "C"
     assets: tuple[Asset, ...] = field(default=())
     fail_open: bool = False
+    is_contract_wallet: bool = False
 
     def __post_init__(self) -> None:
         """Raises GuardError for a limit that is no whole number, and for an unknown word."""
