@@ -10,7 +10,6 @@ import datetime as dt
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,9 +20,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 from tests.support.postgres import Postgres
-from tests.support.prepared import command
-
-from tollgauge.demo.anvil import ChainError, find_anvil
+from tests.support.prepared import command, program
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
@@ -88,11 +85,7 @@ def script(name: str, ports: Mapping[str, int]) -> str:
 
 def run(text: str, folder: Path, **environment: str) -> str:
     """What a script prints, in a folder, with `tollgauge` on the path."""
-    programs = folder / "bin"
-    programs.mkdir()
-    program = programs / "tollgauge"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(command("tollgauge"))} "$@"\n')
-    program.chmod(0o755)
+    programs = program(folder / "bin").parent
     kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
@@ -114,11 +107,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Demo]:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
+def demo(anvil: Path) -> Iterator[Demo]:
     with subprocess.Popen(
         command("tollgauge", "demo", "--json", "--port", "0"), stdout=subprocess.PIPE, text=True
     ) as process:

@@ -17,19 +17,9 @@ import pytest
 from tests.support.prepared import command
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"
 NO_ENVIRONMENT = {"PATH": os.environ["PATH"]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @dataclass(frozen=True)

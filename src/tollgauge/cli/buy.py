@@ -23,11 +23,14 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import BASE, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
-    from tollgauge.clients.purchase import KeptPayment, Limits, Order, Purchase
+    from tollgauge.clients.kept_payment import KeptPayment
+    from tollgauge.clients.purchase import Limits, Order, Purchase
 
 KEY: Final = "TOLLGAUGE_BUYER_KEY"
 """The variable of the environment that holds the buyer's private key."""
 SERVICE: Final = "TOLLGAUGE_URL"
+SUFFIX: Final = ".jws"
+"""Ends the name of the file that holds the signature of another, beside it."""
 _STANDARD_OUTPUT: Final = "-"
 _BAD: Final = frozenset({"avoid", "not-payable"})
 
@@ -117,10 +120,13 @@ def order_at(path: str, body: dict[str, Any], *, service: str, config: Path | No
 
 
 def bought(order: Order, limits: Limits, output: str, *, config: Path | None) -> Purchase:
-    """Buy an answer and write it to its output, for its owner alone: then its payment need not be
-    kept any more. `config` may name the demo that is paid with its own key.
+    """Buy an answer and write it to its output, for its owner alone, after its signature in a file
+    beside it: then its payment need not be kept any more. `config` may name the demo that is paid
+    with its own key.
     """
     purchase, kept = _paid(order, limits, output, key=_key(order.url, config))
+    if output != _STANDARD_OUTPUT:
+        _write_signature(purchase.signature, f"{output}{SUFFIX}")
     _write(purchase.body, output)
     kept.remove()
     return purchase
@@ -196,6 +202,14 @@ def check_output(output: str, *, force: bool) -> None:
         )
 
 
+def _write_signature(signature: str, output: str) -> None:
+    """Write a signature; one that an earlier answer had must not stay beside another."""
+    if signature:
+        _write(signature.encode(), output)
+    else:
+        Path(output).unlink(missing_ok=True)
+
+
 def _write(body: bytes, output: str) -> None:
     if output == _STANDARD_OUTPUT:
         sys.stdout.buffer.write(body + b"\n")
@@ -244,3 +258,5 @@ def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
     yield paid_line(purchase)
     if output != _STANDARD_OUTPUT:
         yield f"wrote {output}; `tollgauge score {output}` computes the score again"
+        if purchase.signature:
+            yield f"wrote {output}{SUFFIX}; `tollgauge verify {output}` checks the signature"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tollgauge import app
+from tollgauge import app, process
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -35,6 +35,7 @@ from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
+from tollgauge.web.signing import new_key
 
 SALE_SECONDS: Final = 7.0
 DRAIN_SECONDS: Final = 0.5
@@ -90,8 +91,12 @@ async def play(
             if anvil
             else Sellers.open(clock=app.now_ms, folder=path)
         )
-        store_url = "sqlite://" if folder is None else folder.store_url
-        config = configuration(world, port=listeners.port, store_url=store_url)
+        config = configuration(
+            world,
+            port=listeners.port,
+            store_url="sqlite://" if folder is None else folder.store_url,
+            signing_key=new_key() if folder is None else folder.signing_key(),
+        )
         links = _links(config.server.base_url, world)
         if not options.once:
             control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
@@ -106,7 +111,9 @@ async def play(
         service = await stack.enter_async_context(opened)
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
-        serving = asyncio.create_task(app.run(service, listeners, stop=stop, on_ready=ready.set))
+        serving = asyncio.create_task(
+            process.run(service, listeners, stop=stop, on_ready=ready.set)
+        )
         demo = _Demo(options, world, service, folder, links, stop, began, missing)
         living = asyncio.create_task(
             demo.live(ready, progress=progress, show=show, on_ready=on_ready)

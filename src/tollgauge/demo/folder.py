@@ -1,4 +1,4 @@
-"""Folder: the files of a demo, its database and its configuration.
+"""Folder: the files of a demo: its database, its configuration, the key that signs its reports.
 
 One demo has a folder at a time. A past that was not loaded to its end is loaded anew by the next
 demo: half of one would look like sellers who came late.
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from tollgauge.config.write import toml_text
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.web.signing import new_key
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
 
 CONFIG_FILE: Final = "tollgauge.toml"
 _DATABASE: Final = "demo.sqlite"
+_KEY: Final = "signing-key.jwk"
 _LOCK: Final = "demo.lock"
 _UNFINISHED: Final = "demo.unfinished"
 _HEAD: Final = """\
@@ -45,6 +47,16 @@ class DemoFolder:
     def store_url(self) -> str:
         """The database's URL."""
         return f"sqlite:///{self.path / _DATABASE}"
+
+    def signing_key(self) -> str:
+        """The key that signs reports: that of an earlier demo in the same folder, so that its
+        reports can still be verified, else a new one.
+        """
+        file = self.path / _KEY
+        if not file.exists():
+            file.touch(mode=0o600)
+            file.write_text(new_key(), encoding="ascii")
+        return file.read_text(encoding="ascii")
 
     def write(self, config: Config) -> None:
         """Write the configuration, which other commands read."""

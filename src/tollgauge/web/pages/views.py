@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from tollgauge.core.calibration import (
@@ -68,23 +67,6 @@ _GROUPS: Final = (
     ("age", "By age of the endpoint", "First seen"),
 )
 _ANY_STEP: Final = "Try again in a minute."
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentedRoute:
-    """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
-    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. A route that
-    agents can buy as a tool has its `tool` and the tool's arguments as JSON (`tool_example`).
-    """
-
-    method: str
-    path: str
-    summary: str
-    _: KW_ONLY
-    micro_usd: int | None = None
-    example: str | None = None
-    tool: str | None = None
-    tool_example: str = "{}"
 
 
 def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = "") -> bytes:
