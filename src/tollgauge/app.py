@@ -28,9 +28,11 @@ from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.strictjson import RECURSION_LIMIT
+from tollgauge.core.units import SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
+    bundle,
     calibrate,
     discover,
     index,
@@ -58,7 +60,7 @@ Clock = Callable[[], int]
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (
     *("schedule", "lateness", "probe", "alert", "score"),
-    *("similar", "rank", "prune", "calibrate", "seller-files"),
+    *("similar", "rank", "prune", "calibrate", "bundle", "seller-files"),
 )
 """The loops that every configuration has."""
 
@@ -160,6 +162,9 @@ class Opened:
         ranking = partial(rank.run, store, clock=clock)
         pruning = partial(prune.run, store, clock=clock)
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
+        key = config.signing.signing_key
+        bundling = partial(bundle.run, store, settings=config.bundle, key=key, clock=clock)
+        bundle_s = min(30, config.bundle.every_ms / SECOND_MS)
         return (
             Job("schedule", planning, every_s=120, timeout_s=120, exclusive=True),
             Job("lateness", lateness.run, every_s=10, timeout_s=60),
@@ -169,6 +174,7 @@ class Opened:
             Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True),
             Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
             Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
+            Job("bundle", bundling, every_s=bundle_s, timeout_s=600, exclusive=True),
             Job("seller-files", self._seller_files().run, every_s=10, timeout_s=60),
         )
 

@@ -40,6 +40,7 @@ from tollgauge.config.read import (
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
+from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
@@ -101,6 +102,8 @@ class Config:
     """The scores."""
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     """Forecasts that are held against what happened."""
+    bundle: BundleSettings = field(default_factory=BundleSettings)
+    """The file of trust records that clients keep a copy of."""
     index: IndexSettings = field(default_factory=IndexSettings)
     """How the chain is followed, where rpc.url names a node."""
     watch: WatchSettings = field(default_factory=WatchSettings)
