@@ -83,7 +83,7 @@ def packed(rows: Iterable[list[Any]], as_of: int, **changes: object) -> bytes:
         "salt": text_of(SALT),
         "variant": "all",
     }
-    texts = (json.dumps(line, separators=(",", ":")) for line in (header | changes, *lines))
+    texts = (json.dumps(line, separators=(",", ":")) for line in ({**header, **changes}, *lines))
     return zstandard.ZstdCompressor().compress("".join(f"{text}\n" for text in texts).encode())
 
 

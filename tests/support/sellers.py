@@ -109,9 +109,12 @@ def _known(label: str, **changes: Any) -> Record:
 
 def _good(label: str, **changes: Any) -> Seller:
     """A seller as it should be, and its record, with changes."""
-    return Seller(
-        **({"label": label, "entries": (entry(label),), "record": _known(label)} | changes)
-    )
+    fields: dict[str, Any] = {
+        "label": label,
+        "entries": (entry(label),),
+        "record": _known(label),
+    }
+    return Seller(**(fields | changes))
 
 
 def _bad(label: str, *codes: str, **changes: Any) -> Seller:

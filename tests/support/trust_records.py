@@ -28,7 +28,7 @@ QUOTE = Quote(network=BASE, asset=USDC, amount=10_000, pay_to="0xa")
 
 def priced(path: str, **changes: Any) -> Endpoint:
     """A listed endpoint with a price."""
-    known = {"sources": ("cdp",), "quote": QUOTE, "quote_at": NOW - 90 * DAY_MS}
+    known: dict[str, Any] = {"sources": ("cdp",), "quote": QUOTE, "quote_at": NOW - 90 * DAY_MS}
     return replace(score_rows.endpoint(path), **(known | changes))
 
 

@@ -17,19 +17,9 @@ import pytest
 from tests.support.prepared import command
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"
 NO_ENVIRONMENT = {"PATH": os.environ["PATH"]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @dataclass(frozen=True)
@@ -143,6 +133,9 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     (chain,) = status["chains"]
     assert chain["lagSeconds"] < 600
 
+    beside = demo.do("demo", "--port", "0", "--folder", str(demo.folder))
+    assert (beside.returncode, beside.stdout) == (2, "")
+    assert f"A demo runs in {demo.folder} already." in beside.stderr
     second = demo.do("demo", "--port", str(demo.port))
     assert second.returncode == 2
     assert f"port {demo.port}: another program listens there" in second.stderr

@@ -62,7 +62,7 @@ class PublicKey:
     @classmethod
     def of(cls, jwk: Mapping[str, object]) -> PublicKey:
         """The key of a JWK (RFC 8037), whose `kid` is not believed. Raises KeyFormatError."""
-        if any(jwk.get(name) != value for name, value in _CURVE.items()):
+        if not _has_curve(jwk):
             raise KeyFormatError(
                 "The key is not an Ed25519 key.", hint='Use a JWK with kty "OKP", crv "Ed25519".'
             )
@@ -174,6 +174,12 @@ class SigningKey:
         return f"{protected}..{_text_of(value)}"
 
 
+def private_jwk(seed: bytes) -> dict[str, str]:
+    """The private JWK (RFC 8037) of the 32 bytes that a key is made of."""
+    public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    return {**_CURVE, "x": _text_of(public), "d": _text_of(seed)}
+
+
 def read(signature: str) -> Signature:
     """A signature in its compact form; key and body are not checked. Raises SignatureError."""
     parts = signature.strip().split(".")
@@ -190,12 +196,31 @@ def read(signature: str) -> Signature:
         raise SignatureError(
             "The signature's algorithm is not EdDSA over a payload as it is (b64)."
         )
+    texts = [text for pair in header.items() for text in pair if isinstance(text, str)]
+    if not all(text.isascii() and text.isprintable() for text in texts):
+        raise SignatureError("The signature's header holds what is not printable ASCII.")
     typ, kid, iat = (header.get(name) for name in ("typ", "kid", "iat"))
     if not isinstance(typ, str) or not isinstance(kid, str) or type(iat) is not int:
         raise SignatureError("The signature does not say what was signed, by which key and when.")
     rest = header.keys() - _ALGORITHM.keys() - {"typ", "kid", "iat"}
     bound = {name: text for name in sorted(rest) if isinstance(text := header[name], str)}
     return Signature(typ=typ, kid=kid, iat=iat, bound=bound, protected=parts[0], value=value)
+
+
+def read_keys(text: bytes) -> tuple[PublicKey, ...]:
+    """The keys of a JWK, or of a JWK Set, of which keys of other kinds are left out (RFC 7517
+    section 5). Raises KeyFormatError.
+    """
+    try:
+        document = strictjson.loads(text)
+    except strictjson.StrictJsonError as error:
+        raise KeyFormatError(f"This is no JWK and no JWK Set. {error}") from error
+    if isinstance(document, dict) and isinstance(rows := document.get("keys"), list):
+        ours = [row for row in rows if isinstance(row, dict) and _has_curve(row)]
+        return tuple(PublicKey.of(row) for row in ours)
+    if isinstance(document, dict):
+        return (PublicKey.of(document),)
+    raise KeyFormatError("This is no JWK and no JWK Set: it is not an object.")
 
 
 def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signature:
@@ -261,6 +286,10 @@ def _from_jwk(text: str) -> Ed25519PrivateKey:
             hint="Make a key with `tollgauge keys new --jwk`.",
         )
     return key
+
+
+def _has_curve(jwk: Mapping[str, object]) -> bool:
+    return all(jwk.get(name) == value for name, value in _CURVE.items())
 
 
 def _instant(jwk: Mapping[str, object], name: str) -> int | None:

@@ -52,6 +52,7 @@ from tollgauge.web.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
+from tollgauge.web.signing import SigningSettings, new_key
 
 SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS
@@ -91,9 +92,10 @@ class Round:
     grades: dict[str, int]
 
 
-def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
+def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str = "") -> Config:
     """The service's configuration inside the world; a host is probed without a pause, because
-    all of them are this machine. It sells where the world has a chain.
+    all of them are this machine. It sells where the world has a chain. Without a `signing_key` it
+    signs with a new one.
     """
     config = Config(
         server=ServerSettings(
@@ -115,6 +117,7 @@ def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
         ),
         bundle=BundleSettings(every_ms=BUNDLE_EVERY_MS),
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
+        signing=SigningSettings(key=signing_key or new_key()),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
     )

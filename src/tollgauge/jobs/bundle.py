@@ -43,9 +43,8 @@ async def run(
     built = await building.build(store, salt=_salt(), now=now)
     if not built[0].records and await store.reading(bundles.newest) is None:
         return {}
-    took_ms = clock() - now
-    signed = partial(asyncio.to_thread, _signed, key=key, now=clock(), took_ms=took_ms)
-    stored = [(await signed(bundle), bundle.body) for bundle in built]
+    sign = partial(_signed, key=key, now=clock(), took_ms=clock() - now)
+    stored = [(await asyncio.to_thread(sign, bundle), bundle.body) for bundle in built]
     await store.writing(bundles.save, stored)
     return {"records": built[0].records, "bytes": len(built[0].body)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from tollgauge.core.score import flag_codes
-from tollgauge.core.trust_record import DECIMALS, TrustRecord, addresses_of
+from tollgauge.core.trust_record import DECIMALS, PaidAddress, TrustRecord, addresses_of
 from tollgauge.store.endpoints import trust_records
 from tollgauge.store.endpoints.trust_records import RecordRow
 
@@ -18,7 +18,8 @@ def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
 
 def record_of(row: RecordRow, *, now: int) -> TrustRecord:
     """The record of an endpoint. Without a score it is unverified as of now."""
-    quote, addresses = row.quote, ()
+    quote = row.quote
+    addresses: tuple[PaidAddress, ...] = ()
     if quote is not None:
         addresses = addresses_of(
             quote.pay_to, row.payto_changes, first_seen=row.first_seen, now=now

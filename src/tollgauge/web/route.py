@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, params
 from starlette.responses import Response
 
 from tollgauge.web.edge.query import check_query
@@ -61,8 +61,20 @@ class Route(DocumentedRoute):
     strict_query: bool = False
 
 
-def add(app: FastAPI, route: Route) -> None:
-    """Let an application serve a row, and describe it."""
+def serve(app: FastAPI, route: Route) -> None:
+    """Let an application serve a row. It knows nothing of what the interface description says."""
+    app.add_api_route(
+        route.path,
+        route.handler,
+        methods=[route.method],
+        response_class=Response,
+        response_model=None,
+        dependencies=_checks(route),
+    )
+
+
+def describe(app: FastAPI, route: Route) -> None:
+    """Add a row to the application that the interface description is made of."""
     answers = route.answers
     if route.strict_query:
         answers = openapi.problems(openapi.QUERY) | answers
@@ -73,10 +85,14 @@ def add(app: FastAPI, route: Route) -> None:
         summary=route.summary,
         operation_id=route.operation_id,
         response_class=Response,
-        dependencies=[Depends(check_query)] if route.strict_query else [],
+        dependencies=_checks(route),
         responses=openapi.cached(answers) if route.cached else answers,
         status_code=402 if 200 not in route.answers and 402 in route.answers else 200,
         tags=[route.tag],
         openapi_extra=dict(route.request) or None,
-        include_in_schema=not route.internal,
     )
+
+
+def _checks(route: Route) -> list[params.Depends]:
+    """What a request passes before its handler."""
+    return [Depends(check_query)] if route.strict_query else []

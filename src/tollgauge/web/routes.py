@@ -9,12 +9,15 @@ turns exceptions into answers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI
 from mcp.server.lowlevel import Server
+from starlette.responses import JSONResponse, Response
 
 from tollgauge.web import demo
 from tollgauge.web.dependencies import Dependencies
@@ -31,7 +34,7 @@ from tollgauge.web.pages.routes import page_routes
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
 from tollgauge.web.paid.routes import paid_routes
-from tollgauge.web.route import Route, add
+from tollgauge.web.route import Route, describe, serve
 from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import renew as renew_watch
 from tollgauge.web.watches.poll import Polling
@@ -49,6 +52,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
     """
     described = (
         *free_routes(dependencies),
+        _interface_route(dependencies),
         *_tool_routes(dependencies),
         *paid_routes(dependencies, products(dependencies)),
     )
@@ -78,18 +82,10 @@ def products(dependencies: Dependencies) -> tuple[Product, ...]:
 
 def create(dependencies: Dependencies) -> Edge:
     """The whole ASGI application."""
-    app = FastAPI(
-        title="tollgauge",
-        version=VERSION,
-        summary="Trust and reliability scores for pay-per-call (x402) endpoints",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
     routes = table(dependencies)
     for route in routes:
-        add(app, route)
+        serve(app, route)
     add_error_handlers(app, base_url=dependencies.base_url)
     cached = [route.path for route in routes if route.cached]
     return Edge(
@@ -137,6 +133,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
         dependencies.store,
         dependencies.clock,
         late_ms=dependencies.late_ms,
+        signs=dependencies.signing_key is not None,
         loading=dependencies.loading,
     ).readyz
     for path, summary, handler, answers in (
@@ -157,3 +154,43 @@ def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("POST", demo.WALLET_PATH, wallet.answer),
     ):
         yield Route(method, path, "", handler, "", {}, tag="pages", internal=True)
+
+
+def _interface_route(dependencies: Dependencies) -> Route:
+    return Route(
+        "GET",
+        "/openapi.json",
+        "The interface description",
+        Interface(dependencies).answer,
+        "get_openapi",
+        {},
+        tag="free",
+        cached=True,
+        example="",
+        internal=True,
+    )
+
+
+class Interface:
+    """The interface description. The routes that serve know nothing of it; it is made when it is
+    first asked for, since that takes ten times as long as to make the application.
+    """
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+
+    async def answer(self) -> Response:
+        """The description as JSON."""
+        return JSONResponse(await asyncio.to_thread(lambda: self._document))
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        app = FastAPI(
+            title="tollgauge",
+            version=VERSION,
+            summary="Trust and reliability scores for pay-per-call (x402) endpoints",
+        )
+        for route in table(self._dependencies):
+            if not route.internal:
+                describe(app, route)
+        return openapi.description(app)

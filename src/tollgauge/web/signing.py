@@ -9,10 +9,21 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Literal
 
+import orjson
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pydantic import AfterValidator, NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.answer_signature import PublicKey, SigningKey
+from tollgauge.core.answer_signature import PublicKey, SigningKey, private_jwk
+
+
+def new_key(*, pem: bool = False) -> str:
+    """The text of a new private key, a JWK of one line or a PEM (PKCS #8)."""
+    key = Ed25519PrivateKey.generate()
+    if pem:
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return orjson.dumps(private_jwk(key.private_bytes_raw())).decode() + "\n"
 
 
 def _usable(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from guard.cases import sample_bundle as sample
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,14 +107,14 @@ def test_what_is_no_signature_does_not_verify(text: str) -> None:
 
 def test_a_signature_over_the_body_itself_does_not_verify() -> None:
     protected, _, _ = SIGNATURE.strip().partition("..")
-    key = sample.Ed25519PrivateKey.from_private_bytes(sample.SECRET)
+    key = Ed25519PrivateKey.from_private_bytes(sample.SECRET)
     mark = sample.base64url(key.sign(protected.encode() + b"." + BODY))
     with pytest.raises(SignatureError):
         verify(f"{protected}..{mark}", BODY, KEY)
 
 
 def test_another_key_does_not_verify_it() -> None:
-    other = sample.Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"other").digest())
+    other = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"other").digest())
     x = sample.base64url(other.public_key().public_bytes_raw())
     with pytest.raises(SignatureError):
         read_bundle(BODY, SIGNATURE, pin({"kty": "OKP", "crv": "Ed25519", "x": x}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from guard.cases.sample_bundle import Row
@@ -26,7 +27,7 @@ def opened(
     bundle_of: Callable[..., Bundle],
 ) -> Open:
     def make(
-        record: Row | None = None, policy: Policy | None = None, **options: object
+        record: Row | None = None, policy: Policy | None = None, **options: Any
     ) -> GuardedClient:
         bundle = bundle_of({f"{seller.url}/data": record or known()})
         return guarded(payer, bundle=FixedBundle(bundle), policy=policy, journal=MEMORY, **options)

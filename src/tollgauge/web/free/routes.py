@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import orjson
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
@@ -19,6 +16,16 @@ from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
 from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
 from tollgauge.web.free.feeds import ATOM, Feeds
+from tollgauge.web.free.keys import (
+    DID,
+    JWKS,
+    DidShape,
+    JwksShape,
+    KeyFiles,
+    did,
+    example_keys,
+    jwks,
+)
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, openapi
@@ -50,8 +57,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     board = openapi.free(wire.LeaderboardShape, examples.leaderboard(base_url))
     counts = openapi.free(wire.EcosystemShape, examples.stats())
     snapshot = partial(openapi.free, wire.SnapshotShape, examples.snapshot(base_url))
-    by_url, by_id = snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)
-    samples = openapi.free(wire.PreviewShape, examples.preview())
+    by_url, by_id = map(openapi.signed, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
+    samples = openapi.signed(openapi.free(wire.PreviewShape, examples.preview()))
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(wire.CalibrationShape, examples.calibration())
     document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
@@ -82,19 +89,10 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         PREVIEW,
         api.preview_by_post,
         "post_preview",
-        openapi.free(wire.PreviewShape, examples.preview(), _NO_OBJECT),
+        openapi.signed(openapi.free(wire.PreviewShape, examples.preview(), _NO_OBJECT)),
         tag="free",
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
-    )
-    yield get(
-        "/openapi.json",
-        "The interface description",
-        _interface_description,
-        "get_openapi",
-        {},
-        example="",
-        internal=True,
     )
 
 
@@ -199,11 +197,17 @@ def discovery_routes(
 ) -> Iterable[Route]:
     """The files that a machine looks for first."""
     files, sitemap = DiscoveryFiles(dependencies, documented), Sitemap(dependencies)
+    keys, example = KeyFiles(dependencies), example_keys()
+    key_set = openapi.free(JwksShape, jwks(example).model_dump(by_alias=True))
+    document = did(dependencies.base_url, example, example).model_dump(by_alias=True)
+    did_document = openapi.free(DidShape, document, {404: "Nothing has ever been signed"})
     sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
     text, xml = openapi.page("text/plain"), openapi.page(XML)
     parts = openapi.page(XML, own={404: "The sitemap has no such part"})
     for path, summary, handler, answers in (
         (WELL_KNOWN, "What is sold here", files.well_known, sold),
+        (JWKS, "The keys of all signatures, as a JWK Set", keys.jwks, key_set),
+        (DID, "The same as the DID document of did:web", keys.did, did_document),
         (LLMS, "What this is, for language models", files.llms, text),
         ("/robots.txt", "What crawlers may read", sitemap.robots, text),
         ("/sitemap.xml", "The parts of the sitemap", sitemap.index, xml),
@@ -211,7 +215,3 @@ def discovery_routes(
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)
-
-
-async def _interface_description(request: Request) -> Response:
-    return JSONResponse(await asyncio.to_thread(openapi.description, request.app))

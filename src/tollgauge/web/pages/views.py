@@ -42,6 +42,9 @@ from tollgauge.web.pages.render import render
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
 
+EVENT_ROWS: Final = 10
+"""How many changes of an endpoint its page lists; the picture above them has all."""
+
 _SEVERITIES: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
 _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
@@ -133,7 +136,7 @@ def endpoint_html(
         ],
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=_worst_first),
-        events=sorted(view.events, key=lambda event: event.at, reverse=True),
+        events=sorted(view.events, key=lambda event: event.at, reverse=True)[:EVENT_ROWS],
         report_price=None if report_micro_usd is None else dollars(report_micro_usd),
         command=snippets.post(
             f"{base_url.rstrip('/')}/v1/x402-trust", {"resource": snapshot.resource}

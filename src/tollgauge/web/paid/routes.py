@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.mcp.tools import PAID
+from tollgauge.web.mcp.tool_texts import PAID
 from tollgauge.web.paid import request
 from tollgauge.web.paid.catalogue import BULK, Product
 from tollgauge.web.route import Route

@@ -54,6 +54,8 @@ BASE_URL: Final = "https://tollgauge.example.com"
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
 PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+"""The key of RFC 8037, appendix A.2."""
 _QUOTE: Final = Quote(
     network="eip155:8453",
     asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -94,6 +96,7 @@ def evidence() -> Any:
     return orjson.loads(_row().evidence)
 
 
+@cache
 def preview() -> Any:
     """The preview as JSON value."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
@@ -101,6 +104,7 @@ def preview() -> Any:
     return _json(wire.preview(samples, base_url=BASE_URL))
 
 
+@cache
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
     row = _snapshot()
@@ -109,11 +113,13 @@ def leaderboard(base_url: str) -> Any:
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
+@cache
 def snapshot(base_url: str) -> Any:
     """A snapshot as JSON value."""
     return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
 
 
+@cache
 def preflight() -> Any:
     """A preflight as JSON value: of an offer that asks to pay another address."""
     address = PaidAddress(pay_to=PAY_TO, since=AS_OF - 60 * DAY_MS)
@@ -133,12 +139,14 @@ def preflight() -> Any:
     return _json(shape_of_preflight(verdict, record, resource=RESOURCE))
 
 
+@cache
 def search(base_url: str) -> Any:
     """What a search found, as JSON value."""
     found = Search(match="meaning", results=(SearchResult(endpoint=_listed(), percent=46),))
     return _json(wire.lists.search(found, base_url=base_url))
 
 
+@cache
 def endpoint_list(base_url: str) -> Any:
     """A page of a list as JSON value."""
     page = EndpointPage(
@@ -176,6 +184,7 @@ def _listed() -> DescribedEndpoint:
     )
 
 
+@cache
 def stats() -> Any:
     """The ecosystem's counts as JSON value."""
     counts = Ecosystem(
@@ -216,6 +225,7 @@ def _statistics() -> Statistics:
     )
 
 
+@cache
 def calibration() -> Any:
     """Forecasts held against what happened, as JSON value: all as often as they say."""
     return _json(_calibration_shape())

@@ -8,6 +8,7 @@ FastAPI adds the schemas of the shapes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,6 +157,10 @@ READY: Final[Mapping[str, Any]] = {
         "longest, of all and of watched endpoints",
         "additionalProperties": {"type": "integer"},
     },
+    "detail": {
+        "type": "string",
+        "description": "Present while there is no signing key: it says that nothing is signed",
+    },
     "loadingPercent": {
         "type": "integer",
         "description": "Present while the demo loads its history: how much of it is there",
@@ -179,13 +184,25 @@ def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
 def cached(answers: Answers) -> Answers:
     """The answers of a cached route: with an `ETag`, and 304 for a request that names it."""
     tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
-    not_modified = {
-        "description": "Not modified: If-None-Match names what you have",
-        "headers": tag,
-    }
     if 200 not in answers:
         return answers
-    return answers | {200: {"headers": tag} | answers[200], 304: not_modified}
+    headers = tag | answers[200].get("headers", {})
+    not_modified = {
+        "description": "Not modified: If-None-Match names what you have",
+        "headers": headers,
+    }
+    return answers | {200: answers[200] | {"headers": headers}, 304: not_modified}
+
+
+def signed(answers: Answers) -> Answers:
+    """The answers of a route whose 200 is signed where the service has a key."""
+    signature = {
+        "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
+        "/.well-known/jwks.json; absent where nothing is signed",
+        "schema": _TEXT,
+    }
+    headers = {answer_signature.HEADER: signature} | answers[200].get("headers", {})
+    return answers | {200: answers[200] | {"headers": headers}}
 
 
 def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
@@ -208,7 +225,7 @@ def csv(own: Mapping[int, str] | None = None) -> Answers:
 
 def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
     """The answers of a file, which can be had in parts (RFC 9110 section 14). It may be signed."""
-    content = {media_type: {}}
+    content: dict[str, Any] = {media_type: {}}
     tag = {"ETag": {"description": "Send it back as If-None-Match or If-Range", "schema": _TEXT}}
     words = "A detached JWS over the SHA-256 of the whole file; absent without a key"
     signed = {answer_signature.HEADER: {"description": words, "schema": _TEXT}}
@@ -299,21 +316,14 @@ def _add_bearer(document: dict[str, Any]) -> None:
 
 def description(app: FastAPI) -> dict[str, Any]:
     """The interface description. FastAPI's own leaves nulls out of examples, and adds a 422 of
-    another form to every route with a parameter; both are corrected. The first call takes a quarter
-    of a second; the application stores the document.
+    another form to every route with a parameter; both are corrected. It takes a quarter second.
     """
-    from fastapi.openapi.utils import get_openapi
-
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        _drop_foreign_errors(document)
-        document["components"]["schemas"] |= _NAMED
-        _add_bearer(document)
-        _add_examples(document, app)
-        app.openapi_schema = document
-    return app.openapi_schema
+    document = app.openapi()
+    _drop_foreign_errors(document)
+    document["components"]["schemas"] |= _NAMED
+    _add_bearer(document)
+    _add_examples(document, app)
+    return document
 
 
 def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
@@ -344,6 +354,7 @@ def _drop_foreign_errors(document: dict[str, Any]) -> None:
                 del operation["responses"]["422"]
 
 
+@cache
 def _problem(status: int) -> dict[str, Any]:
     code, detail = _CODES[status]
     example = {

@@ -31,7 +31,8 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import packing
 from tollgauge.monitor import discovery, terms
 from tollgauge.store.chain import cursors
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, listings
+from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probes
 from tollgauge.web import wire
@@ -189,6 +190,20 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
         }
     ]
     assert got["probes"] == []
+    HistoryShape.model_validate(got)
+
+
+async def test_a_change_of_pay_to_says_whether_the_seller_announced_it(shop: PaidServer) -> None:
+    await shop.live([probe(NOW - 5 * DAY_MS)])
+    change = DiscoveryEvent(
+        at=NOW - DAY_MS, event="payto-changed", source="probe", before="0xaa", after="0xbb"
+    )
+    changes = (change, replace(change, at=NOW, before="0xbb", after="0xcc", announced=True))
+    await shop.store.writing(listings.add_events, [(RESOURCE.id, event) for event in changes])
+    got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
+    alone, announced = got["discovery"]
+    assert "announced" not in alone
+    assert announced["announced"] is True
     HistoryShape.model_validate(got)
 
 
