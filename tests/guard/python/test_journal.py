@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.guard_payments import authorization, pay, request, terms
+from tests.support.prepared import command
 
 from tollgauge_guard.decision import Code, Refuse
 from tollgauge_guard.journal import (
@@ -158,14 +159,7 @@ def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
 
 
 def payers(path: Path, count: int, limit: int, number: int) -> list[subprocess.Popen[str]]:
-    order = [
-        sys.executable,
-        "-m",
-        "tests.support.guard_payments",
-        str(path),
-        str(count),
-        str(limit),
-    ]
+    order = command("-m", "tests.support.guard_payments", str(path), str(count), str(limit))
     return [subprocess.Popen(order, stdout=subprocess.PIPE, text=True) for _ in range(number)]
 
 
@@ -181,7 +175,8 @@ def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.sqlite"
-    (payer,) = payers(path, 10**6, 10**12, 1)
+    order = [sys.executable, "-m", "tests.support.guard_payments", str(path)]
+    payer = subprocess.Popen([*order, str(10**6), str(10**12)], stdout=subprocess.PIPE, text=True)
     assert payer.stdout is not None
     left = [payer.stdout.readline() for _ in range(20)]
     os.kill(payer.pid, signal.SIGKILL)
