@@ -10,6 +10,7 @@ import json
 import ssl
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 from tests.support.guarded_clients import Setup
@@ -37,7 +38,7 @@ async def main() -> None:
     order = json.loads(sys.argv[1])
     context = ssl.create_default_context(cafile=order["ca_file"])
     transport = Holding if order["holds"] else httpx.AsyncHTTPTransport
-    files = {name: Path(order["setup"].pop(name)) for name in ("journal", "cache")}
+    files: dict[str, Any] = {name: Path(order["setup"].pop(name)) for name in ("journal", "cache")}
     setup = Setup(**order["setup"], **files)
     client = payer_of(TestAccount(**order["account"]))
     async with guarded(client, **setup.for_python(), transport=transport(verify=context)) as http:
