@@ -29,7 +29,7 @@ from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import Entry, Journal, Outcome
 from tollgauge_guard.offer import Offer, Terms
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.request import CALL, Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.signed import Authorization, difference, read_signed, signer
 
@@ -60,7 +60,7 @@ class Guard:
         return int(self.clock())
 
     def unsettled(self) -> tuple[Entry, ...]:
-        """The payments that were signed and not answered: with payer and nonce, the chain says
+        """The payments that were signed and got no receipt: with payer and nonce, the chain says
         whether one was taken.
         """
         return self.journal.unsettled()
@@ -88,6 +88,8 @@ class Guard:
         no others may be signed for the request.
         """
         self.give_up(attempt)
+        if (call := CALL.get()) is not None and call.paid not in (None, attempt):
+            return Refuse(Code.RETRY_STORM, "The answer to the payment leads to another price.")
         reserved = self.journal.reserve(attempt.paid_request, terms, self.policy, self.now)
         if isinstance(reserved, Refuse):
             return reserved
@@ -114,6 +116,8 @@ class Guard:
         if (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
             raise self.refusal(attempt, "The payment is not the one that was written down.")
         attempt.header = encode_payment_signature_header(payload)
+        if (call := CALL.get()) is not None:
+            call.paid = attempt
         self.journal.keep(entry.id, attempt.header)
 
     def kept_payment(self, attempt: Attempt) -> Payload | None:
