@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -19,8 +21,12 @@ from tests.support.sellers import Record
 from tests.support.storefront import WEATHER, storefront
 
 from tollgauge.demo.chain import TestAccount
+from tollgauge_guard import Code
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "guard" / "examples"
+PAGE = (EXAMPLES.parents[1] / "docs" / "guard.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = [body for language, body in BLOCK.findall(PAGE) if language == "sh"]
 LINES_MAX = 40
 ORDERS = ("known", "stranger-cheap", "payto-changed", "avoided")
 HOST = "known"
@@ -78,7 +84,7 @@ def paid_sellers(world: SellerWorld, account: TestAccount) -> set[str]:
     return {item.seller for item in world.arrived if item.payer == account.address.lower()}
 
 
-def test_examples_are_short() -> None:
+async def test_examples_are_short() -> None:
     for path in EXAMPLES.iterdir():
         assert len(path.read_text(encoding="utf-8").splitlines()) < LINES_MAX, path.name
 
@@ -95,9 +101,8 @@ async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
     assert paid_sellers(world, account) == {"known", "stranger-cheap"}
     assert sum((await world.paid(account)).values()) == 2
     lines = printed.splitlines()
-    assert lines[0] == f'200 {urls["known"]}: {{"seller":"known"}}'.replace(
-        '":"', '": "' if example != "axios.mjs" else '":"'
-    )
+    first, _, answer = lines[0].partition(": ")
+    assert (first, json.loads(answer)) == (f"200 {urls['known']}", {"seller": "known"})
     for label, code in (("payto-changed", "payto-unknown"), ("avoided", "avoid")):
         line = next(line for line in lines if line.startswith(f"refused {urls[label]}: "))
         assert code in line
@@ -109,26 +114,26 @@ async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
         assert all(line.endswith("settled") for line in entries)
 
 
-async def test_an_agent_asks_about_strangers_and_stops_at_its_budget_of_the_day(
+async def test_an_agent_asks_about_strangers_and_stops_at_its_budgets(
     world: SellerWorld, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     account = await world.wallet()
-    cheap, dear, known = (
-        world.url(label) for label in ("stranger-cheap", "stranger-dear", "known")
-    )
-    hosts = [f"{known}?n={number}" for number in range(6)]
-    others = [world.url("templated"), world.url("older-payto")]
-    words = (cheap, dear, *hosts, *others)
-    lines = (
-        await run("agent_with_daily_budget.py", tmp_path, account, environment, *words)
-    ).splitlines()
-    assert lines[0].startswith(f"asked about {cheap}: ")
-    assert lines[0].endswith("Yes.")
-    assert lines[1].startswith(f"paid {cheap}")
-    assert any(line.startswith(f"refused {dear}: over-call-cap") for line in lines)
-    assert any(line.startswith(f"refused {hosts[5]}: over-host-budget") for line in lines)
-    assert sum((await world.paid(account)).values()) == 1 + 5 + 1
-    assert paid_sellers(world, account) == {"stranger-cheap", "known", "older-payto"}
+    cheap, dear = world.url("stranger-cheap"), world.url("stranger-dear")
+    known = [f"{world.url('known')}?n={number}" for number in range(6)]
+    other = [f"{world.url('older-payto')}?n={number}" for number in range(5)]
+    words = (cheap, dear, *known, *other)
+    printed = await run("agent_with_daily_budget.py", tmp_path, account, environment, *words)
+    asked, paid, *lines = printed.splitlines()
+    assert asked.startswith(f"asked about {cheap}: ")
+    assert asked.endswith(" Yes.")
+    assert paid.startswith(f"paid {cheap}")
+    refused = [line.removeprefix("refused ") for line in lines if line.startswith("refused ")]
+    assert [line.split(": ")[:2] for line in refused] == [
+        [dear, "over-call-cap"],
+        [known[5], "over-host-budget"],
+        [other[4], "over-day-budget"],
+    ]
+    assert sum((await world.paid(account)).values()) == 1 + 5 + 4
 
 
 async def test_the_tools_of_this_service_are_bought_as_far_as_their_known_price(
@@ -154,3 +159,49 @@ async def test_the_tools_of_this_service_are_bought_as_far_as_their_known_price(
         assert await shop.income() - before == 5_000
     assert "refused x402_trust_bulk: price-jump" in printed
     assert printed.splitlines()[-1].endswith("settled")
+
+
+async def test_the_page_shows_the_examples_as_they_are() -> None:
+    shown = dict(BLOCK.findall(PAGE))
+    assert shown["python"] == (EXAMPLES / "httpx_client.py").read_text(encoding="utf-8")
+    assert shown["js"] == (EXAMPLES / "fetch.mjs").read_text(encoding="utf-8")
+
+
+async def test_the_page_has_every_code_in_the_order_of_the_rules() -> None:
+    _, _, table = PAGE.partition("| code | when | it |")
+    codes, _, _ = table.partition("\n\n")
+    cells = re.findall(r"^\| (`[^|]*) \|", codes, re.MULTILINE)
+    assert re.findall(r"`([a-z-]+)`", " ".join(cells)) == [*Code]
+
+
+async def test_the_commands_of_the_page_answer(
+    world: SellerWorld, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "tollgauge-guard"
+    program.parent.mkdir()
+    words = shlex.join(command("-m", "tollgauge_guard.cli"))
+    await asyncio.to_thread(program.write_text, f'#!/bin/sh\nexec {words} "$@"\n')
+    program.chmod(0o755)
+    local, asked = SHELL
+    homes = dict.fromkeys(("XDG_STATE_HOME", "XDG_CACHE_HOME"), str(tmp_path))
+    path = f"{program.parent}:{os.environ['PATH']}"
+    for label, code in (("known", 0), ("avoided", 1)):
+        check, journal = local.splitlines()
+        variables = {**environment, **homes, "PATH": path, "RESOURCE": world.url(label)}
+        assert (await shell(check, variables))[0] == code
+        assert await shell(journal, variables) == (0, "No payment waits for an answer.\n")
+    async with storefront() as shop:
+        variables = {"TOLLGAUGE_URL": shop.url, "RESOURCE": WEATHER}
+        code, printed = await shell(asked, variables)
+    assert (code, json.loads(printed)["resource"]) == (0, WEATHER)
+
+
+async def shell(text: str, variables: Mapping[str, str]) -> tuple[int | None, str]:
+    """Exit code and output of a command."""
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-euc", text),
+        env=os.environ | variables,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode()
