@@ -129,13 +129,16 @@ def test_a_payment_without_an_answer_is_reused_once_while_it_is_valid(journal: J
     assert journal.reuse(request(), NOW) is None
 
 
-def test_answered_payments_are_forgotten_and_unsettled_ones_kept(journal: Journal) -> None:
-    answered, open_ = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW)
+def test_answered_payments_are_forgotten_in_time_and_unanswered_ones_kept(
+    journal: Journal,
+) -> None:
+    answered, lost = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW)
     assert isinstance(answered, int)
     journal.finish(answered, Outcome.ANSWERED, 200)
-    journal.reserve(request(), terms(), POLICY, NOW)
-    journal.prune(NOW + KEEP_S)
-    assert [entry.id for entry in journal.entries()] == [open_]
+    pay(journal, 3, POLICY, NOW + KEEP_S - DAY_S)
+    assert len(journal.entries()) == 3
+    last = pay(journal, 4, POLICY, NOW + KEEP_S)
+    assert [entry.id for entry in journal.entries()] == [lost, 3, last]
 
 
 def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:

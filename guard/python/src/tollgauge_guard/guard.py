@@ -23,6 +23,7 @@ from x402.http.utils import decode_payment_signature_header, encode_payment_sign
 from x402.schemas import PaymentPayload
 from x402.schemas.v1 import PaymentPayloadV1
 
+from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import BundleSource
 from tollgauge_guard.decision import Ask, Code, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
@@ -65,13 +66,12 @@ class Guard:
         """
         return self.journal.unsettled()
 
-    def judge(self, attempt: Attempt, offer: Offer) -> Decision:
-        """Whether the offer that answered a request may be paid."""
+    def judge(self, attempt: Attempt, offer: Offer, bundle: Bundle | None) -> Decision:
+        """Whether the offer that answered a request may be paid, by what a bundle knows."""
         try:
             resource = attempt.resource
         except ResourceError as error:
             return Refuse(Code.RESOURCE_MISMATCH, f"The URL that was asked cannot be read. {error}")
-        bundle = self.bundles.current()
         now = self.now
         return decide(
             None if bundle is None else bundle.record(resource),
@@ -116,8 +116,7 @@ class Guard:
         if (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
             raise self.refusal(attempt, "The payment is not the one that was written down.")
         attempt.header = encode_payment_signature_header(payload)
-        if (call := CALL.get()) is not None:
-            call.paid = attempt
+        _paid_by(attempt)
         self.journal.keep(entry.id, attempt.header)
 
     def kept_payment(self, attempt: Attempt) -> Payload | None:
@@ -128,6 +127,7 @@ class Guard:
         if reusable is None:
             return None
         attempt.entry, attempt.header, attempt.stage = reusable.entry, reusable.header, Stage.KEPT
+        _paid_by(attempt)
         return decode_payment_signature_header(reusable.header)
 
     def check_leaving(self, attempt: Attempt | None, url: str, headers: list[str]) -> Attempt:
@@ -195,3 +195,9 @@ class Guard:
         if not self.policy.is_contract_wallet and signer(signed, attempt.terms) != signed.payer:
             raise self.refusal(attempt, "It was signed for another token, chain or account.")
         return signed
+
+
+def _paid_by(attempt: Attempt) -> None:
+    """Remember that the call is paid: its redirects are not."""
+    if (call := CALL.get()) is not None:
+        call.paid = attempt

@@ -142,6 +142,7 @@ class Journal:
         self._path = str(path)
         self._lock = threading.RLock()
         self._process = 0
+        self._pruned_day = 0
         self._connection: sqlite3.Connection | None = None
         with self._transaction() as rows:
             rows.execute("SELECT 1")
@@ -151,6 +152,9 @@ class Journal:
         the refusal where it would go over a budget.
         """
         with self._transaction() as rows:
+            if self._pruned_day != now // DAY_S:
+                _prune(rows, now)
+                self._pruned_day = now // DAY_S
             if refusal := over_budget(terms.micro_usd, _spent(rows, request, now), policy):
                 return refusal
             cursor = rows.execute(
@@ -259,17 +263,6 @@ class Journal:
             "SELECT * FROM entry WHERE outcome IN (?, ?, ?, ?) ORDER BY id", UNSETTLED
         )
 
-    def prune(self, now: int) -> None:
-        """Forget payments that were answered more than KEEP_S ago, and reservations that were
-        given up.
-        """
-        with self._transaction() as rows:
-            rows.execute("DELETE FROM payment WHERE nonce IS NULL AND at <= ?", (now - UNSIGNED_S,))
-            rows.execute(
-                "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?)",
-                (now - KEEP_S, *LOST),
-            )
-
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -324,6 +317,16 @@ def _connect(path: str) -> sqlite3.Connection:
             hint="Name a file that can be written. Nothing is paid without a journal.",
         ) from error
     return connection
+
+
+def _prune(rows: sqlite3.Connection, now: int) -> None:
+    """Forget payments that were answered more than KEEP_S ago, and reservations that were given
+    up.
+    """
+    rows.execute("DELETE FROM payment WHERE nonce IS NULL AND at <= ?", (now - UNSIGNED_S,))
+    rows.execute(
+        "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?)", (now - KEEP_S, *LOST)
+    )
 
 
 def _spent(rows: sqlite3.Connection, request: PaidRequest, now: int) -> Spent:

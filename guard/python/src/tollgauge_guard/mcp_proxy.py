@@ -129,7 +129,8 @@ class ToolGate:
             if written.outcome in UNSETTLED:
                 attempt.entry, attempt.stage = written.id, Stage.KEPT
             return
-        decision = self._guard.judge(attempt, self._offer(attempt, payment))
+        bundle = self._guard.bundles.current()
+        decision = self._guard.judge(attempt, self._offer(attempt, payment), bundle)
         if isinstance(decision, Allow):
             refusal = self._guard.reserve(attempt, decision.terms)
         elif isinstance(decision, Ask):
