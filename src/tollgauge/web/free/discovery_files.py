@@ -24,8 +24,8 @@ from tollgauge.web.route import DocumentedRoute
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
 _GUARDS: Final = (
-    "by it the payment guards `tollgauge-guard` (Python) and `@tollgauge/guard` (TypeScript) refuse "
-    "a bad payment before it is signed"
+    "by it the payment guards `tollgauge-guard` (Python) and `@tollgauge/guard` (TypeScript) "
+    "refuse a bad payment before it is signed"
 )
 
 
