@@ -1,4 +1,4 @@
-"""An agent with ten cents a day that asks before it pays strangers: python FILE URL …"""
+"""An agent with ten cents a day that asks before it pays strangers (its arguments: URL …)"""
 # pip install 'tollgauge-guard[evm]'
 
 import asyncio

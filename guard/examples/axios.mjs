@@ -1,4 +1,4 @@
-// Pays each URL of the command line that the guard allows: node axios.mjs URL …
+// Pays each URL of the command line that the guard allows.
 // npm install @tollgauge/guard @x402/axios @x402/evm axios viem
 import { guarded, PaymentRefused } from "@tollgauge/guard";
 import { wrapAxiosWithPayment } from "@x402/axios";

@@ -1,4 +1,4 @@
-// Pays each URL of the command line that the guard allows: node fetch.mjs URL …
+// Pays each URL of the command line that the guard allows.
 // npm install @tollgauge/guard @x402/fetch @x402/evm viem
 import { guarded, PaymentRefused } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";

@@ -1,4 +1,4 @@
-"""Pays each URL of the command line that the guard allows: python httpx_client.py URL …"""
+"""Pays each URL of the command line that the guard allows."""
 # pip install 'tollgauge-guard[evm]'
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Calls paid tools of an MCP server, guarded: python mcp_client.py URL TOOL ARGUMENTS …"""
+"""Calls paid tools of an MCP server, guarded (its arguments: URL TOOL ARGUMENTS …)"""
 # pip install 'tollgauge-guard[evm,mcp]'
 
 import asyncio
