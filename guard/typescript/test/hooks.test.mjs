@@ -58,6 +58,12 @@ const ATTACKS = {
       paymentPayload.accepted = offer({ payTo: THIEF });
     }),
   },
+  "a later hook makes it valid for years": {
+    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.payload.authorization.validBefore = "99999999999")),
+  },
+  "a later hook says another payee than was signed": {
+    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.accepted = offer({ payTo: THIEF }))),
+  },
   "a hook of failures brings a payment of its own": {
     later: (client) => {
       let mine;
