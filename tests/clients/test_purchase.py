@@ -19,8 +19,8 @@ from starlette.routing import Route
 from x402.schemas import PaymentRequirements
 
 from tollgauge.clients import purchase
+from tollgauge.clients.kept_payment import KeptPayment, KeptPaymentError
 from tollgauge.clients.purchase import (
-    KeptPayment,
     Limits,
     Order,
     PendingError,
@@ -198,7 +198,7 @@ async def test_two_commands_at_once_send_one_payment(seller: Seller, tmp_path: P
 
 
 async def test_a_payment_that_cannot_be_kept_is_not_sent(seller: Seller, tmp_path: Path) -> None:
-    with pytest.raises(PurchaseError, match="so it was not sent"):
+    with pytest.raises(KeptPaymentError, match="so it was not sent"):
         await bought(seller, tmp_path / "missing" / "kept")
     assert seller.payments == []
 
@@ -206,7 +206,7 @@ async def test_a_payment_that_cannot_be_kept_is_not_sent(seller: Seller, tmp_pat
 async def test_a_file_that_holds_no_payment_is_named(seller: Seller, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("something else")
-    with pytest.raises(PurchaseError, match="holds no payment"):
+    with pytest.raises(KeptPaymentError, match="holds no payment"):
         await bought(seller, kept)
     assert seller.payments == []
 

@@ -24,7 +24,7 @@ from tollgauge.db.backup import BackupDamagedError, BackupError
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade, versions
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.attempts import payment_attempt
 
 STAMP = "20260102T030405Z"
@@ -301,7 +301,7 @@ async def filled(path: Path) -> None:
     )
     store = Store.open(f"sqlite:///{path}")
     await store.writing(endpoints.insert, endpoint)
-    await execute(store, payments.payment_answer.insert(), ANSWER)
+    await execute(store, payment_answer.insert(), ANSWER)
     await write_pairs(store, 0, 1_200)
     await store.close()
 

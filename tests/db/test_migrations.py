@@ -35,6 +35,7 @@ from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import claims, crawls, ranking
 from tollgauge.store.ledger import payments, retention
+from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.probes import changes, closed_days, probes, window
 from tollgauge.store.tables import TABLES
 
@@ -122,9 +123,9 @@ async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) 
     await store.migrate()
     found = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
     assert [row and (row.state, row.answer) for row in found] == [
-        (State.SETTLED, payments.StoredAnswer(status=200, body=b"paid for")),
+        (State.SETTLED, StoredAnswer(status=200, body=b"paid for")),
         (State.SETTLED, None),
-        (State.UNKNOWN, payments.StoredAnswer(status=200, body=b"not yet")),
+        (State.UNKNOWN, StoredAnswer(status=200, body=b"not yet")),
     ]
     await store.close()
 

@@ -46,6 +46,7 @@ class World:
     settle: Any = None
     bend: Any = None
     compute: Any = None
+    writes: Any = None
     computed: int = 0
     hosts: tuple[str, ...] = ()
 
@@ -145,8 +146,10 @@ async def opened(store: Store, world: World) -> AsyncIterator[GateClient]:
 
 
 def sale(world: World, path: str) -> Sale:
-    async def compute(order: object, _claim: HeldClaim) -> bytes:
+    async def compute(order: object, claim: HeldClaim) -> bytes:
         world.computed += 1
+        if world.writes is not None:
+            claim.with_answer.append(world.writes)
         if world.compute is not None:
             await world.compute()
         return json.dumps({"answer": order}).encode()

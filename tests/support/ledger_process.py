@@ -36,6 +36,7 @@ from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.settlement import Settlement
 
 POINTS: Final = (
     "after the claim",
@@ -81,14 +82,22 @@ class KillableGate(Gate):
         point("after the answer is made")
         return found
 
-    async def _store_intent(self, *arguments: Any, **more: Any) -> Any:
-        found = await super()._store_intent(*arguments, **more)
+    @property
+    def settlement(self) -> Settlement:
+        return KillableSettlement(self.store, self.facilitator, self.clock, self.chain)
+
+
+class KillableSettlement(Settlement):
+    """The gate's settlement, with the points after its steps."""
+
+    async def store_intent(self, *arguments: Any, **more: Any) -> Any:
+        found = await super().store_intent(*arguments, **more)
         assert found.state is State.SETTLING
         point("after the answer and the intent are stored")
         return found
 
-    async def _conclude(self, *arguments: Any, **more: Any) -> Any:
-        row = await super()._conclude(*arguments, **more)
+    async def conclude(self, *arguments: Any, **more: Any) -> Any:
+        row = await super().conclude(*arguments, **more)
         point("after the outcome is written")
         return row
 

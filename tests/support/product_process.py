@@ -31,6 +31,7 @@ from tollgauge.web.paid import gate
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.settlement import Settlement
 from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
@@ -38,9 +39,9 @@ STEPS: Final[dict[str, type]] = {
     "_claim": Gate,
     "_verify": Gate,
     "_compute": Gate,
-    "_store_intent": Gate,
+    "store_intent": Settlement,
     "settle": Facilitator,
-    "_conclude": Gate,
+    "conclude": Settlement,
 }
 """The steps of a sale, with a point after each."""
 WRITES: Final = ("before the product writes", "after the product wrote")

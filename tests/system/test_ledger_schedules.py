@@ -25,6 +25,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid import settlement
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SCHEDULES = 10_000 if NIGHTLY else int(os.environ.get("TOLLGAUGE_SCHEDULES", "20"))
@@ -234,7 +235,7 @@ class Play:
         """
         world = self.world
         world.node_lag, world.node_down = 0, False
-        for seconds in (0, gate_module.SETTLE_LEASE_MS // 1000, VALID_S + EXPIRY_GRACE_S):
+        for seconds in (0, settlement.SETTLE_LEASE_MS // 1000, VALID_S + EXPIRY_GRACE_S):
             world.tick(seconds)
             world.mine_waiting()
             await self.call(Call())
@@ -296,7 +297,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the schedule's: nobody waits in real seconds. And one payer stands for many."""
     monkeypatch.setattr(payer_limit, "MOST", 1 << 30)
     monkeypatch.setattr(gate_module, "WAITS_S", (0.0, 0.0))
-    monkeypatch.setattr(gate_module, "PROOF_WAITS_S", (0.0,))
+    monkeypatch.setattr(settlement, "PROOF_WAITS_S", (0.0,))
 
 
 @pytest.fixture

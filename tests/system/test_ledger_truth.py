@@ -23,6 +23,7 @@ from tollgauge.observe import LEDGER_ALARMS
 from tollgauge.store.ledger import payer_limit, payments, retention
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid import settlement
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import LEASE_MS
@@ -33,7 +34,7 @@ ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_module, "WAITS_S", (0.0,))
-    monkeypatch.setattr(gate_module, "PROOF_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(settlement, "PROOF_WAITS_S", (0.0, 0.0))
 
 
 async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:

@@ -32,7 +32,7 @@ _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
-"""A settlement must end within the ledger's lease (web/paid/gate)."""
+"""A settlement must end within the ledger's lease (web/paid/settlement)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
 
 

@@ -32,17 +32,12 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired, PaymentRequirements
 
+from tollgauge.clients.kept_payment import KeptPayment
+from tollgauge.core.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import (
-    EXPIRY_GRACE_S,
-    SCHEME,
-    Payment,
-    PaymentHeaderError,
-    canonical_body,
-    decode,
-)
+from tollgauge.core.payment import EXPIRY_GRACE_S, SCHEME, Payment, canonical_body, decode
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import known_asset, parse_amount, usd_text
+from tollgauge.core.units import dollars, known_asset, parse_amount
 
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 """EVM libraries raise it, and then deeply nested JSON can crash the process."""
@@ -89,49 +84,6 @@ class Order:
         return KeptPayment(folder / f"tollgauge-{digest[:16]}.payment")
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPayment:
-    """The file of a payment whose answer is not there yet: the header that it was sent with, for
-    its owner alone, because who has it can read the answer.
-    """
-
-    path: Path
-
-    def read(self) -> Payment | None:
-        """The payment, None where none is kept. Raises PurchaseError for a file that holds none."""
-        try:
-            return decode(self.path.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeError, PaymentHeaderError) as error:
-            raise PurchaseError(
-                f"{self.path} holds no payment that could be sent again.",
-                hint="Nothing more was paid. Delete it unless another command is writing it now.",
-            ) from error
-
-    def keep(self, header: str) -> str:
-        """Write a payment down. Returns the one to send: where another process has just kept one,
-        that. Raises PurchaseError where nothing can be written.
-        """
-        try:
-            self.path.touch(mode=0o600, exist_ok=False)
-            self.path.write_text(header, encoding="ascii")
-        except FileExistsError:
-            kept = self.read()
-            return header if kept is None else kept.header
-        except OSError as error:
-            raise PurchaseError(
-                f"The payment cannot be kept in {self.path}, so it was not sent.",
-                hint="Nothing was paid. Run the command in a folder that can be written, or name "
-                "one with --output.",
-            ) from error
-        return header
-
-    def remove(self) -> None:
-        """Forget it: its answer is safe, or it took nothing and never will."""
-        self.path.unlink(missing_ok=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What may be signed: `max_amount` atomic USDC at most, on one network (CAIP-2)."""
@@ -142,13 +94,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
-    """A paid answer: its body, the payment, and the transaction that settled it ("" where the
-    service sent no receipt).
+    """A paid answer: its body, the payment, the transaction that settled it ("" where the service
+    sent no receipt), and the answer's signature ("" where it is not signed).
     """
 
     body: bytes
     payment: Payment
     transaction: str
+    signature: str = ""
 
 
 def payer_of(key: str) -> str:
@@ -169,7 +122,7 @@ async def buy(
     one is kept before it is sent; who asked removes it when the answer is safe. `now_s` says when a
     kept payment has expired (unix seconds); `report` hears what is being done.
 
-    Raises RefusedError, PendingError, and PurchaseError for what was never paid.
+    Raises RefusedError, PendingError, PurchaseError for what was never paid, and KeptPaymentError.
     """
     is_local = urlsplit(order.url).hostname in LOOPBACK
     async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=not is_local) as http:
@@ -260,7 +213,12 @@ async def send(
             if answer.is_success:
                 receipt = answer.headers.get("PAYMENT-RESPONSE")
                 settled = decode_payment_response_header(receipt).transaction if receipt else ""
-                return Purchase(body=answer.content, payment=payment, transaction=settled)
+                return Purchase(
+                    body=answer.content,
+                    payment=payment,
+                    transaction=settled,
+                    signature=answer.headers.get(SIGNATURE, ""),
+                )
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
                 raise _refused(answer, payment)
             why, pause = _why(answer), _retry_after(answer)
@@ -322,9 +280,9 @@ def _check(payment: Payment, limits: Limits) -> None:
 
 def _too_dear(amount: int, limits: Limits) -> PurchaseError:
     return PurchaseError(
-        f"The service asks {usd_text(amount)} USDC, and at most {usd_text(limits.max_amount)} may "
-        "be paid.",
-        hint=f"Nothing was paid. Allow it with --max-price {usd_text(amount)}.",
+        f"The service asks {dollars(amount)}, and at most {dollars(limits.max_amount)} may be "
+        "paid.",
+        hint=f"Nothing was paid. Allow it with --max-price {dollars(amount).lstrip('$')}.",
     )
 
 
@@ -360,7 +318,7 @@ def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
     if "insufficient" in reason:
         return RefusedError(
             f"{payment.payer} has too little USDC on {payment.network} to pay "
-            f"{usd_text(payment.value)}.",
+            f"{dollars(payment.value)}.",
             hint=f"Send USDC to it on that network, or pay with another key. {again}",
             is_unpaid=True,
         )

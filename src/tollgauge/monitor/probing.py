@@ -51,7 +51,7 @@ from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pau
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery, elsewhere
+from tollgauge.monitor import changes, discovery, elsewhere, terms
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
@@ -289,6 +289,13 @@ def record(
     of these. `vantages` says where they were probed from: the primary vantage. A repeated call for
     the same endpoint and instant changes nothing.
     """
+    wildcards = {
+        seen.endpoint.host: seen.wildcard for seen in observations if seen.wildcard is not None
+    }
+    changed = hosts.changed_by(tx, wildcards)
+    if changed:  # with those of the wave: endpoints are locked at once, in the order of their ids
+        of_wave = (seen.endpoint.id for seen in observations)
+        endpoints.mark_dirty(tx, (*changed, *of_wave), now=now)
     probed = [_new_probe(seen, cadence, now=now) for seen in observations]
     recorded = probes.record_each(tx, probed)
     new = [
@@ -307,15 +314,13 @@ def record(
         and not recorded.get(seen.endpoint.id)
     }
     if quotes:
-        discovery.observe_quotes(tx, quotes)
-    for seen in observations:
-        if seen.wildcard is not None:
-            hosts.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
+        terms.observe_quotes(tx, quotes)
     free_at = {
         seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
         for seen in observations
     }
-    hosts.release(tx, free_at, owner=owner, now=now)
+    hosts.release(tx, free_at, owner=owner, now=now)  # which locks all of them
+    hosts.set_wildcards(tx, wildcards, at=now)
 
 
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
@@ -359,8 +364,8 @@ def record_requested(
     endpoint = endpoints.get(tx, resource.id)
     if endpoint is None:
         endpoint = discovery.adopt(tx, resource, source="request", now=now)
-    endpoints.asked_for(tx, endpoint.id, now=now)
     round_ms = hosts.get(tx, endpoint.host).round_ms
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)
     record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)
+    endpoints.asked_for(tx, endpoint.id, now=now)  # its row is locked by now
     return endpoints.get(tx, endpoint.id) or endpoint

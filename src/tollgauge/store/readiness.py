@@ -8,7 +8,8 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.store.ledger.payments import payment, payment_answer
+from tollgauge.store.ledger.answers import payment_answer
+from tollgauge.store.ledger.payments import payment
 from tollgauge.store.tables import TABLES
 
 _ANSWER: Final = bytes(65_536)

@@ -274,18 +274,19 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
     assert sorted(found) == sorted(row.id for row in rows)
 
 
-async def test_a_hosts_wildcard_is_remembered_and_its_change_owes_scores(store: Store) -> None:
-    await add(store, endpoint())
-    id_ = endpoint().id
+async def test_a_hosts_wildcard_is_remembered_and_its_change_concerns_all_its_endpoints(
+    store: Store,
+) -> None:
+    ids = {endpoint(path=path).id for path in ("/1", "/2")}
+    await add(store, endpoint(path="/1"), endpoint(path="/2"), endpoint("b.com"))
     assert (await store.writing(hosts.get, "a.com")).wildcard is None
     assert (await store.writing(hosts.get, "unknown.com")).wildcard is None
-    for wildcard, owed in ((False, False), (True, True), (True, False), (False, True)):
-        await claim_dirty(store, now=NOW + 10**7)
-        await store.writing(scores.save, score_row(id_, NOW))
-        await store.writing(hosts.set_wildcard, "a.com", wildcard=wildcard, at=NOW)
+    for wildcard, concerned in ((False, set()), (True, ids), (True, set()), (False, ids)):
+        said = {"a.com": wildcard, "b.com": False, "unknown.com": False}
+        assert set(await store.reading(hosts.changed_by, said)) == concerned
+        await store.writing(hosts.set_wildcards, {"a.com": wildcard}, at=NOW)
         state = await store.writing(hosts.get, "a.com")
         assert (state.wildcard, state.wildcard_at) == (wildcard, NOW)
-        assert bool(await claim_dirty(store, now=NOW)) is owed
 
 
 async def test_endpoints_of_the_commonest_terms_of_a_host_are_drawn_at_random(store: Store) -> None:

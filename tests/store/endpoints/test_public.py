@@ -273,7 +273,7 @@ async def test_it_shares_nobodys_address(store: Store) -> None:
     await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
     assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 1
-    await store.writing(hosts.set_wildcard, HOST, wildcard=False, at=NOW)
+    await store.writing(hosts.set_wildcards, {HOST: False}, at=NOW)
     assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 2
 
 

@@ -26,7 +26,8 @@ from tollgauge.core.endpoint import parse_resource
 from tollgauge.db import meta
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.answers import payment_answer
+from tollgauge.store.ledger.payments import payment
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
 
@@ -51,7 +52,7 @@ async def counts(running: Running) -> list[int]:
     """How many rows there are of what a sale writes."""
     found = [
         await fetch(running.service.store, sa.select(sa.func.count()).select_from(table))
-        for table in (payments.payment, payments.payment_answer)
+        for table in (payment, payment_answer)
     ]
     return [each.scalar_one() for each in found]
 

@@ -31,12 +31,9 @@ from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy
 from tollgauge.core.score import Component
 from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import HOUR_MS
-from tollgauge.monitor.reports import (
-    EndpointView,
-    Provider,
-    TimelineEvent,
-)
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.monitor.reports import DayBar, EndpointView, Provider, TimelineEvent
+from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
@@ -455,3 +452,36 @@ def test_assets_load_nothing_and_two_pages_have_a_script() -> None:
     for asset in ASSETS.values():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
+
+
+def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -> None:
+    days = tuple(
+        DayBar(
+            day=day_of(NOW) - back,
+            up_ms=85_600_000 - back,
+            down_ms=back * 1_000,
+            scored=48,
+            up=47,
+            excluded=back % 3,
+            p50_ms=158 + back,
+            p95_ms=1_204 + back,
+            score=DayScore(912 - back, CURRENT.version),
+        )
+        for back in reversed(range(90))
+    )
+    changes = tuple(
+        TimelineEvent(
+            at=NOW - back * DAY_MS,
+            kind="price-changed",
+            source="probe",
+            before="$0.005",
+            after="$0.0052",
+        )
+        for back in range(90)
+    )
+    page = endpoint(view(days=days, events=changes))
+    reader = check_structure(page)
+    assert len(page) < 60_000
+    assert reader.words.count("price-changed $0.005") == views.EVENT_ROWS
+    assert "These are the newest of 90." in reader.words
+    assert sum("2025-" in words for words in reader.pieces["th"]) == len(days)

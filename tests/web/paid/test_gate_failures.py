@@ -15,9 +15,11 @@ from tests.support.statements import fetch
 from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payer_limit, payments
+from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
-from tollgauge.web.paid.gate import LEASE_MS, SETTLE_LEASE_MS
+from tollgauge.web.paid.gate import LEASE_MS
+from tollgauge.web.paid.settlement import SETTLE_LEASE_MS
 
 
 @pytest.fixture
@@ -59,6 +61,20 @@ async def test_a_handler_that_crashes_charges_nothing_and_frees_the_payment(
     assert (await client.buy(payment())).status_code == 500
     assert client.world.calls["settle"] == 0
     client.world.compute = None
+    assert (await client.buy(payment())).status_code == 200
+
+
+async def test_an_answer_that_cannot_be_stored_charges_nothing_and_frees_the_payment(
+    client: GateClient,
+) -> None:
+    def crash(_tx: Connection) -> None:
+        raise RuntimeError("a bug")
+
+    client.world.writes = crash
+    assert (await client.buy(payment())).status_code == 500
+    assert client.world.calls["settle"] == 0
+    assert (await client.row(payment())).state is State.REJECTED
+    client.world.writes = None
     assert (await client.buy(payment())).status_code == 200
 
 
@@ -173,10 +189,13 @@ async def test_a_caller_waits_no_longer_than_a_proxy_does(
     assert client.world.computed == 1
 
 
+@pytest.mark.parametrize("ends", [State.SETTLED, State.UNKNOWN])
 async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
-    client: GateClient, monkeypatch: pytest.MonkeyPatch
+    client: GateClient, monkeypatch: pytest.MonkeyPatch, ends: State
 ) -> None:
-    """The payment that it waits for is rejected, and then pays for something else."""
+    """The payment that it waits for is rejected, and then pays for something else. The copy does
+    not settle that either.
+    """
     began = asyncio.Event()
 
     class Waits:
@@ -205,15 +224,16 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
         )
 
     claim = await client.store.writing(pays_for_another)
-    answer = payments.StoredAnswer(status=200, body=b"{}")
+    answer = StoredAnswer(status=200, body=b"{}")
     made = await client.store.writing(
         payments.move, claim.row, State.SETTLING, now=NOW, answer=answer
     )
     assert made is not None
     await client.store.writing(
-        payments.conclude, made, State.SETTLED, now=NOW, transaction=TX, reason="paid", lease_ms=0
+        payments.conclude, made, ends, now=NOW, transaction=TX, reason="why", lease_ms=0
     )
     assert (await waiting).status_code == 409
+    assert client.world.calls["settle"] == 0
 
 
 async def abandon(client: GateClient, state: State) -> None:
@@ -232,7 +252,7 @@ async def abandon(client: GateClient, state: State) -> None:
     )
     row = claim.row
     if state is not State.CLAIMED:
-        answer = payments.StoredAnswer(status=200, body=b'{"stored": true}')
+        answer = StoredAnswer(status=200, body=b'{"stored": true}')
         moved = await client.store.writing(
             payments.move, row, state, now=NOW, answer=answer, lease_ms=SETTLE_LEASE_MS
         )

@@ -244,7 +244,7 @@ async def test_what_no_directory_lists_is_not_called_listed(running: Running) ->
         endpoints.update, replace(asked, learned="GET")
     )  # it answered 402 once
     await running.service.store.writing(
-        hosts.set_wildcard, asked.host, wildcard=False, at=running.clock()
+        hosts.set_wildcards, {asked.host: False}, at=running.clock()
     )
     found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
     assert (found["status"], found["sources"]) == ("unlisted", [])

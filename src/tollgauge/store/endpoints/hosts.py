@@ -19,7 +19,7 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import due_hosts, endpoints
+from tollgauge.store.endpoints import due_hosts
 from tollgauge.store.endpoints.endpoint_rows import host_row
 
 PACE_MAX_MS: Final = 11 * MINUTE_MS
@@ -116,14 +116,22 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
     )
 
 
-def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
-    """Store whether a 402 of a host means nothing. If that changed, the scores of all its endpoints
-    are due.
+def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:
+    """Store whether a 402 of hosts means nothing, by host, as of `at` (ms UTC)."""
+    columns = [
+        {"host": host, "wildcard": wildcards[host], "wildcard_at": at} for host in sorted(wildcards)
+    ]
+    rows.put(tx, host_table, columns)
+
+
+def changed_by(tx: Connection, wildcards: Mapping[str, bool]) -> tuple[str, ...]:
+    """The ids of the endpoints of those hosts for which `wildcards` says something new: a 402 that
+    meant something means nothing any more, or the other way round.
     """
-    before = get(tx, host)
-    if bool(before.wildcard) != wildcard:  # first: endpoints are locked before hosts
-        ids = tx.execute(
-            sa.select(endpoint_table.c.id).where(endpoint_table.c.host == host)
-        ).scalars()
-        endpoints.mark_dirty(tx, ids, now=at)
-    rows.put(tx, host_table, [{"host": host, "wildcard": wildcard, "wildcard_at": at}])
+    if not wildcards:
+        return ()
+    known = get_many(tx, wildcards)
+    before = {host: host in known and bool(known[host].wildcard) for host in wildcards}
+    changed = [host for host, wildcard in wildcards.items() if wildcard != before[host]]
+    of_hosts = sa.select(endpoint_table.c.id).where(endpoint_table.c.host.in_(changed))
+    return tuple(tx.execute(of_hosts).scalars()) if changed else ()

@@ -1,4 +1,4 @@
-"""The ledger: one row a payment, one row an answer.
+"""The ledger: one row a payment.
 
 Rules (docs/payments.md):
 - the key is unique over (network, asset, payer, nonce); inserting it is the claim;
@@ -7,7 +7,7 @@ Rules (docs/payments.md):
   (store/ledger/attempts) are written in the same transaction;
 - `lease_until` is until when a row is left alone (ms UTC): by other workers while one works on it,
   by the reconciler afterwards. 0 marks a settled row as final: it is not checked again;
-- the answer is stored before settling, and kept until 30 days after the outcome is known.
+- the answer (store/ledger/answers) is written in the transaction of the intent to settle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata
 from tollgauge.db.upsert import either
 from tollgauge.store import rows
+from tollgauge.store.ledger import answers
 from tollgauge.store.ledger import attempts as attempt_rows
+from tollgauge.store.ledger.answers import StoredAnswer, payment_answer
 from tollgauge.store.ledger.attempts import Attempt
 
 payment = sa.Table(
@@ -62,18 +64,6 @@ payment = sa.Table(
     sa.Index("payment_due", "state", "lease_until"),
     sa.Index("payment_newest", "created_at"),
     sa.Index("payment_payer", "payer", "state", "created_at"),
-)
-
-payment_answer = sa.Table(
-    "payment_answer",
-    metadata,
-    sa.Column("payment_id", sa.String(32), primary_key=True),
-    sa.Column("status", sa.Integer, nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-    # When an answer that holds a secret was shown to a buyer who repeats no ticket.
-    sa.Column("shown_at", sa.BigInteger),
-    sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Index("ix_payment_answer_stored_at", "stored_at"),
 )
 
 _KEPT: Final = ("id", "network", "asset", "payer", "nonce", "tx_hash", "created_at")
@@ -106,27 +96,10 @@ _LOCK_CLAIM: Final = Prepared(
     )
     .with_for_update()
 )
-_INSERT_ANSWER: Final = Prepared(payment_answer.insert())
-_UPDATE_SHOWN: Final = Prepared(
-    sa.update(payment_answer).where(
-        payment_answer.c.payment_id == sa.bindparam("id_"), payment_answer.c.shown_at.is_(None)
-    )
-)
 
 
 class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
     """Another worker has taken over a claimed payment: nothing may be written under its claim."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAnswer:
-    """The answer that a payment bought: HTTP status and body. `shown_at` is when its secret was
-    shown to a buyer who repeats no ticket (ms UTC), None if it was not.
-    """
-
-    status: int
-    body: bytes
-    shown_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,13 +254,7 @@ def move(
     if _UPDATE_HELD.run(tx, changes | _if_held(row)) != 1:
         return None
     if answer is not None:
-        stored = {
-            "payment_id": row.id,
-            "status": answer.status,
-            "body": answer.body,
-            "stored_at": now,
-        }
-        _INSERT_ANSWER.run(tx, stored)
+        answers.store(tx, row.id, answer, now=now)
     attempt_rows.add(tx, row.id, attempts)
     return moved
 
@@ -340,13 +307,6 @@ def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
     """Mark a settled row as final, settled by this transaction: it is not checked again."""
     values = {"lease_until": 0, "tx_hash": transaction}
     _UPDATE_UNCHANGED.run(tx, values | _if_unchanged(row))
-
-
-def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:
-    """Record that the secret in an answer is shown now. False, and nothing changed, if it was
-    shown before: of several requests at once, only one shows it.
-    """
-    return _UPDATE_SHOWN.run(tx, {"shown_at": now, "id_": payment_id}) == 1
 
 
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:

@@ -7,8 +7,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.payment import CONCLUDED, State
 from tollgauge.core.retention import ANSWERS_MS, REJECTED_MS
+from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.attempts import payment_attempt
-from tollgauge.store.ledger.payments import payment, payment_answer
+from tollgauge.store.ledger.payments import payment
 
 
 def forget_answers(tx: Connection, *, now: int, limit: int) -> int:

@@ -20,8 +20,8 @@ from tollgauge.core.units import BASE
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid.catalogue import TRACE
+from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 MCP_PATH: Final = "/mcp"

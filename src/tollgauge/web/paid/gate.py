@@ -13,57 +13,42 @@ It reads top to bottom (docs/payments.md):
 
 Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
 that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again. What a
-caller is told of each state is in web/paid/request.
-
-Where the operator names a node, the chain alone says *paid*, and the facilitator's word is a hint.
-Without a node its word is all there is (docs/payments.md, "Whom the ledger believes"). A worker
-moves only the rows that it holds; when another worker wrote a row first, OvertakenError carries the
-row as it is now, and the caller is answered from that.
+caller is told of each state is in web/paid/request; how a payment is settled, and every change of
+its row after the claim, in web/paid/settlement. Where another worker wrote the row first, the
+caller is answered from that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+from typing import Final
 
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.clients.chain.authorization import ChainAnswer, Prover
-from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.clients.facilitator import (
-    Facilitator,
-    FacilitatorUnavailable,
-    Refused,
-    SettledReply,
-    Unclear,
-)
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
 from tollgauge.core.payment import (
     BEFORE_SETTLEMENT,
     EXPIRED,
-    FINAL_MS,
     IN_DOUBT,
     IN_WORK,
-    REST_MS,
-    Offer,
     Payment,
     Proof,
     State,
     canonical_body,
-    decode,
-    proven_state,
     refusal,
     request_digest,
 )
-from tollgauge.db.engine import Store, Work
-from tollgauge.observe import alarm
-from tollgauge.store.ledger import payments
+from tollgauge.db.engine import Store
+from tollgauge.store.ledger import answers, payments
+from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.ledger.attempts import Attempt
-from tollgauge.store.ledger.payments import Claim, LedgerRow, StoredAnswer
+from tollgauge.store.ledger.payments import Claim, LedgerRow
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
@@ -80,15 +65,10 @@ from tollgauge.web.paid.request import (
     response_for,
     unpaid_reason,
 )
-
-P = ParamSpec("P")
+from tollgauge.web.paid.settlement import OvertakenError, Settlement
 
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
-SETTLE_LEASE_MS: Final = 90_000
-"""How long a settlement may take before another worker may ask what became of it."""
-PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
-"""How long a node may lag behind the facilitator's: three blocks of Base."""
 WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 """How a second copy of a payment in flight waits for the first."""
 ANSWER_S: Final = 50.0
@@ -102,14 +82,6 @@ HEAD_START_MS: Final = 5_000
 payment repeats no ticket."""
 SALE: Final = "sale"
 """The name of a task that sells. A process that shuts down lets these finish."""
-
-
-class OvertakenError(Exception):
-    """Another worker wrote a row first; `row` is the row as it is now."""
-
-    def __init__(self, row: LedgerRow) -> None:
-        super().__init__()
-        self.row = row
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +105,11 @@ class Gate:
     _selling: dict[asyncio.Task[Response | _Outcome], Payment] = field(
         default_factory=dict, init=False, repr=False
     )
+
+    @property
+    def settlement(self) -> Settlement:
+        """How payments are settled, with the same resources."""
+        return Settlement(self.store, self.facilitator, self.clock, self.chain)
 
     async def serve(self, request: Request, sale: Sale) -> Response:
         """Answer one HTTP request to a paid route. Raises Problem."""
@@ -174,7 +151,7 @@ class Gate:
         time. One that only expired since its claim goes on in any state: the chain may show that
         it paid, and an honest facilitator refuses it otherwise.
         """
-        row = await self._row(payment.id)
+        row = await self.settlement.row(payment.id)
         if row is None:
             return False
         return reason == EXPIRED or row.state not in BEFORE_SETTLEMENT
@@ -187,7 +164,7 @@ class Gate:
         problem = admission.refused(payment, self._selling.values(), self.facilitator)
         if problem is None:
             return
-        row = await self._row(payment.id)
+        row = await self.settlement.row(payment.id)
         if row is None or row.state in BEFORE_SETTLEMENT:
             raise problem
 
@@ -205,8 +182,8 @@ class Gate:
                 return verified
             held = HeldClaim(store=self.store, row=row, seen=seen)
             answer = await self._compute(sale, held, order, verified)
-            row = await self._store_intent(row, verified, answer=answer, beside=held.with_answer)
-            row = await self._settle(sale, row)
+            row = await self._store(held, answer, verified)
+            row = await self.settlement.settle(sale, row)
             return _Outcome(row, settled_here=True)
         except OvertakenError as overtaken:
             check_same_request(payment, overtaken.row, digest)
@@ -245,15 +222,15 @@ class Gate:
         try:
             reply = await self.facilitator.verify(payment, sale.offer.requirements)
         except FacilitatorUnavailable as error:
-            attempt = self._attempt("verify", started, "unavailable")
-            await self._give_back(row, "facilitator unavailable", attempt)
+            attempt = self.settlement.attempt("verify", started, "unavailable")
+            await self.settlement.give_back(row, "facilitator unavailable", attempt)
             raise facilitator_unavailable() from error
         if not isinstance(reply, Refused):
-            return self._attempt("verify", started, "valid")
-        attempt = self._attempt("verify", started, reply.reason)
+            return self.settlement.attempt("verify", started, "valid")
+        attempt = self.settlement.attempt("verify", started, reply.reason)
         if await self._was_paid_meanwhile(row, attempt):
             return attempt
-        await self._give_back(row, reply.reason, attempt)
+        await self.settlement.give_back(row, reply.reason, attempt)
         return payment_required(sale, reply.reason)
 
     async def _was_paid_meanwhile(self, row: LedgerRow, attempt: Attempt) -> bool:
@@ -264,9 +241,9 @@ class Gate:
         """
         if self.chain is None:
             return False
-        answer = await self._ask_chain(row)
+        answer = await self.settlement.ask_chain(row)
         if answer is None:
-            await self._give_back(row, attempt.outcome, attempt)
+            await self.settlement.give_back(row, attempt.outcome, attempt)
             raise chain_unavailable()
         return answer.proof is Proof.PAID and (answer.at_s or 0) >= row.created_at // 1000
 
@@ -278,130 +255,33 @@ class Gate:
         try:
             body = await sale.compute(order, held)
         except payments.ClaimLost:
-            await self._raise_overtaken(row)
+            await self.settlement.raise_overtaken(row)
         except Problem as problem:
             attempts: tuple[Attempt, ...] = (verified,)
             if problem.status == COSTLY_REFUSAL or problem.vain:
-                in_vain = self._attempt("answer", self.clock(), problem.code)
+                in_vain = self.settlement.attempt("answer", self.clock(), problem.code)
                 attempts += (replace(in_vain, host=problem.host),)
-            await self._give_back(row, problem.code, *attempts)
+            await self.settlement.give_back(row, problem.code, *attempts)
             raise
         except BaseException:
-            await self._give_back(row, "the answer could not be made", verified)
+            await self.settlement.give_back(row, "the answer could not be made", verified)
             raise
         return StoredAnswer(status=200, body=body)
 
-    async def _store_intent(
-        self,
-        row: LedgerRow,
-        *attempts: Attempt,
-        answer: StoredAnswer | None = None,
-        beside: Sequence[Callable[[Connection], object]] = (),
-    ) -> LedgerRow:
-        """Store the answer and the intent to settle, in one transaction, with what a product
-        writes `beside` its answer. The intent gets an owner of its own: of two workers that try to
-        settle again, one does.
+    async def _store(self, held: HeldClaim, answer: StoredAnswer, verified: Attempt) -> LedgerRow:
+        """Store the answer with the intent to settle, and what the product writes with it. Any
+        failure gives the claim back.
         """
-        intent = self._attempt("intent", self.clock(), "written")
-
-        def move(tx: Connection, row: LedgerRow, /, **changes: Any) -> LedgerRow | None:
-            moved = payments.move(tx, row, State.SETTLING, **changes)
-            if moved is not None:
-                for write in beside:
-                    write(tx)
-            return moved
-
-        return await self._write(
-            move,
-            row,
-            now=self.clock(),
-            owner=secrets.token_hex(8),
-            answer=answer,
-            lease_ms=SETTLE_LEASE_MS,
-            attempts=(*attempts, intent),
-        )
-
-    async def _settle(self, sale: Sale, row: LedgerRow) -> LedgerRow:
-        """Settle what was claimed, and write the outcome: the row as it is then."""
-        started = self.clock()
-        requirements = claimed_offer(sale, row).requirements
-        reply = await self.facilitator.settle(decode(row.header), requirements)
-        outcome = "settled" if isinstance(reply, SettledReply) else reply.reason
-        attempt = self._attempt("settle", started, outcome, reply.transaction)
-        if self.chain is None and isinstance(reply, SettledReply):
-            return await self._write(
-                payments.move,
-                row,
-                State.SETTLED,
-                now=self.clock(),
-                transaction=reply.transaction,
-                reason="facilitator",
-                lease_ms=FINAL_MS,
-                attempts=(attempt,),
-            )
-        answer = await self._prove(row, reply)
-        if isinstance(reply, SettledReply) and answer and answer.proof is not Proof.PAID:
-            alarm("unproven", row.id)
-        return await self._conclude(row, answer, outcome, attempt)
-
-    async def _prove(self, row: LedgerRow, reply: SettledReply | Unclear) -> ChainAnswer | None:
-        """What the chain says after a settle call. Where the facilitator says that it settled,
-        our node gets the time to catch up with its.
-        """
-        answer = await self._ask_chain(row, reply.transaction)
-        for pause in PROOF_WAITS_S if isinstance(reply, SettledReply) else ():
-            if answer is None or answer.proof is not Proof.UNUSED:
-                break
-            await asyncio.sleep(pause)
-            answer = await self._ask_chain(row, reply.transaction)
-        return answer
-
-    async def _ask_chain(
-        self, row: LedgerRow, transaction: str | None = None
-    ) -> ChainAnswer | None:
-        """What the chain says of a row; None without a node, or while it does not answer."""
-        if self.chain is None:
-            return None
         try:
-            return await self.chain.proof(row.authorization, hint=transaction or row.transaction)
-        except RpcError:
-            return None
-
-    async def _conclude(
-        self, row: LedgerRow, answer: ChainAnswer | None, reason: str, *attempts: Attempt
-    ) -> LedgerRow:
-        """Move a row to what the chain proves of it, else to `unknown`, unless a settlement of
-        another worker is still in flight.
-        """
-        state = None
-        if answer is not None:
-            state = proven_state(
-                answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s
+            return await self.settlement.store_intent(
+                held.row, verified, answer=answer, beside=held.with_answer
             )
-        if answer is not None and state is not None:
-            return await self._write(
-                payments.conclude,
-                row,
-                state,
-                now=self.clock(),
-                transaction=answer.transaction or "",
-                reason=answer.proof.value,
-                lease_ms=FINAL_MS if state is State.SETTLED else 0,
-                attempts=attempts,
-            )
-        in_flight = row.state is State.SETTLING and row.lease_until > self.clock()
-        if row.state is State.UNKNOWN or (in_flight and not attempts):
-            return row
-        return await self._write(
-            payments.move,
-            row,
-            State.UNKNOWN,
-            now=self.clock(),
-            reason=reason,
-            transaction=attempts[-1].transaction if attempts else None,
-            lease_ms=REST_MS,
-            attempts=attempts,
-        )
+        except OvertakenError:
+            raise
+        except Exception:
+            reason = "the answer could not be stored"
+            await self.settlement.give_back(held.row, reason, verified)
+            raise
 
     async def _replay(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> _Outcome:
         """The same payment once more: its row, after a wait for the worker that has it. Raises
@@ -411,15 +291,15 @@ class Gate:
         if row.state is State.REJECTED:
             return _Outcome(row, settled_here=False)
         row = await self._wait_for_worker(row)
+        check_same_request(payment, row, digest)  # freed meanwhile, it may pay for another
         if row.state in IN_DOUBT:
-            answer = await self._ask_chain(row)
-            row = await self._conclude(row, answer, row.reason)
+            answer = await self.settlement.ask_chain(row)
+            row = await self.settlement.conclude(row, answer, row.reason)
         if row.state is State.UNKNOWN and row.valid_before_s > self.clock() // 1000:
             # Settling twice is safe: the authorization can be used only once (EIP-3009), and it is
             # the claimed header that is sent again.
-            row = await self._settle(sale, await self._store_intent(row))
+            row = await self.settlement.settle(sale, await self.settlement.store_intent(row))
             return _Outcome(row, settled_here=True)
-        check_same_request(payment, row, digest)
         return _Outcome(row, settled_here=False)
 
     async def _wait_for_worker(self, row: LedgerRow) -> LedgerRow:
@@ -428,7 +308,7 @@ class Gate:
             if row.state not in IN_WORK or row.lease_until <= self.clock():
                 break
             await asyncio.sleep(pause)
-            row = await self._row(row.id) or row
+            row = await self.settlement.row(row.id) or row
         return row
 
     async def _release(self, sale: Sale, payment: Payment, outcome: _Outcome) -> Response:
@@ -443,54 +323,7 @@ class Gate:
         if not secret and row.answer.shown_at is None:
             if not outcome.settled_here and self.clock() - row.updated_at < HEAD_START_MS:
                 raise buyer_first(HEAD_START_MS // 1000)
-            secret = await self.store.writing(payments.show_secret, row.id, now=self.clock())
+            secret = await self.store.writing(answers.show_secret, row.id, now=self.clock())
         response.body = await sale.reveal(row.answer.body, secret=secret)
         response.headers["Content-Length"] = str(len(response.body))
         return response
-
-    async def _row(self, payment_id: str) -> LedgerRow | None:
-        return await self.store.reading(payments.get, payment_id)
-
-    async def _write(
-        self,
-        change: Work[Concatenate[LedgerRow, P], LedgerRow | None],
-        row: LedgerRow,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> LedgerRow:
-        """The row after a change of the ledger. Raises OvertakenError if this worker does not hold
-        it any more.
-        """
-        changed = await self.store.writing(change, row, *args, **kwargs)
-        return changed or await self._raise_overtaken(row)
-
-    async def _give_back(self, row: LedgerRow, reason: str, *attempts: Attempt) -> None:
-        """Give a claim back: nothing was charged. Only the worker that holds the claim may say
-        that; any other gets OvertakenError.
-        """
-        await self._write(
-            payments.move,
-            row,
-            State.REJECTED,
-            now=self.clock(),
-            reason=reason,
-            attempts=attempts,
-        )
-
-    async def _raise_overtaken(self, row: LedgerRow) -> NoReturn:
-        raise OvertakenError(await self._row(row.id) or row)
-
-    def _attempt(
-        self, kind: str, started: int, outcome: str, transaction: str | None = None
-    ) -> Attempt:
-        """A step that began at `started` and has just ended."""
-        return Attempt(
-            kind=kind, at=started, ended_at=self.clock(), outcome=outcome, transaction=transaction
-        )
-
-
-def claimed_offer(sale: Sale, row: LedgerRow) -> Offer:
-    """The offer that a row was claimed for: prices may have changed since."""
-    if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
-        return sale.offer
-    return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)

@@ -33,6 +33,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payment_lookup, payments
+from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.models import ModelsShape, models
 from tollgauge.web.paid import catalogue
@@ -45,7 +46,7 @@ NOW = 1_795_000_000_000
 PAY_TO = "0x" + "ab" * 20
 USDC_OF_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"
 UNKNOWN = "0x" + "ab" * 32
-ANSWER = payments.StoredAnswer(status=200, body=b"{}")
+ANSWER = StoredAnswer(status=200, body=b"{}")
 
 
 @dataclass

@@ -1,0 +1,37 @@
+"""The file of a payment whose answer is not there yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.gate_world import payment
+
+from tollgauge.clients.kept_payment import KeptPayment, KeptPaymentError
+from tollgauge.core.payment import decode
+
+
+def test_a_payment_is_kept_for_its_owner_alone_until_it_is_removed(tmp_path: Path) -> None:
+    kept = KeptPayment(tmp_path / "kept")
+    assert kept.read() is None
+    assert kept.keep(payment()) == payment()
+    assert kept.path.stat().st_mode & 0o777 == 0o600
+    assert kept.read() == decode(payment())
+    kept.remove()
+    assert kept.read() is None
+
+
+def test_the_payment_that_was_kept_first_is_the_one_to_send(tmp_path: Path) -> None:
+    kept = KeptPayment(tmp_path / "kept")
+    kept.keep(payment(nonce=1))
+    assert kept.keep(payment(nonce=2)) == payment(nonce=1)
+    assert kept.path.read_text() == payment(nonce=1)
+
+
+def test_a_file_that_holds_something_else_is_named_and_stays(tmp_path: Path) -> None:
+    kept = KeptPayment(tmp_path / "kept")
+    kept.path.write_text("something else")
+    for use in (kept.read, lambda: kept.keep(payment())):
+        with pytest.raises(KeptPaymentError, match=f"{kept.path} holds no payment"):
+            use()
+    assert kept.path.read_text() == "something else"

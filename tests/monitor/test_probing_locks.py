@@ -1,0 +1,131 @@
+"""Recording takes its locks in one order, endpoints by their ids and then hosts: on PostgreSQL two
+transactions that take them in two orders wait for each other, and one of them is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.open_transaction import open_transaction
+from tests.support.probe_loop import START, endpoint
+
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.exchange import Answer, Exchange, Timings
+from tollgauge.core.finding import Lint
+from tollgauge.core.probe import judge
+from tollgauge.core.schedule import Cadence
+from tollgauge.db.engine import Store
+from tollgauge.monitor import probing
+from tollgauge.monitor.observation import Observation
+from tollgauge.store.endpoints import endpoints, hosts, listings
+
+OpenStore = Callable[[], Store]
+LINT = Lint(payable=False, compliant=False, version=None)
+WAITING = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+
+pytestmark = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+
+
+def of_host(host: str, count: int) -> list[Endpoint]:
+    """Endpoints of a host in the order of their ids."""
+    return sorted((endpoint(f"https://{host}/{n}") for n in range(count)), key=lambda one: one.id)
+
+
+def sells_anywhere(one: Endpoint, *, wildcard: bool | None = True) -> Observation:
+    """A 402 of an endpoint whose host answers 402 to any path."""
+    exchange = Exchange(
+        url=one.resource,
+        method="GET",
+        at=START,
+        result=Answer(status=402),
+        timings=Timings(total=9),
+    )
+    return Observation(endpoint=one, result=judge(exchange, LINT), learned=None, wildcard=wildcard)
+
+
+def record_wave(tx: Connection, wave: Sequence[Observation]) -> None:
+    probing.record(tx, wave, cadence=Cadence(), owner="one", now=START)
+
+
+def record(tx: Connection, *observed: Endpoint) -> None:
+    record_wave(tx, [sells_anywhere(one) for one in observed])
+
+
+def record_requested(tx: Connection, one: Endpoint) -> None:
+    probing.record_requested(
+        tx,
+        parse_resource(one.resource),
+        sells_anywhere(one),
+        cadence=Cadence(),
+        owner="one",
+        now=START,
+    )
+
+
+def waiting(tx: Connection) -> int:
+    """How many transactions wait for a lock."""
+    return int(tx.execute(WAITING).scalar_one())
+
+
+async def somebody_waits(store: Store) -> None:
+    async with asyncio.timeout(20):
+        while not await store.reading(waiting):  # noqa: ASYNC110 - a lock has no event
+            await asyncio.sleep(0.01)
+
+
+async def owing(store: Store) -> set[str]:
+    """The endpoints that owe a score, which are claimed."""
+    return set(await store.writing(endpoints.claim_dirty, now=START, limit=9, max_age_ms=1_000))
+
+
+@pytest.mark.parametrize("recorded", [record, record_requested])
+async def test_a_host_that_sells_anywhere_is_recorded_beside_a_crawl_of_it(
+    store: Store, open_store: OpenStore, recorded: Callable[[Connection, Endpoint], None]
+) -> None:
+    first, last = of_host("a.com", 2)
+    await store.writing(endpoints.insert, first, last)
+    assert len(await owing(store)) == 2, "new ones owe a score; from now on these do not"
+    async with open_transaction(open_store(), writing=True) as crawl:
+        await crawl(listings.lock, [first.id])
+        recording = asyncio.create_task(open_store().writing(recorded, last))
+        await somebody_waits(store)
+        await crawl(listings.lock, [last.id])
+    await recording
+    assert (await store.reading(hosts.get, "a.com")).wildcard
+    assert await owing(store) == {first.id, last.id}
+
+
+async def test_two_hosts_that_sell_anywhere_are_recorded_beside_a_crawl_of_them(
+    store: Store, open_store: OpenStore
+) -> None:
+    (one,), (other, probed) = of_host("a.com", 1), of_host("b.com", 2)
+    await store.writing(endpoints.insert, one, other, probed)
+    async with open_transaction(open_store(), writing=True) as crawl:
+        await crawl(listings.lock, [other.id])
+        recording = asyncio.create_task(open_store().writing(record, one, probed))
+        await somebody_waits(store)
+        await crawl(endpoints.bring_forward, [endpoint("https://a.com/new")])
+    await recording
+    for host in ("a.com", "b.com"):
+        assert (await store.reading(hosts.get, host)).wildcard
+
+
+async def test_hosts_are_locked_in_one_order_whichever_of_them_were_tested(
+    store: Store, open_store: OpenStore
+) -> None:
+    (one,), (other,) = of_host("a.com", 1), of_host("b.com", 1)
+    await store.writing(endpoints.insert, one, other)
+    wave = (sells_anywhere(one, wildcard=None), sells_anywhere(other, wildcard=False))
+    async with open_transaction(open_store(), writing=True) as crawl:
+        await crawl(endpoints.bring_forward, [endpoint("https://a.com/new")])
+        recording = asyncio.create_task(open_store().writing(record_wave, wave))
+        await somebody_waits(store)
+        await crawl(endpoints.bring_forward, [endpoint("https://b.com/new")])
+    await recording
+    assert (await store.reading(hosts.get, "b.com")).wildcard is False
