@@ -11,13 +11,15 @@ turns exceptions into answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from inspect import signature
 from typing import Any, Final
 
 import orjson
 from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
 from mcp.server.lowlevel import Server
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -140,6 +142,7 @@ def create(dependencies: Dependencies) -> Edge:
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.router.route_class = PlainRoute
     routes = table(dependencies)
     for route in routes:
         _add(app, route)
@@ -467,6 +470,19 @@ def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 async def _interface_description(request: Request) -> Response:
     return JSONResponse(await asyncio.to_thread(openapi.description, request.app))
+
+
+class PlainRoute(APIRoute):
+    """A route whose handler takes the request alone: it is called at once, because FastAPI has
+    nothing to read, validate or convert for it.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler itself, unless other arguments or dependencies come with it."""
+        if self.dependencies or list(signature(self.endpoint).parameters) != ["request"]:
+            return super().get_route_handler()
+        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return handler
 
 
 def _add(app: FastAPI, route: Route) -> None:
