@@ -16,7 +16,14 @@ export { type Asset, USDC } from "./units.js";
 export { Bundle, BundleError } from "./bundle.js";
 export { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
 export { type Call, PaymentRefused, type SentPayment } from "./call.js";
-export { Guard, guarded, type GuardOptions, type Header, type PayingClient, type Question } from "./guard.js";
+export {
+  Guard,
+  guarded,
+  type GuardOptions,
+  type Header,
+  type PayingClient,
+  type Question,
+} from "./guard.js";
 export { type Entry, JournalError, type Outcome } from "./journal.js";
 export type { BundleLocation, PinnedKey, SignedBody } from "./source.js";
 export type { Fate } from "./settlement.js";
