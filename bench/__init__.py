@@ -25,6 +25,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "day": "bench.day",
     "discover": "bench.discover",
     "growth": "bench.growth",
+    "guard": "bench.guard",
     "history": "bench.history",
     "index": "bench.index",
     "inflight": "bench.inflight",
