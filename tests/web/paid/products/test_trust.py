@@ -174,10 +174,8 @@ async def test_without_a_key_a_report_is_sold_unsigned(shop: PaidService) -> Non
 async def test_a_paid_answer_that_cannot_be_signed_leaves_unsigned(shop: PaidService) -> None:
     paid = header(shop.payment(TRUST))
     assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
-    without_canonical_form = sa.update(answers.payment_answer).values(
-        body=b'{"count":9007199254740993}'
-    )
-    await execute(shop.store, without_canonical_form)
+    body = b'{"count":9007199254740993}'  # beyond what has a canonical form
+    await execute(shop.store, sa.update(answers.payment_answer).values(body=body))
 
     again = await shop.post(TRUST, ORDER, paid=paid)
 
