@@ -199,6 +199,7 @@ async def test_a_body_that_is_a_stream_is_paid_for(seller: Seller, opened: Open)
     async with opened() as http:
         answer = await http.post(f"{seller.url}/data", content=pieces())
     assert answer.status_code == 200
+    assert [call.body for call in seller.calls] == [b"one two"] * 2
 
 
 @pytest.mark.parametrize("answer", [True, False, None, 1, "yes"])
