@@ -172,6 +172,7 @@ class RemoteBundle:
                 self._save(download)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise BundleError(f"{self._url} does not answer ({type(error).__name__}).") from error
+        self._next = time.monotonic() + REFRESH_S
 
     def _is_good(self) -> bool:
         bundle = self._bundle
@@ -187,15 +188,14 @@ class RemoteBundle:
             return self._thread
 
     def _run(self) -> None:
-        pause = RETRY_S
+        self._next = time.monotonic() + RETRY_S
         try:
             self.refresh()
-            pause = REFRESH_S
         except GuardError as error:
             _log.warning("bundle.not_refreshed url=%s reason=%s", self._url, error)
         finally:
             with self._lock:
-                self._next, self._thread = time.monotonic() + pause, None
+                self._thread = None
 
     def _fetch(self) -> _Download | None:
         """What the service has, None where it is what is in use (304)."""
