@@ -80,12 +80,15 @@ async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, A
         body.write_bytes(bundle.body)
         signature = KEY.sign_digest(bundle.body, "tollgauge-bundle", now)
         body.with_name("trust.bundle.jws").write_text(signature)
-        words = ("calls", str(body), str(records), str(calls))
-        python = await _said([sys.executable, "-m", "bench.guard", *words], folder / "python")
+        sizes = (str(records), str(calls))
         script = str(CHECKOUT / "bench" / "guard.mjs")
         key = orjson.dumps(KEY.public_jwk).decode()
-        words = (str(body), key, str(records), str(calls), PAY_TO, BUYER_KEY)
-        return python, await _said([node, "--expose-gc", script, *words], folder / "typescript")
+        python = [sys.executable, "-m", "bench.guard", "calls", str(body), *sizes]
+        typescript = [node, "--expose-gc", script, str(body), key, *sizes, PAY_TO, BUYER_KEY]
+        return (
+            await _said(python, folder / "python"),
+            await _said(typescript, folder / "typescript"),
+        )
 
 
 async def _said(command: list[str], log: Path) -> dict[str, Any]:
