@@ -62,9 +62,10 @@ def pay(journal: Journal, number: int, policy: Policy, now: int, path: str = "/a
 
 
 def main(path: str, count: int, limit: int) -> None:
-    """Pay as often as the journal allows, and print a line when a payment is written down and
-    about to leave.
+    """After a line of input, pay as often as the journal allows, and print a line when a payment is
+    written down and about to leave.
     """
+    sys.stdin.readline()
     journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit, max_repeats=99)
     for number in range(count):
         nonce = os.getpid() * 10**6 + number

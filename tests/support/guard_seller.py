@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from eth_account import Account
 from guard.cases.sample_bundle import BASE, PAYEE
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+ACCOUNT = Account.from_key("0x" + "11" * 32)
+"""The wallet that pays in tests."""
 OTHER_PAYEE = "0x8ba1f109551bd432803012645ac136ddd64dba72"
 
 

@@ -126,6 +126,16 @@ def test_wrong_use_ends_with_2_and_says_what_to_do(
     assert "Traceback" not in errors
 
 
+def test_a_bundle_that_cannot_be_had_is_a_failure(
+    run: Run, bundle: Path, seller: Seller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    seller.unpaid = lambda _call: Answer(503)
+    code, _, errors = run("check", GOOD_URL, "--bundle", f"{seller.url}/trust/bundle")
+    assert code == 2
+    assert "No bundle could be had" in errors
+
+
 def test_a_forged_bundle_is_a_failure(run: Run, bundle: Path) -> None:
     bundle.write_bytes(sample.body(as_of=1))
     code, _, errors = run("check", GOOD_URL)

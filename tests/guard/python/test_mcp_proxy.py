@@ -152,6 +152,25 @@ def test_a_payment_that_cannot_be_read_does_not_pass(gate: ToolGate, payment: ob
     assert code(gate.to_server(call(1, payment))) == "failed"
 
 
+async def test_only_a_call_of_a_tool_may_carry_a_payment(gate: ToolGate, payer: x402Client) -> None:
+    offered(gate, required())
+    message = call(2, await paid(payer, required())) | {"method": "prompts/get"}
+    assert code(gate.to_server(message)) == "failed"
+    assert (
+        gate.to_server({"jsonrpc": "2.0", "id": 3, "method": "prompts/get", "params": {}}) is None
+    )
+
+
+async def test_an_error_after_payment_leaves_it_unknown(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    gate.to_server(call(2, await paid(payer, required())))
+    gate.to_client({"jsonrpc": "2.0", "id": 2, "error": {"code": -32_603, "message": "broken"}})
+    (entry,) = guard.unsettled()
+    assert entry.outcome == Outcome.UNKNOWN
+
+
 def test_a_batch_does_not_pass(gate: ToolGate) -> None:
     reply = gate.to_server([call(1)])
     assert isinstance(reply, dict)

@@ -260,11 +260,11 @@ def _of_record(record: Record | None, terms: Terms, policy: Policy) -> Iterator[
             Code.NETWORK_UNKNOWN,
             f"The endpoint is known on {record.network}, not on {terms.network}.",
         )
-    if record.amount is not None and terms.amount > policy.price_factor * record.amount:
+    if record.amount is not None and terms.micro_usd > policy.price_factor * record.amount:
         yield Refuse(
             Code.PRICE_JUMP,
-            f"The price is more than {policy.price_factor} times the known one: {terms.amount} "
-            f"atomic units instead of {record.amount}.",
+            f"{dollars(terms.micro_usd)} is more than {policy.price_factor} times the known price "
+            f"({dollars(record.amount)}).",
         )
     if record.recommendation == Code.CAUTION:
         yield Ask(Code.CAUTION, "The service says caution.", terms)

@@ -111,9 +111,7 @@ class Guard:
         """
         signed = self._as_allowed(attempt, payload)
         entry = None if attempt.entry is None else self.journal.entry(attempt.entry)
-        if attempt.stage is not Stage.SIGNED or entry is None:
-            raise self.refusal(attempt, "The payment was not written down.")
-        if (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
+        if entry is None or (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
             raise self.refusal(attempt, "The payment is not the one that was written down.")
         attempt.header = encode_payment_signature_header(payload)
         _paid_by(attempt)
@@ -123,7 +121,10 @@ class Guard:
         """A payment that was signed earlier for the same request, is still valid and got no answer:
         it is sent again instead of a second one.
         """
-        reusable = self.journal.reuse(attempt.paid_request, self.now)
+        try:
+            reusable = self.journal.reuse(attempt.paid_request, self.now)
+        except ResourceError:
+            return None  # which the decision explains
         if reusable is None:
             return None
         attempt.entry, attempt.header, attempt.stage = reusable.entry, reusable.header, Stage.KEPT
