@@ -21,7 +21,7 @@ import { parseResource } from "./resource.js";
 import { freeze } from "./freeze.js";
 import { fateOf } from "./settlement.js";
 import { type BundleLocation, BundleSource, type PinnedKey } from "./source.js";
-import { UnclearPayments } from "./unclear.js";
+import { isSamePayment, UnclearPayments } from "./unclear.js";
 
 /** The part of an x402 client that the guard uses; `x402Client` of `@x402/core` has it. */
 export interface PayingClient {
@@ -253,8 +253,10 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   /** The payment that is sent again instead of one for this offer. */
   #again(call: Call, offer: Offer): SentPayment | null {
+    const sent = this.#unclear.find(call.request, seconds());
+    if (sent === null) return null;
     const terms = readTerms(offer, call.url, this.#policy);
-    return "decision" in terms ? null : this.#unclear.find(call.request, terms, seconds());
+    return !("decision" in terms) && isSamePayment(sent.terms, terms) ? sent : null;
   }
 
   /** A refusal for want of a bundle, with the reason why there is none. */
