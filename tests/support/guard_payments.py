@@ -56,8 +56,7 @@ def pay(journal: Journal, number: int, policy: Policy, now: int, path: str = "/a
     """Reserve and sign one payment, as a guard does."""
     reserved = journal.reserve(request(path=path), terms(), policy, now)
     if not isinstance(reserved, Refuse):
-        journal.sign(reserved, authorization(number, now + 60))
-        journal.keep(reserved, f"header {number}")
+        journal.sign(reserved, authorization(number, now + 60), f"header {number}")
     return reserved
 
 

@@ -109,7 +109,9 @@ def selling() -> Iterator[Seller]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            is_chunked = self.headers.get("Transfer-Encoding") == "chunked"
+            length = int(self.headers.get("Content-Length", 0))
+            body = b"".join(self.chunks()) if is_chunked else self.rfile.read(length)
             text = self.headers.get("PAYMENT-SIGNATURE") or self.headers.get("X-PAYMENT")
             payment = json.loads(base64.b64decode(text)) if text else None
             host = self.headers["Host"]
@@ -125,6 +127,13 @@ def selling() -> Iterator[Seller]:
             self.wfile.write(answer.body)
 
         do_POST = do_GET  # noqa: N815  # its name there
+
+        def chunks(self) -> Iterator[bytes]:
+            """The pieces of a body in chunks (RFC 9112, section 7.1)."""
+            while size := int(self.rfile.readline(), 16):
+                yield self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
             pass

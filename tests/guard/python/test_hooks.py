@@ -92,9 +92,24 @@ async def test_a_payload_that_is_changed_after_signing_is_not_sent(
         payer.on_after_payment_creation(change)
         with pytest.raises(PaymentRefusedError):
             await http.get(f"{seller.url}/data")
-        assert not seller.payments
-        (entry,) = guard.journal.entries()
-        assert entry.outcome == Outcome.NOT_TAKEN
+    assert not seller.payments
+    assert guard.journal.entries() == ()
+    assert spent_today(guard) == 0
+
+
+async def test_a_payment_that_fails_to_leave_counts_as_spent_no_longer(
+    seller: Seller, payer: x402Client, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> dict[str, str]:
+        raise RuntimeError("no header")
+
+    monkeypatch.setattr(GuardedHTTPClient, "encode_payment_signature_header", fail)
+    async with GuardedClient(guard, payer) as http:
+        with pytest.raises(PaymentError, match="no header"):
+            await http.get(f"{seller.url}/data")
+    (entry,) = guard.journal.entries()
+    assert entry.outcome == Outcome.NOT_TAKEN
+    assert spent_today(guard) == 0
 
 
 async def test_a_payload_that_an_extension_brings_is_not_sent(

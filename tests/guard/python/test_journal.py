@@ -99,10 +99,10 @@ def test_a_payment_is_written_down_once(journal: Journal) -> None:
     second = journal.reserve(request(), terms(), POLICY, NOW)
     assert isinstance(second, int)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(1, NOW + 60))
+        journal.sign(second, authorization(1, NOW + 60), "header")
     journal.release(second)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(2, NOW + 60))
+        journal.sign(second, authorization(2, NOW + 60), "header")
 
 
 def test_the_header_is_kept_only_while_there_is_no_answer(tmp_path: Path) -> None:

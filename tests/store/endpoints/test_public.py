@@ -36,7 +36,7 @@ from tollgauge.monitor.observation import Observation
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import alternative_counts as similar_rows
 from tollgauge.store.endpoints import crawls, endpoints, hosts, public, scores
-from tollgauge.store.probes import changes, probes
+from tollgauge.store.probes import changes, latest, probes
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
 
@@ -204,9 +204,9 @@ async def test_a_host_that_was_only_asked_for_has_no_page(running: Running) -> N
 
 async def test_its_buyer_still_gets_the_report(running: Running) -> None:
     store = running.service.store
-    endpoint = await store.writing(asked_for, DEFAMING, at=NOW)
-    probe = seen(NOW, sells=False)
-    again = await store.reading(reports.shared, endpoint, probe)
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    known = await store.reading(latest.of, DEFAMING)
+    again = await store.reading(reports.shared, known, seen(NOW, sells=False))
     assert again is not None
     assert again.endpoint.resource == DEFAMING.url
     assert again.score.grade is not None

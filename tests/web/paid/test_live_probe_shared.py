@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 from tests.support.record_probe import record_probe
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import NORMAL
@@ -16,6 +17,8 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import latest
+from tollgauge.web import wire
 
 NOW = 1_760_000_000_000
 URL = "https://api.shop.com/a"
@@ -46,21 +49,37 @@ async def sold(store: Store) -> reports.TrustReport:
     return await store.writing(sell)
 
 
+async def shared(
+    store: Store, *, probe: ProbeResult = PROBE, **told: Any
+) -> reports.TrustReport | None:
+    """The report that can be shared, of an endpoint of which something else is `told`."""
+
+    def read(tx: Connection) -> reports.TrustReport | None:
+        known = latest.of(tx, parse_resource(ENDPOINT.resource))
+        assert known.endpoint is not None
+        return reports.shared(tx, replace(known, endpoint=replace(known.endpoint, **told)), probe)
+
+    return await store.reading(read)
+
+
 async def test_the_next_caller_gets_the_same(store: Store, sold: reports.TrustReport) -> None:
-    assert await store.reading(reports.shared, ENDPOINT, PROBE) == sold
+    again = await shared(store)
+    assert again is not None
+    assert (again.score, again.row, again.probe) == (sold.score, sold.row, sold.probe)
+    one, other = (wire.trust_report(report, base_url="") for report in (again, sold))
+    assert wire.dump(one) == wire.dump(other)
 
 
 async def test_a_later_probe_is_not_in_it(store: Store, sold: reports.TrustReport) -> None:
-    later = replace(PROBE, at=PROBE.at + 1)
-    assert await store.reading(reports.shared, ENDPOINT, later) is None
+    assert await shared(store, probe=replace(PROBE, at=PROBE.at + 1)) is None
 
 
 async def test_what_a_directory_or_a_probe_told_since_is_not_in_it(
     store: Store, sold: reports.TrustReport
 ) -> None:
     since = sold.row.as_of + 1
-    for told in (replace(ENDPOINT, last_seen=since), replace(ENDPOINT, quote_at=since)):
-        assert await store.reading(reports.shared, told, PROBE) is None
+    assert await shared(store, last_seen=since) is None
+    assert await shared(store, quote_at=since) is None
 
 
 async def test_a_score_of_another_policy_is_made_anew(
@@ -70,4 +89,4 @@ async def test_a_score_of_another_policy_is_made_anew(
         tx.execute(schema.score.update().values(policy_version=0, result=b'{"old": 1}'))
 
     await store.writing(older)
-    assert await store.reading(reports.shared, ENDPOINT, PROBE) is None
+    assert await shared(store) is None

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.store.endpoints import hosts, scores
+from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.endpoints.scores import ScoreRow
 
 
@@ -32,11 +33,17 @@ class Pace:
         return f"Probed every {every}, because {because}."
 
 
-def pace(tx: Connection, endpoint: Endpoint, row: ScoreRow | None = None) -> Pace | None:
-    """The pace that the evidence of a score names, of the saved one if none is given; None for an
-    endpoint that is probed as usual, or has no score.
+def pace(
+    tx: Connection,
+    endpoint: Endpoint,
+    row: ScoreRow | None = None,
+    *,
+    host: HostState | None = None,
+) -> Pace | None:
+    """The pace that the evidence of a score names; None for an endpoint that is probed as usual,
+    or has no score. The saved score and the `host` are read where they are not given.
     """
-    host = hosts.get(tx, endpoint.host)
+    host = host or hosts.get(tx, endpoint.host)
     if not host.sharing:
         return None
     row = row or scores.get(tx, endpoint.id)

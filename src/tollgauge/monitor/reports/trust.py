@@ -21,6 +21,7 @@ from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.store.endpoints import endpoints, evidence, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes, vantages
+from tollgauge.store.probes.latest import Latest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
     of the evidence and its digest; `probe` the live probe, or the last one known; `pace` how often
     it is probed, None for as usual; `vantages` what each of several vantages saw last, the primary
-    one first.
+    one first; `named_at` when a sold report named the evidence last (ms UTC), None if that is not
+    known.
     """
 
     endpoint: Endpoint
@@ -37,6 +39,7 @@ class TrustReport:
     probe: ProbeResult | None
     pace: Pace | None = None
     vantages: tuple[VantageState, ...] = ()
+    named_at: int | None = None
 
     @property
     def partly_reachable(self) -> bool:
@@ -89,18 +92,28 @@ def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: i
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
-def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
+def shared(tx: Connection, latest: Latest, probe: ProbeResult) -> TrustReport | None:
     """The report of a probe that was scored already; None while the latest score of its endpoint
-    was not computed from it.
+    was not computed from it, and for an unknown endpoint.
     """
-    row = scores.get(tx, endpoint.id)
+    endpoint, row = latest.endpoint, latest.score
+    if endpoint is None or row is None:
+        return None
     newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
-    if row is None or row.policy_version != CURRENT.version or row.as_of < newest_evidence:
+    if row.policy_version != CURRENT.version or row.as_of < newest_evidence:
         return None
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
         return None
-    return _report(tx, endpoint, score, row, probe)
+    return TrustReport(
+        endpoint=endpoint,
+        score=score,
+        row=row,
+        probe=probe,
+        pace=pace(tx, endpoint, row, host=latest.host),
+        vantages=_vantages(tx, endpoint) if latest.seen_by_vantages else (),
+        named_at=latest.named_at,
+    )
 
 
 def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
@@ -145,5 +158,9 @@ def _report(
         row=row,
         probe=probe,
         pace=pace(tx, endpoint, row),
-        vantages=vantages.states(tx, (endpoint.id,)).get(endpoint.id, ()),
+        vantages=_vantages(tx, endpoint),
     )
+
+
+def _vantages(tx: Connection, endpoint: Endpoint) -> tuple[VantageState, ...]:
+    return vantages.states(tx, (endpoint.id,)).get(endpoint.id, ())

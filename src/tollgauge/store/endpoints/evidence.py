@@ -12,12 +12,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.retention import EVIDENCE_MS
+from tollgauge.core.units import DAY_MS
 from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata
 from tollgauge.store.endpoints.scores import ScoreRow
 
+RENAMED_MS: Final = DAY_MS
+"""How much older than it is the instant may be at which a document was named last: one report is
+sold many times, and to write it each time would be most of what the sale writes."""
 evidence: Final = sa.Table(
     "evidence",
     metadata,
@@ -39,8 +43,12 @@ _KEEP: Final = Prepared(
 _GET: Final = Prepared(sa.select(evidence.c.document).where(evidence.c.digest == sa.bindparam("d")))
 
 
-def keep(tx: Connection, row: ScoreRow, *, now: int) -> None:
-    """Keep the evidence of a score that a report names now."""
+def keep(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None) -> None:
+    """Keep the evidence of a score that a report names now. Within RENAMED_MS of `named_at`, when
+    one named it last, nothing is written.
+    """
+    if named_at is not None and now - named_at < RENAMED_MS:
+        return
     _KEEP.run(tx, {"digest": row.digest, "document": compress(row.evidence), "named_at": now})
 
 
@@ -52,5 +60,6 @@ def get(tx: Connection, digest: str) -> bytes | None:
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Remove up to `limit` documents that no report has named for 90 days; how many it removed."""
-    old = sa.select(evidence.c.digest).where(evidence.c.named_at < now - EVIDENCE_MS).limit(limit)
+    unnamed = evidence.c.named_at < now - EVIDENCE_MS - RENAMED_MS
+    old = sa.select(evidence.c.digest).where(unnamed).limit(limit)
     return tx.execute(evidence.delete().where(evidence.c.digest.in_(old))).rowcount

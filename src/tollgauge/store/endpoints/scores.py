@@ -137,7 +137,7 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else _from_row(row)
+    return None if row is None else from_row(row)
 
 
 def result(tx: Connection, endpoint_id: str) -> Score | None:
@@ -179,6 +179,6 @@ def _columns(row: ScoreRow) -> dict[str, Any]:
     return rows.to_columns(row, evidence=compress(row.evidence))
 
 
-def _from_row(row: Any) -> ScoreRow:
-    """The inverse of `_columns`."""
+def from_row(row: Any) -> ScoreRow:
+    """A row of the table as it was saved."""
     return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence))

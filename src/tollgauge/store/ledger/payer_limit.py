@@ -6,7 +6,8 @@ Each such answer costs us as much as a sale, and the payer nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -57,25 +58,52 @@ def _in(states: Iterable[State]) -> sa.ColumnElement[bool]:
     return payment.c.state.in_([sa.literal_column(f"'{state.value}'") for state in sorted(states)])
 
 
-_OLDEST_COUNTED: Final = Prepared(_oldest_counted())
-_NEWEST_OF_HOST: Final = Prepared(
-    sa.select(payment_attempt.c.at, payment.c.payer)
-    .join(payment, payment.c.id == payment_attempt.c.payment_id)
-    .where(
-        payment_attempt.c.host == sa.bindparam("host"), payment_attempt.c.at > sa.bindparam("since")
+def _newest_of_host() -> sa.Subquery:
+    """The HOST_MOST newest attempts that came to nothing because of a host, with their payers."""
+    newest = (
+        sa.select(payment_attempt.c.at, payment.c.payer)
+        .join(payment, payment.c.id == payment_attempt.c.payment_id)
+        .where(
+            payment_attempt.c.host == sa.bindparam("host"),
+            payment_attempt.c.at > sa.bindparam("host_since"),
+        )
     )
-    .order_by(payment_attempt.c.at.desc())
-    .limit(HOST_MOST)
-)
+    return newest.order_by(payment_attempt.c.at.desc()).limit(HOST_MOST).subquery()
 
 
-def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
-    """Until when no answer is computed for a row's payer (ms UTC), None below the limit.
+def _limits() -> sa.Select[Any]:
+    """What counts against a payer, and against a host, in one row."""
+    of_host = _newest_of_host()
+    return sa.select(
+        _oldest_counted().scalar_subquery().label("payer_at"),
+        sa.func.count().label("attempts"),
+        sa.func.count(of_host.c.payer.distinct()).label("payers"),
+        sa.func.min(of_host.c.at).label("host_at"),
+    ).select_from(of_host)
 
-    What counts are the answers of the last hour, other than the row's own, that were computed and
-    not paid, unless a worker is still settling them; and the work that came to nothing after the
-    payment was verified, because of the payer's request. Settled payments are not read: a payer may
-    have thousands of them.
+
+_LIMITS: Final = Prepared(_limits())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Until when no answer is computed for a payer, and until when no sale is begun that needs a
+    host (ms UTC); None below the limit.
+    """
+
+    payer_until: int | None
+    host_until: int | None
+
+
+def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> Limits:
+    """The limits of a row's payer, and of a host that its sale needs (`for_probe` or
+    `for_delivery`), "" where it needs none.
+
+    What counts against the payer are the answers of the last hour, other than the row's own, that
+    were computed and not paid, unless a worker is still settling them; and the work that came to
+    nothing after the payment was verified, because of the payer's request. Settled payments are not
+    read: a payer may have thousands of them. What counts against the host are sales of the last
+    minutes that failed there, for too many payers.
     """
     values = {
         "payer": row.payer,
@@ -83,9 +111,15 @@ def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
         "since": now - WITHIN_MS,
         "now": now,
         "others": MOST - 1,
+        "host": host,
+        "host_since": now - HOST_WITHIN_MS,
     }
-    oldest = _OLDEST_COUNTED.first(tx, values)
-    return None if oldest is None else int(oldest.at) + WITHIN_MS
+    counted = _LIMITS.first(tx, values)
+    is_closed = counted.attempts >= HOST_MOST and counted.payers >= HOST_PAYERS
+    return Limits(
+        payer_until=None if counted.payer_at is None else int(counted.payer_at) + WITHIN_MS,
+        host_until=int(counted.host_at) + HOST_WITHIN_MS if is_closed else None,
+    )
 
 
 def for_probe(host: str) -> str:
@@ -96,13 +130,3 @@ def for_probe(host: str) -> str:
 def for_delivery(host: str) -> str:
     """A host as sales count it that deliver to it: a slow webhook says nothing of its reports."""
     return f"delivery:{host}"
-
-
-def host_until(tx: Connection, host: str, *, now: int) -> int | None:
-    """Until when no sale that needs a host (`for_probe` or `for_delivery`) is begun (ms UTC),
-    because too many of the last minutes failed there, for too many payers; None if not.
-    """
-    newest = _NEWEST_OF_HOST.rows(tx, {"host": host, "since": now - HOST_WITHIN_MS})
-    if len(newest) < HOST_MOST or len({row.payer for row in newest}) < HOST_PAYERS:
-        return None
-    return int(newest[-1].at) + HOST_WITHIN_MS

@@ -98,17 +98,18 @@ _LATEST: Final = Prepared(
     .order_by(probe_table.c.at.desc())
     .limit(1)
 )
-_LAST: Final = sa.and_(
+LAST: Final = sa.and_(
     probe_table.c.day == endpoint_table.c.last_probed // DAY_MS,
     probe_table.c.endpoint_id == endpoint_table.c.id,
     probe_table.c.at == endpoint_table.c.last_probed,
 )
+"""Joins an endpoint with its last probe, if that is of a day that is not closed yet."""
 ASKED_SINCE: Final = (
     sa.select(
         *endpoint_table.c["host", "up_at", "down_since"],
         *probe_table.c["at", "status", "outcome", "attribution", "reason"],
     )
-    .join_from(endpoint_table, probe_table, _LAST)
+    .join_from(endpoint_table, probe_table, LAST)
     .where(endpoint_table.c.last_probed > sa.bindparam("since_"))
 )
 _ASKED_SINCE: Final = Prepared(ASKED_SINCE)

@@ -12,12 +12,11 @@ from typing import Final, Literal
 
 from starlette.responses import PlainTextResponse, Response
 
-from tollgauge.core.answer_signature import HEADER
+from tollgauge.core.answer_signature import HEADER, JWKS
 from tollgauge.core.units import dollars
 from tollgauge.web import wire
 from tollgauge.web.free.api import json_response
 from tollgauge.web.free.bundle import PATH as BUNDLE
-from tollgauge.web.free.keys import JWKS
 from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
 

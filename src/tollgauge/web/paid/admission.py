@@ -86,36 +86,36 @@ def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> boo
     return len(in_work) < slots and unproven < slots // 2 + slots // PAYER_SHARE
 
 
-def check_payer(tx: Connection, row: LedgerRow, *, now: int) -> None:
-    """Make nothing more for a payer whose answers stay unpaid: Problem 429, and what was claimed
-    in this transaction is not.
+def check(tx: Connection, row: LedgerRow, hosts: tuple[str, ...], *, now: int) -> None:
+    """Make nothing more for a payer whose answers stay unpaid (Problem 429), nor what needs a host
+    that made too much work vain (Problem 503): then what was claimed in this transaction is not.
     """
-    until = payer_limit.until(tx, row, now=now)
-    if until is not None:
-        raise Problem(
-            429,
-            "payer-unpaid",
-            f"{payer_limit.MOST} answers were made for this payer within an hour that were "
-            "not paid. Nothing was charged for this one; come back later with a new payment.",
-            retry_after=_seconds(until - now),
-        )
+    for host in hosts or ("",):
+        limits = payer_limit.limits(tx, row, host, now=now)
+        if limits.payer_until is not None:
+            raise _payer_unpaid(limits.payer_until - now)
+        if limits.host_until is not None:
+            raise _host_busy(host.partition(":")[2], limits.host_until - now)
 
 
-def check_hosts(tx: Connection, hosts: tuple[str, ...], *, now: int) -> None:
-    """Do nothing more that needs a host which made too much work vain: Problem 503, and what was
-    claimed in this transaction is not.
-    """
-    for needed in hosts:
-        until = payer_limit.host_until(tx, needed, now=now)
-        host = needed.partition(":")[2]
-        if until is not None:
-            raise Problem(
-                503,
-                "host-busy",
-                f"{payer_limit.HOST_MOST} requests that needed {host} came to nothing within the "
-                "last minutes because of it. Nothing was charged; come back later.",
-                retry_after=_seconds(until - now),
-            )
+def _payer_unpaid(pause_ms: int) -> Problem:
+    return Problem(
+        429,
+        "payer-unpaid",
+        f"{payer_limit.MOST} answers were made for this payer within an hour that were not paid. "
+        "Nothing was charged for this one; come back later with a new payment.",
+        retry_after=_seconds(pause_ms),
+    )
+
+
+def _host_busy(host: str, pause_ms: int) -> Problem:
+    return Problem(
+        503,
+        "host-busy",
+        f"{payer_limit.HOST_MOST} requests that needed {host} came to nothing within the last "
+        "minutes because of it. Nothing was charged; come back later.",
+        retry_after=_seconds(pause_ms),
+    )
 
 
 def _seconds(pause_ms: int) -> int:

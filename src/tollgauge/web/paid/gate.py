@@ -210,8 +210,7 @@ class Gate:
             )
             if not claim.claimed:
                 return claim, None
-            admission.check_payer(tx, claim.row, now=now)
-            admission.check_hosts(tx, sale.hosts(order), now=now)
+            admission.check(tx, claim.row, sale.hosts(order), now=now)
             return claim, sale.check(tx, order)
 
         return await self.store.writing(insert)

@@ -34,10 +34,10 @@ from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
-from tollgauge.store.endpoints import endpoints, hosts
-from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.endpoints import hosts
 from tollgauge.store.ledger import payer_limit
-from tollgauge.store.probes import probes
+from tollgauge.store.probes import latest as latest_rows
+from tollgauge.store.probes.latest import Latest
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 
@@ -112,7 +112,8 @@ class LiveProbe:
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
             async with self._turns.turn(resource.id, until=until):
-                known, usable, _ = await self.prober.store.reading(self._held, resource)
+                latest, usable = await self.prober.store.reading(self.check, resource)
+                known = latest.endpoint
                 if known is not None and usable is not None:
                     return known, usable
                 if self._turns.count(resource.host) > WAITING_MAX:
@@ -124,28 +125,15 @@ class LiveProbe:
         except TimeoutError:
             raise _busy(resource.host, waited=True) from None
 
-    def check(
-        self, tx: Connection, resource: Resource
-    ) -> tuple[Endpoint | None, ProbeResult | None]:
-        """The endpoint if it is known, and a result that could stand for an answer. Raises Problem
-        503 for a resource of a host on hold without such a result.
+    def check(self, tx: Connection, resource: Resource) -> tuple[Latest, ProbeResult | None]:
+        """What is known of a resource's endpoint, and a result that is young enough to stand for
+        an answer. Raises Problem 503 for one of a host on hold without such a result.
         """
-        known, usable, _ = self._held(tx, resource)
-        return known, usable
-
-    def _held(
-        self, tx: Connection, resource: Resource
-    ) -> tuple[Endpoint | None, ProbeResult | None, HostState]:
-        """The endpoint if it is known, a result that is young enough, and its host. Raises Problem
-        503 for one on hold without such a result.
-        """
-        now = self.prober.clock()
-        host, known = hosts.get(tx, resource.host), endpoints.get(tx, resource.id)
-        free_at = max(host.free_at, known.paused_until if known else 0)
+        now, latest = self.prober.clock(), latest_rows.of(tx, resource)
+        paused_until = latest.endpoint.paused_until if latest.endpoint else 0
+        free_at = max(latest.host.free_at, paused_until)
         on_hold = free_at > now + HOLD_MS
-        usable = recent_result(
-            tx, resource.id, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS
-        )
+        usable = recent_result(latest, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS)
         if on_hold and usable is None:
             raise Problem(
                 503,
@@ -155,7 +143,7 @@ class LiveProbe:
                 retry_after=-(-(free_at - now) // 1000),
                 host=payer_limit.for_probe(resource.host),
             )
-        return known, usable, host
+        return latest, usable
 
     async def _probe_and_record(
         self,
@@ -224,7 +212,8 @@ class LiveProbe:
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            known, usable, host = await self.prober.store.reading(self._held, resource)
+            latest, usable = await self.prober.store.reading(self.check, resource)
+            known, host = latest.endpoint, latest.host
             if known is not None and usable is not None:
                 return known, usable
             now = self.prober.clock()
@@ -240,14 +229,13 @@ class LiveProbe:
         raise AssertionError("the pauses never end")
 
 
-def recent_result(
-    tx: Connection, endpoint_id: str, *, now: int, age_ms: int = SHARE_MS
-) -> ProbeResult | None:
+def recent_result(latest: Latest, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
     """The last result of an endpoint if that is young enough to be shared and tells of the target:
     what our own fault made, or what nobody can vouch for, is probed anew.
     """
-    last = probes.latest(tx, endpoint_id, since=now - age_ms, until=now)
-    return None if last is None or _failed_here(last) else last
+    last = latest.probe
+    young = last is not None and now - age_ms < last.at <= now
+    return last if young and last is not None and not _failed_here(last) else None
 
 
 def _busy(host: str, *, waited: bool = False) -> Problem:

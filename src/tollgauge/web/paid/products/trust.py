@@ -12,9 +12,11 @@ from typing import Final, Literal
 from pydantic import Field
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint import Resource
 from tollgauge.monitor import reports
-from tollgauge.store.endpoints import endpoints, evidence, scores
+from tollgauge.store.endpoints import evidence, scores
 from tollgauge.store.ledger import payer_limit
+from tollgauge.store.probes import latest as latest_rows
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
@@ -60,7 +62,7 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
     report = _still_young(claim.seen, now=dependencies.clock())
     if report is None:
         report = await dependencies.store.reading(
-            _shared, request.resource.id, now=dependencies.clock()
+            _shared, request.resource, now=dependencies.clock()
         )
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
@@ -72,7 +74,8 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
             now=dependencies.clock(),
         )
         claim.with_answer.append(partial(scores.save, row=report.row))
-    claim.with_answer.append(partial(evidence.keep, row=report.row, now=dependencies.clock()))
+    now, named_at = dependencies.clock(), report.named_at
+    claim.with_answer.append(partial(evidence.keep, row=report.row, now=now, named_at=named_at))
     shape = wire.trust_report(report, base_url=dependencies.base_url)
     return wire.dump(shape if request.evidence == "full" else wire.short(shape))
 
@@ -83,10 +86,8 @@ def _check(
     """The report that can be shared with this request at its claim, which saves a transaction of
     its own. Raises Problem 503 as LiveProbe.check does.
     """
-    endpoint, probe = dependencies.live.check(tx, request.resource)
-    if endpoint is None or probe is None:
-        return None
-    return reports.shared(tx, endpoint, probe)
+    latest, probe = dependencies.live.check(tx, request.resource)
+    return None if probe is None else reports.shared(tx, latest, probe)
 
 
 def _still_young(seen: object, *, now: int) -> reports.TrustReport | None:
@@ -98,9 +99,8 @@ def _still_young(seen: object, *, now: int) -> reports.TrustReport | None:
     return seen if now - SHARE_MS < seen.probe.at <= now else None
 
 
-def _shared(tx: Connection, endpoint_id: str, *, now: int) -> reports.TrustReport | None:
+def _shared(tx: Connection, resource: Resource, *, now: int) -> reports.TrustReport | None:
     """The report of a probe that is young enough to be shared: its report is as well."""
-    endpoint, probe = endpoints.get(tx, endpoint_id), recent_result(tx, endpoint_id, now=now)
-    if endpoint is None or probe is None:
-        return None
-    return reports.shared(tx, endpoint, probe)
+    latest = latest_rows.of(tx, resource)
+    probe = recent_result(latest, now=now)
+    return None if probe is None else reports.shared(tx, latest, probe)

@@ -1,0 +1,92 @@
+"""Latest: what is known last of an endpoint, in one statement. A sale reads all of it, and every
+statement more is a way to the database and back.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.probe import ProbeResult
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint, host, probe, score
+from tollgauge.store import rows
+from tollgauge.store.endpoints import scores
+from tollgauge.store.endpoints.endpoint_rows import from_row
+from tollgauge.store.endpoints.evidence import evidence
+from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import probes
+from tollgauge.store.probes.probe_rows import result_from_row
+from tollgauge.store.probes.vantages import vantage_probe
+
+_TABLES: Final = (endpoint, host, probe, score)
+_ROW_TYPES: Final[tuple[Any, ...]] = tuple(
+    namedtuple(f"{table.name.capitalize()}Row", table.columns.keys())  # noqa: PYI024 - the names are the schema's
+    for table in _TABLES
+)
+_ID: Final = sa.bindparam("id_", type_=sa.Text)
+_ONE_ROW: Final = sa.select(sa.literal_column("1").label("one")).subquery("one_row")
+_LATEST: Final = Prepared(
+    sa.select(
+        *(column.label(f"{table.name}__{column.name}") for table in _TABLES for column in table.c),
+        sa.select(evidence.c.named_at)
+        .where(evidence.c.digest == score.c.digest)
+        .scalar_subquery()
+        .label("named_at"),
+        sa.exists()
+        .where(vantage_probe.c.endpoint_id == _ID, vantage_probe.c.at.is_not(None))
+        .label("seen_by_vantages"),
+    ).select_from(
+        _ONE_ROW.outerjoin(endpoint, endpoint.c.id == _ID)
+        .outerjoin(host, host.c.host == sa.bindparam("host_", type_=sa.Text))
+        .outerjoin(probe, probes.LAST)
+        .outerjoin(score, score.c.endpoint_id == _ID)
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """What is known last of an endpoint; None where there is nothing. `host` has the defaults of
+    HostState where it is unknown. `probe` is the last one unless its day is closed already,
+    `named_at` when a sold report named the evidence of the score last (ms UTC);
+    `seen_by_vantages`: there are results of several vantages (store/probes/vantages).
+    """
+
+    endpoint: Endpoint | None
+    host: HostState
+    probe: ProbeResult | None
+    score: ScoreRow | None
+    named_at: int | None
+    seen_by_vantages: bool
+
+
+def of(tx: Connection, resource: Resource) -> Latest:
+    """What is known last of the endpoint of a resource."""
+    row = _LATEST.first(tx, {"id_": resource.id, "host_": resource.host})
+    values = iter(row)
+    known, at_host, last, scored = (
+        _part(row_type._make(islice(values, len(row_type._fields)))) for row_type in _ROW_TYPES
+    )
+    return Latest(
+        endpoint=None if known is None else from_row(known),
+        host=HostState(host=resource.host)
+        if at_host is None
+        else rows.from_columns(HostState, at_host),
+        probe=None if last is None else result_from_row(last),
+        score=None if scored is None else scores.from_row(scored),
+        named_at=row.named_at,
+        seen_by_vantages=row.seen_by_vantages,
+    )
+
+
+def _part(row: Any) -> Any:
+    """The row of one of the tables, None where the join has none: its key is NULL."""
+    return None if row[0] is None else row

@@ -1,0 +1,111 @@
+"""What is known last of an endpoint, read in one statement, on both databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.record_probe import record_probe
+
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints, evidence, hosts, scores
+from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import archive, latest, vantages
+from tollgauge.store.probes.latest import Latest
+from tollgauge.store.probes.vantages import VantageResult
+
+NOW = 1_760_000_000_000
+RESOURCE = parse_resource("https://api.shop.com/a")
+QUOTE = Quote(network="eip155:8453", asset="0xaa", amount=2**256 - 1, pay_to="0xbb")
+ENDPOINT = Endpoint(
+    id=RESOURCE.id,
+    resource=RESOURCE.url,
+    host=RESOURCE.host,
+    first_seen=NOW - 1_000,
+    last_seen=NOW,
+    tags=("weather",),
+    quote=QUOTE,
+    quote_at=NOW,
+)
+PROBE = ProbeResult(
+    at=NOW,
+    outcome=Outcome.PAYMENT_REQUIRED,
+    attribution=Attribution.THEIRS,
+    up=True,
+    status=402,
+    timings=Timings(connect=4, total=80),
+    quote=QUOTE,
+    findings=(Finding(rule="cors-expose", severity=Severity.WARN, message="m", where="header"),),
+)
+SCORE = ScoreRow(
+    endpoint_id=RESOURCE.id,
+    as_of=NOW,
+    policy_version=1,
+    score_tenths=842,
+    grade="A",
+    recommendation="proceed",
+    confidence_hundredths=90,
+    uptime_tenths=None,
+    compliant=True,
+    evidence=b'{"some": "evidence"}',
+    digest="ab" * 32,
+    result=b'{"stats":{"avg_latency_ms":90}}',
+)
+
+
+async def test_of_an_unknown_endpoint_nothing_is_known(store: Store) -> None:
+    nothing = Latest(
+        endpoint=None,
+        host=HostState(host=RESOURCE.host),
+        probe=None,
+        score=None,
+        named_at=None,
+        seen_by_vantages=False,
+    )
+    assert await store.reading(latest.of, RESOURCE) == nothing
+
+
+async def test_it_is_what_each_part_says_by_itself(store: Store) -> None:
+    other = parse_resource("https://api.shop.com/b")
+    await store.writing(
+        endpoints.insert, ENDPOINT, replace(ENDPOINT, id=other.id, resource=other.url)
+    )
+    for at in (NOW - 5_000, NOW):
+        await store.writing(record_probe, RESOURCE.id, replace(PROBE, at=at), learned="GET")
+    await store.writing(record_probe, other.id, replace(PROBE, at=NOW + 1))
+    await store.writing(scores.save, SCORE)
+    await store.writing(evidence.keep, SCORE, now=NOW + 7)
+    await store.writing(hosts.set_wildcards, {RESOURCE.host: False}, at=NOW)
+    known = await store.reading(latest.of, RESOURCE)
+    assert known.endpoint == await store.reading(endpoints.get, RESOURCE.id)
+    assert known.endpoint is not None
+    assert (known.endpoint.quote, known.endpoint.learned) == (QUOTE, "GET")
+    assert known.host == await store.reading(hosts.get, RESOURCE.host)
+    assert known.host.wildcard is False
+    assert (known.probe, known.score) == (PROBE, SCORE)
+    assert (known.named_at, known.seen_by_vantages) == (NOW + 7, False)
+    of_other = await store.reading(latest.of, other)
+    assert of_other.probe is not None
+    assert (of_other.probe.at, of_other.score, of_other.named_at) == (NOW + 1, None, None)
+
+
+async def test_a_probe_of_a_closed_day_is_no_last_one(store: Store) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(record_probe, RESOURCE.id, PROBE)
+    await store.writing(archive.close_days, before_day=day_of(NOW + DAY_MS), limit=9)
+    assert (await store.reading(latest.of, RESOURCE)).probe is None
+
+
+async def test_results_of_vantages_are_known_to_be_there(store: Store) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(vantages.add, "oslo", {RESOURCE.id: NOW})
+    assert not (await store.reading(latest.of, RESOURCE)).seen_by_vantages
+    seen = VantageResult(endpoint_id=RESOURCE.id, result=PROBE)
+    await store.writing(vantages.save_primary, "home", [seen])
+    assert (await store.reading(latest.of, RESOURCE)).seen_by_vantages
