@@ -44,7 +44,10 @@ def opened(
     def make(record: Row | None = None, **options: Any) -> GuardedClient:
         bundle = bundle_of({f"{seller.url}/data": record or known()})
         # Nothing here speaks TLS, and to load the authorities takes longer than all the rest.
-        usual = {"journal": MEMORY, "transport": httpx.AsyncHTTPTransport(verify=False)}
+        usual: dict[str, Any] = {
+            "journal": MEMORY,
+            "transport": httpx.AsyncHTTPTransport(verify=False),
+        }
         return guarded(payer, bundle=FixedBundle(bundle), **usual | options)
 
     return make

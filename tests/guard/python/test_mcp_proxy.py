@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -188,7 +189,7 @@ async def test_a_client_and_a_server_work_through_the_command(
     options += command("-m", "tests.support.guard_mcp_server", str(log))
     program, *arguments = command("-m", "tollgauge_guard.cli", "proxy", *options)
     started = StdioServerParameters(command=program, args=arguments, env=dict(os.environ))
-    async with Client(stdio_client(started)) as client:
+    async with Client(stdio_client(started, errlog=sys.stderr)) as client:
 
         async def weather(city: str) -> str:
             asked = await client.call_tool("weather", {"city": city})
