@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tollgauge.config import Config, load
-from tollgauge.demo.folder import DemoFolder, DemoFolderError, named_folder, temporary_folder
+from tollgauge.core.answer_signature import SigningKey
+from tollgauge.demo.folder import (
+    CONFIG_FILE,
+    DemoFolder,
+    DemoFolderError,
+    named_folder,
+    temporary_folder,
+)
+from tollgauge.web.signing import SigningSettings
 
 
 def test_a_second_demo_in_a_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
@@ -61,3 +69,23 @@ def test_a_folder_that_was_not_named_ends_with_the_demo() -> None:
         assert load(folder.path / "tollgauge.toml", {}) == Config()
         assert folder.store_url == f"sqlite:///{folder.path}/demo.sqlite"
     assert not folder.path.exists()
+
+
+def test_a_demo_makes_a_signing_key_of_its_own() -> None:
+    with temporary_folder() as one, temporary_folder() as other:
+        assert one.signing_key() != other.signing_key()
+
+
+def test_a_demo_that_comes_back_to_its_folder_signs_with_the_same_key(tmp_path: Path) -> None:
+    with named_folder(tmp_path) as folder:
+        key = folder.signing_key()
+        folder.write(Config(signing=SigningSettings(key=key)))
+        assert (tmp_path / CONFIG_FILE).stat().st_mode & 0o077 == 0
+    with named_folder(tmp_path) as folder:
+        assert folder.signing_key() == key
+
+
+def test_a_demo_of_an_earlier_version_had_no_key_and_gets_one(tmp_path: Path) -> None:
+    with named_folder(tmp_path) as folder:
+        folder.write(Config())
+        assert SigningKey.of(folder.signing_key())

@@ -17,6 +17,7 @@ from tests.support.installed import ROOT
 from tests.support.postgres import Postgres
 from tests.support.prepared import command as prepared_command
 from tests.support.prepared import program
+from tests.support.signing import KEY, PRIVATE_JWK
 
 from tollgauge.config import load, unused
 from tollgauge.db.postgres_backup import examine
@@ -64,6 +65,7 @@ def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path:
     secrets = {
         "database_url": "postgresql://tollgauge:hunter2@postgres/tollgauge\n",
         "watch_key": "k" * 32 + "\n",
+        "signing_key": PRIVATE_JWK + "\n",
         "rpc_url": "",
         "facilitator_headers": "",
     }
@@ -72,6 +74,7 @@ def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path:
     config = load(None, environment)
     assert config.store.url.startswith("postgresql://tollgauge:hunter2@postgres/")
     assert config.watch.key == "k" * 32
+    assert config.signing.signing_key == KEY
     assert config.rpc.url == ()
     gateway = COMPOSE["networks"]["inside"]["ipam"]["config"][0]["gateway"]
     assert config.server.front.trusted_proxies == (gateway,)
@@ -105,7 +108,7 @@ def test_the_services_start_together_on_an_empty_database_and_are_healthy(
 ) -> None:
     postgres.sql("CREATE DATABASE compose")
     secrets = {"database_url": postgres.url("compose"), "watch_key": "k" * 32}
-    secrets |= {"rpc_url": "", "facilitator_headers": ""}
+    secrets |= {"signing_key": "", "rpc_url": "", "facilitator_headers": ""}
     tollgauge = program(tmp_path / "bin")
     subprocess.run([tollgauge, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
     python = Path(sys.executable).parent  # that of the checks of health

@@ -152,6 +152,7 @@ def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
         '"resource":"https://weather.example/v1/current"',
         '"amount":"5000"',
         "paid $0.005 in USDC by 0x",
+        "report.json is what was signed",
         ": they agree",
         "report claims 99.9, evidence gives ",
         "exit 1: forged",

@@ -19,6 +19,7 @@ from tests.support.paying_clients import (
     payer_of,
     run_node,
     trusting,
+    urls_of,
 )
 from tests.support.seller_world import SellerWorld
 from x402 import x402Client, x402ClientSync
@@ -118,7 +119,8 @@ def pay_with_node(library: str) -> Pay:
     async def pay(
         world: SellerWorld, account: TestAccount, labels: Sequence[str], setup: Setup
     ) -> Outcomes:
-        return await run_node(world, account, labels, library, guard=setup.for_node())
+        orders = urls_of(world, labels)
+        return await run_node(world, account, orders, library, guard=setup.for_node())
 
     return pay
 

@@ -95,11 +95,12 @@ def client(app: Edge) -> httpx.AsyncClient:
 
 
 async def fill(running: Running, *, days: int = 3) -> None:
-    """Let the market live for some days, and score it."""
+    """Let the market live for some days, score it, and build its bundle."""
     service = running.service
     await load_past(service.store, days=days, now=running.clock(), report=lambda *_: None)
     while await service.round("score"):
         pass
+    await service.round("bundle")
 
 
 def with_edge(config: Config, **limits: Any) -> Config:

@@ -1,6 +1,8 @@
 // An official TypeScript client, sent to sellers one after the other. Reads a JSON object from
-// standard input: {library: "fetch" | "axios", key, milliseconds, orders: [[order, url], …], guard},
-// where `guard` is missing or the options of a guard, with money as decimal texts.
+// standard input: {library: "fetch" | "axios", key, milliseconds, orders: [[order, url], …],
+// together, guard}. It sends the orders one after the other, or all at once if `together` is true.
+// `guard` is missing, or the options of a guard, with money as decimal texts. Where `unsettled` is
+// true, it prints what the guard's journal has as unsettled, and sends nothing.
 // Prints a JSON array of [order, status or null, why it gave up, the guard's code].
 import { readFileSync } from "node:fs";
 import { x402Client } from "@x402/core/client";
@@ -49,15 +51,23 @@ async function sender() {
   };
 }
 
+if (settings.unsettled) {
+  process.stdout.write(JSON.stringify((await guardOf(settings.guard)).unsettled()));
+  process.exit(0);
+}
+
 const send = await sender();
-const outcomes = [];
-for (const [order, url] of settings.orders) {
+
+async function outcome([order, url]) {
   try {
-    outcomes.push([order, await send(url, { "x-order": order }), "", ""]);
+    return [order, await send(url, { "x-order": order }), "", ""];
   } catch (error) {
     const code = error?.name === "PaymentRefused" ? error.code : "";
-    outcomes.push([order, null, String(error?.message ?? error), code]);
+    return [order, null, String(error?.message ?? error), code];
   }
 }
-process.stdout.write(JSON.stringify(outcomes));
-process.exit(0);
+
+let outcomes = [];
+if (settings.together) outcomes = await Promise.all(settings.orders.map(outcome));
+else for (const order of settings.orders) outcomes.push(await outcome(order));
+process.stdout.write(JSON.stringify(outcomes), () => process.exit(0));

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -66,31 +67,35 @@ def trusting(world: SellerWorld) -> httpx.AsyncHTTPTransport:
     return httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cafile=world.ca_file))
 
 
+async def ask(http: httpx.AsyncClient, url: str, order: str) -> Outcome:
+    """One request and what came of it."""
+    try:
+        return Outcome((await http.get(url, headers={ORDER: order})).status_code)
+    except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
+        return Outcome.failed(error)
+
+
 async def ask_each(http: httpx.AsyncClient, world: SellerWorld, labels: Sequence[str]) -> Outcomes:
-    """Send an order to each seller, and follow redirects."""
-    outcomes: Outcomes = {}
-    for label in labels:
-        try:
-            answer = await http.get(world.url(label), headers={ORDER: label})
-            outcomes[label] = Outcome(answer.status_code)
-        except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
-            outcomes[label] = Outcome.failed(error)
-    return outcomes
+    """An order to each seller, one after the other."""
+    return {label: await ask(http, world.url(label), label) for label in labels}
+
+
+def ask_with_requests(
+    session: requests.Session, world: SellerWorld, url: str, order: str
+) -> Outcome:
+    """One request with requests, which blocks."""
+    session.trust_env, session.verify = False, str(world.ca_file)
+    try:
+        return Outcome(session.get(url, headers={ORDER: order}, timeout=SECONDS).status_code)
+    except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
+        return Outcome.failed(error)
 
 
 def ask_each_with_requests(
     session: requests.Session, world: SellerWorld, labels: Sequence[str]
 ) -> Outcomes:
-    """The same with requests, which blocks."""
-    session.trust_env, session.verify = False, str(world.ca_file)
-    outcomes: Outcomes = {}
-    for label in labels:
-        try:
-            answer = session.get(world.url(label), headers={ORDER: label}, timeout=SECONDS)
-            outcomes[label] = Outcome(answer.status_code)
-        except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
-            outcomes[label] = Outcome.failed(error)
-    return outcomes
+    """An order to each seller, one after the other."""
+    return {label: ask_with_requests(session, world, world.url(label), label) for label in labels}
 
 
 async def pay_with_httpx(
@@ -117,32 +122,63 @@ def pay_with_node(library: str) -> Pay:
     """`@x402/fetch` or `@x402/axios`."""
 
     async def pay(world: SellerWorld, account: TestAccount, labels: Sequence[str]) -> Outcomes:
-        return await run_node(world, account, labels, library)
+        return await run_node(world, account, urls_of(world, labels), library)
 
     return pay
 
 
+def urls_of(world: SellerWorld, labels: Sequence[str]) -> dict[str, str]:
+    """An order to each seller, by its name."""
+    return {label: world.url(label) for label in labels}
+
+
 async def run_node(
-    world: SellerWorld, account: TestAccount, labels: Sequence[str], library: str, **guard: object
+    world: SellerWorld,
+    account: TestAccount,
+    orders: Mapping[str, str],
+    library: str,
+    **settings: object,
 ) -> Outcomes:
-    """What the TypeScript client printed; `guard` goes to the script as it is."""
+    """What came of orders (name to URL) with a TypeScript client; it gets further `settings`."""
+    answer = await node_answer(world, node_order(account, orders, library, **settings))
+    return {label: Outcome(*outcome) for label, *outcome in answer}
+
+
+def node_order(
+    account: TestAccount, orders: Mapping[str, str], library: str, **settings: object
+) -> bytes:
+    """What the TypeScript program reads."""
     order: dict[str, Any] = {
         "library": library,
         "key": account.key,
         "milliseconds": SECONDS * 1_000,
-        "orders": [[label, world.url(label)] for label in labels],
-        **guard,
+        "orders": list(orders.items()),
+        **settings,
     }
+    return json.dumps(order).encode()
+
+
+async def node_answer(world: SellerWorld, order: bytes) -> Any:
+    """What the TypeScript program prints."""
+    process = await start_node(world, order)
+    out, err = await asyncio.wait_for(process.communicate(), 90)
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+async def start_node(world: SellerWorld, order: bytes) -> Process:
+    """The TypeScript program, with its order."""
     process = await asyncio.create_subprocess_exec(
         *(node(), str(_SCRIPT)),
         env=os.environ | {"NODE_EXTRA_CA_CERTS": str(world.ca_file)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(json.dumps(order).encode()), 90)
-    assert process.returncode == 0, err.decode()
-    return {label: Outcome(*outcome) for label, *outcome in json.loads(out)}
+    assert process.stdin is not None
+    process.stdin.write(order)
+    process.stdin.close()
+    return process
 
 
 def node() -> str:

@@ -122,15 +122,18 @@ class SellerWorld:
         """The orders for which the chain moved the payer's money, and how often. Every nonce that
         it used is one that arrived, and USDC that is gone is what they sum to.
         """
+        block = await self.chain.rpc("eth_blockNumber")
         topics = [_USED, "0x" + payer.address[2:].lower().rjust(64, "0")]
-        query = {"fromBlock": "0x0", "toBlock": "latest", "topics": topics}
+        query = {"fromBlock": "0x0", "toBlock": block, "topics": topics}
         logs = await self.chain.rpc("eth_getLogs", query)
         used = {log["topics"][2].lower(): log["address"].lower() for log in logs}
         mine = [item for item in self.arrived if item.payer == payer.address.lower()]
         taken = {item.nonce: item for item in mine if item.nonce in used}
         assert taken.keys() == used.keys(), "the chain shows a payment that no seller received"
         dollars = sum(item.value for item in taken.values() if used[item.nonce] == USDC.lower())
-        assert FUNDS - await self.chain.balance(payer.address) == dollars
+        call = {"to": USDC, "data": "0x70a08231" + encode(["address"], [payer.address]).hex()}
+        balance = int(await self.chain.rpc("eth_call", call, block), 16)
+        assert FUNDS - balance == dollars
         counts: dict[str, int] = {}
         for item in taken.values():
             counts[item.order] = counts.get(item.order, 0) + 1

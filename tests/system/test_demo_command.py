@@ -122,6 +122,12 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     assert (probed.returncode, json.loads(probed.stdout)["outcome"]) == (0, "payment-required")
     linted = demo.do("lint", WEATHER, "--json")
     assert (linted.returncode, json.loads(linted.stdout)["payable"]) == (0, True)
+    snapshot = demo.get(f"/trust/snapshot?resource={WEATHER}")
+    (demo.folder / "snapshot.json").write_bytes(snapshot.content)
+    signature = snapshot.headers["Tollgauge-Signature"]
+    verified = demo.do("verify", "snapshot.json", "--signature", signature)
+    assert (verified.returncode, "is what was signed" in verified.stdout) == (0, True)
+    assert (demo.folder / "tollgauge.toml").stat().st_mode & 0o777 == 0o600
     sold = json.loads(demo.do("payments", "--json").stdout)["payments"]
     assert "settled" in {payment["state"] for payment in sold}
     watched = json.loads(demo.do("watch", "list", "--json").stdout)["watches"]

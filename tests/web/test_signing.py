@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK
 
 from tollgauge.config import Config, ConfigError, load
@@ -73,6 +74,19 @@ def test_the_configuration_shows_no_part_of_the_key() -> None:
     config = load(None, {"TOLLGAUGE_SIGNING_KEY": PRIVATE_JWK})
 
     assert json.loads(PRIVATE_JWK)["d"] not in repr(config)
+
+
+async def test_neither_the_service_nor_its_log_shows_any_part_of_the_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    secret = json.loads(PRIVATE_JWK)["d"]
+    async with http_service.opened(http_service.configuration()) as running:
+        await running.get("/v1/x402-trust-preview")
+        await running.get("/readyz")
+        shown = f"{running.service!r} {running.service.server()!r}"
+    printed = capsys.readouterr()
+
+    assert secret[:12] not in shown + printed.out + printed.err
 
 
 def test_retired_keys_are_public_after_the_one_that_signs(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import type { Guard, PayingClient } from "./guard.js";
 import { PAYMENT_HEADERS } from "./payment.js";
 import { CREDENTIALS, digest, redirectObstacle } from "./request.js";
 
-/** The part of an `AxiosInstance` that the guard uses. */
+/**
+ * The part of an `AxiosInstance` that the guard uses. Its parameters are `any`, so that the types of
+ * every version of axios fit.
+ */
 export interface AxiosLike {
-  readonly interceptors: { readonly response: { use(ok: unknown, failed: unknown): number } };
-  request(config: AxiosConfig): Promise<AxiosAnswer>;
-  getUri(config: AxiosConfig): string;
+  readonly interceptors: { readonly response: { use(ok: any, failed: any): number } };
+  request(config: any): Promise<AxiosAnswer>;
+  getUri(config: any): string;
   create(): AxiosLike;
 }
 
@@ -22,6 +25,7 @@ interface AxiosConfig {
   readonly method?: string;
   readonly headers?: unknown;
   readonly data?: unknown;
+  readonly auth?: unknown;
   readonly maxRedirects?: number;
 }
 
@@ -47,22 +51,22 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
   const seam: Pick<AxiosLike, "interceptors" | "request"> = {
     interceptors: {
       response: {
-        use: (ok, failed) =>
+        use: (ok: unknown, failed: (failure: AxiosFailure) => unknown) =>
           instance.interceptors.response.use(ok, (failure: AxiosFailure) =>
             guard.run(async (call) => {
               note(call, failure, instance);
-              return (failed as (failure: AxiosFailure) => unknown)(failure);
+              return failed(failure);
             }),
           ),
       },
     },
-    request: async (config) => {
+    request: async (config: AxiosConfig) => {
       const headers = lowerCased(config.headers);
       const sent = await guard.admit((name) => headers.get(name) ?? null);
       return sent === null ? instance.request(config) : pay(guard, sent, config, bare);
     },
   };
-  wrap(seam as Instance, guard.client);
+  wrap(seam as unknown as Instance, guard.client);
   return instance;
 }
 
@@ -97,14 +101,12 @@ async function pay<Client extends PayingClient>(
   const headers = lowerCased(config.headers);
   for (const name of PAYMENT_HEADERS) headers.delete(name);
   headers.set(sent.header, sent.value);
-  const paid = { ...config, url, baseURL: "", params: {}, maxRedirects: 0, auth: undefined };
-  if (new URL(url).origin !== new URL(bare.getUri(config)).origin) {
-    for (const name of CREDENTIALS) headers.delete(name);
-  } else if ("auth" in config) {
-    paid.auth = config.auth as undefined;
-  }
+  const isElsewhere = new URL(url).origin !== new URL(bare.getUri(config)).origin;
+  if (isElsewhere) for (const name of CREDENTIALS) headers.delete(name);
+  const paid = { ...config, url, headers: Object.fromEntries(headers), maxRedirects: 0 };
+  const auth = isElsewhere ? undefined : config.auth;
   try {
-    const answer = await bare.request({ ...paid, headers: Object.fromEntries(headers) });
+    const answer = await bare.request({ ...paid, baseURL: "", params: {}, auth });
     await close(guard, sent, answer);
     return answer;
   } catch (error) {

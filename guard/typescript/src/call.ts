@@ -19,12 +19,18 @@ export class PaymentRefused extends Error {
 export interface Call {
   /** The URL that answered 402, after redirects; null before one did. */
   url: string | null;
+  /** Another name by which the 402 may call what was asked. */
+  alias: string | null;
   /** SHA-256 of the request (method, URL, body) in hex. */
   request: string;
   /** Why this 402 cannot be paid whatever it offers. */
   obstacle: string | null;
   readonly allowed: Allowed[];
   refused: PaymentRefused | null;
+}
+
+export function newCall(): Call {
+  return { url: null, alias: null, request: "", obstacle: null, allowed: [], refused: null };
 }
 
 /** Leave to send one payment. */

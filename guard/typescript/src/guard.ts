@@ -9,10 +9,11 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
-import { type Call, PaymentRefused, type SentPayment } from "./call.js";
+import { type Call, newCall, PaymentRefused, type SentPayment } from "./call.js";
 import { type Code, decide, overBudget, readTerms, refuse, type Refuse, type Spent } from "./decision.js";
 import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
 import { type Entry, Journal, type Outcome } from "./journal.js";
+import { guardMcp, type McpLike, type SigningClient } from "./mcp.js";
 import { type Offer, readOffer, record as members, type Terms } from "./offer.js";
 import { difference, PAYMENT_HEADERS, paymentInHeader, readPayment } from "./payment.js";
 import { type Policy, policyOf } from "./policy.js";
@@ -110,6 +111,18 @@ export class Guard<Client extends PayingClient = PayingClient> {
   }
 
   /**
+   * `callTool` of an MCP client that pays what the guard allows: `guard.mcp(client, serverUrl)`.
+   * `server` is null for one that is no web server; then nothing is known of it.
+   */
+  mcp<Mcp extends McpLike>(
+    this: Guard<Client & SigningClient>,
+    client: Mcp,
+    server: string | null,
+  ): Mcp["callTool"] {
+    return guardMcp(this, client, server);
+  }
+
+  /**
    * Payments that were signed and got no receipt, oldest first. With the payer and the nonce anybody
    * can ask the chain, or the service's payment trace, whether one was taken.
    */
@@ -127,7 +140,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   /** Runs one request of the caller; for transports. Throws PaymentRefused for a refused payment. */
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
-    const call: Call = { url: null, request: "", obstacle: null, allowed: [], refused: null };
+    const call = newCall();
     try {
       return await this.#calls.run(call, () => work(call));
     } catch (error) {
@@ -212,7 +225,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const { host, url: resource } = asked ?? { host: "", url: "" };
     const record = asked === null ? null : (bundle?.find(asked) ?? null);
     const bundleAsOf = bundle?.header.asOf ?? null;
-    const offer = readOffer(requirements, resourceUrl);
+    const claimed = call.alias !== null && resourceUrl === call.alias ? call.url : resourceUrl;
+    const offer = readOffer(requirements, claimed);
     const again = this.#again(call, offer);
     const spent = (): Spent =>
       again === null ? this.#journal.spent(host, call.request, seconds()) : NOTHING_SPENT;

@@ -165,14 +165,15 @@ function messageOf(error: unknown): string {
 
 /** The body of a good answer. Throws BundleError for another status, and for more than `limit`. */
 async function bodyOf(answer: Response, limit: number): Promise<Buffer> {
+  const place = answer.url.replace(/[?#].*$/s, "");
   if (!answer.ok || answer.body === null) {
-    throw new BundleError(`${answer.url} answered with status ${answer.status}.`);
+    throw new BundleError(`${place} answered with status ${answer.status}.`);
   }
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of answer.body) {
     size += chunk.length;
-    if (size > limit) throw new BundleError(`${answer.url} sent more than ${limit} bytes.`);
+    if (size > limit) throw new BundleError(`${place} sent more than ${limit} bytes.`);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);

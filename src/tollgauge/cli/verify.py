@@ -16,13 +16,18 @@ import typer
 
 from tollgauge.cli.buy import SERVICE, SUFFIX
 from tollgauge.cli.inputs import download, load_config, read_input
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
+from tollgauge.cli.terminal import BAD, FAILED, GOOD, ConfigFile, Json, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.core.answer_signature import PublicKey, Signature
 
 _FINGERPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_VERDICTS: Final = {
+    GOOD: " is what was signed",
+    BAD: " cannot be believed",
+    FAILED: " is what was signed, but not everything could be checked",
+}
 _LATEST_YEAR_S: Final = 253_402_300_799
 """The end of the year 9999: no later instant can be printed."""
 
@@ -68,7 +73,8 @@ def verify(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Check the signature of a saved answer, and a report's score. Exit 1 when a check fails.
+    """Check the signature of a saved answer, and a report's score. Exit 1 when a check fails, 2
+    when one could not be made.
 
     With a key as JWK or file nobody is asked. With a fingerprint the keys
     of the service are fetched, and that one alone is believed.
@@ -82,18 +88,18 @@ def verify(
     if signed is not None and signed.typ == "tollgauge-report":
         genuine = all(check.passed for check in checks)
         checks += _report_checks(body, fetch=genuine and not trust.offline)
-    good = all(check.passed is not False for check in checks)
+    code = _exit_code(checks, offline=trust.offline)
     document = {
         "file": file,
-        "good": good,
+        "good": code == GOOD,
         "typ": signed and signed.typ,
         "kid": signed and signed.kid,
         "signedAt": signed and signed.iat,
         "sale": signed and signed.bound,
         "checks": [asdict(check) for check in checks],
     }
-    show(document, _lines(file, signed, checks, good=good), as_json=as_json)
-    raise typer.Exit(GOOD if good else BAD)
+    show(document, _lines(file, signed, checks, code), as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _signature_text(file: str, signature: str, headers: str) -> str:
@@ -219,6 +225,9 @@ def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
     except (EvidenceError, ScoreError) as error:
         yield Check("evidence", False, str(error))
         return
+    except TollgaugeError as error:
+        yield Check("evidence", None, f"{error} {error.hint}")
+        return
     differences = check.differences or ()
     named = [item.field for item in differences if item.field.startswith(("evidence", "resource"))]
     others = [item.field for item in differences if item.field not in named]
@@ -231,6 +240,14 @@ def _differ(fields: Sequence[str]) -> str:
     return f"the evidence gives another {', '.join(fields)}" if fields else ""
 
 
+def _exit_code(checks: Sequence[Check], *, offline: bool) -> int:
+    """Bad where a check failed; failed where one could not be made that nobody left out."""
+    results = {check.passed for check in checks}
+    if False in results:
+        return BAD
+    return FAILED if None in results and not offline else GOOD
+
+
 def _time(instant: int) -> str:
     """An instant (unix seconds) for people."""
     if not 0 <= instant <= _LATEST_YEAR_S:
@@ -239,7 +256,7 @@ def _time(instant: int) -> str:
 
 
 def _lines(
-    file: str, signed: Signature | None, checks: Sequence[Check], *, good: bool
+    file: str, signed: Signature | None, checks: Sequence[Check], code: int
 ) -> Iterator[str]:
     words: dict[bool | None, str] = {True: "yes", False: "no", None: "?"}
     for check in checks:
@@ -247,4 +264,4 @@ def _lines(
     for name, value in (signed.bound if signed else {}).items():
         yield f"sale           {name} {value}"
     name = "standard input" if file == "-" else file
-    yield f"{name} is what was signed" if good else f"{name} cannot be believed"
+    yield name + _VERDICTS[code]

@@ -1,4 +1,4 @@
-"""Folder: the files of a demo: its database, its configuration, the key that signs its reports.
+"""Folder: the files of a demo, its database and its configuration.
 
 One demo has a folder at a time. A past that was not loaded to its end is loaded anew by the next
 demo: half of one would look like sellers who came late.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
 
 CONFIG_FILE: Final = "tollgauge.toml"
 _DATABASE: Final = "demo.sqlite"
-_KEY: Final = "signing-key.jwk"
 _LOCK: Final = "demo.lock"
 _UNFINISHED: Final = "demo.unfinished"
 _HEAD: Final = """\
 # The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
-# these keys, and they are worth nothing on any other chain.
+# these keys but the one that signs reports, and they are worth nothing on any other chain.
 
 """
 
@@ -52,14 +52,15 @@ class DemoFolder:
         """The key that signs reports: that of an earlier demo in the same folder, so that its
         reports can still be verified, else a new one.
         """
-        file = self.path / _KEY
-        if not file.exists():
-            file.touch(mode=0o600)
-            file.write_text(new_key(), encoding="ascii")
-        return file.read_text(encoding="ascii")
+        file = self.path / CONFIG_FILE
+        if not file.is_file():
+            return new_key()
+        earlier = tomllib.loads(file.read_text(encoding="utf-8"))
+        return str(earlier.get("signing", {}).get("key", "")) or new_key()
 
     def write(self, config: Config) -> None:
-        """Write the configuration, which other commands read."""
+        """Write the configuration, which other commands read, for its owner alone."""
+        (self.path / CONFIG_FILE).touch(mode=0o600)
         (self.path / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
 
     @contextlib.contextmanager

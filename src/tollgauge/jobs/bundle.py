@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -43,8 +42,8 @@ async def run(
     built = await building.build(store, salt=_salt(), now=now)
     if not built[0].records and await store.reading(bundles.newest) is None:
         return {}
-    sign = partial(_signed, key=key, now=clock(), took_ms=clock() - now)
-    stored = [(await asyncio.to_thread(sign, bundle), bundle.body) for bundle in built]
+    took_ms = clock() - now
+    stored = await asyncio.to_thread(_signed, built, key, now=clock(), took_ms=took_ms)
     await store.writing(bundles.save, stored)
     return {"records": built[0].records, "bytes": len(built[0].body)}
 
@@ -54,16 +53,25 @@ def _salt() -> bytes:
     return secrets.token_bytes(SALT_BYTES)
 
 
-def _signed(bundle: Bundle, *, key: SigningKey | None, now: int, took_ms: int) -> StoredBundle:
-    return StoredBundle(
-        variant=bundle.variant,
-        as_of=bundle.as_of,
-        took_ms=took_ms,
-        policy_version=bundle.policy_version,
-        records=bundle.records,
-        scored=bundle.scored,
-        size=len(bundle.body),
-        digest=bundle.digest,
-        signature=key.sign_digest(bundle.body, "tollgauge-bundle", now) if key else None,
-        key_id=key.fingerprint if key else None,
-    )
+def _signed(
+    built: Iterable[Bundle], key: SigningKey | None, *, now: int, took_ms: int
+) -> list[tuple[StoredBundle, bytes]]:
+    """Bundles as they are stored, signed now (ms UTC)."""
+    return [
+        (
+            StoredBundle(
+                variant=bundle.variant,
+                as_of=bundle.as_of,
+                took_ms=took_ms,
+                policy_version=bundle.policy_version,
+                records=bundle.records,
+                scored=bundle.scored,
+                size=len(bundle.body),
+                digest=bundle.digest,
+                signature=key.sign_digest(bundle.body, "tollgauge-bundle", now) if key else None,
+                key_id=key.fingerprint if key else None,
+            ),
+            bundle.body,
+        )
+        for bundle in built
+    ]

@@ -19,19 +19,21 @@ def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
 def record_of(row: RecordRow, *, now: int) -> TrustRecord:
     """The record of an endpoint. Without a score it is unverified as of now."""
     quote = row.quote
-    addresses: tuple[PaidAddress, ...] = ()
-    if quote is not None:
-        addresses = addresses_of(
-            quote.pay_to, row.payto_changes, first_seen=row.first_seen, now=now
-        )
     return TrustRecord(
         resource=row.resource,
         recommendation=row.ranked_recommendation or "unverified",
         grade=row.ranked_grade,
         score_tenths=row.ranked_score,
-        addresses=addresses,
+        addresses=_addresses(row, now=now),
         network=quote.network if quote else None,
         amount=quote.amount if quote and quote.decimals == DECIMALS else None,
         flags=() if row.result is None else flag_codes(row.result),
         as_of=now if row.ranked_at is None else row.ranked_at,
     )
+
+
+def _addresses(row: RecordRow, *, now: int) -> tuple[PaidAddress, ...]:
+    if row.quote is None:
+        return ()
+    pay_to = row.quote.pay_to
+    return addresses_of(pay_to, row.payto_changes, first_seen=row.first_seen, now=now)

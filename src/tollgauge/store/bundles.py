@@ -67,6 +67,11 @@ def newest(tx: Connection, variant: Variant = Variant.ALL) -> StoredBundle | Non
     return None if row is None else _stored(row)
 
 
+def every(tx: Connection) -> tuple[StoredBundle, ...]:
+    """What is said of the newest bundle of each variant; none before the first."""
+    return tuple(_stored(row) for row in tx.execute(sa.select(*_FACTS).order_by(bundle.c.variant)))
+
+
 def whole(tx: Connection, variant: Variant) -> tuple[StoredBundle, bytes] | None:
     """The newest bundle and its bytes; None before the first."""
     row = _WHOLE.first(tx, {"variant": variant.value})

@@ -24,8 +24,9 @@ UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
 @dataclass(frozen=True, slots=True)
 class DocumentedRoute:
     """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
-    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. A route that
-    agents can buy as a tool has its `tool` and the tool's arguments as JSON (`tool_example`).
+    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. An answer
+    that is no text is `saved_as` a file of this name. A route that agents can buy as a tool has its
+    `tool` and the tool's arguments as JSON (`tool_example`).
     """
 
     method: str
@@ -34,6 +35,7 @@ class DocumentedRoute:
     _: KW_ONLY
     micro_usd: int | None = None
     example: str | None = None
+    saved_as: str | None = None
     tool: str | None = None
     tool_example: str = "{}"
 

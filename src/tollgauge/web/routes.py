@@ -27,6 +27,7 @@ from tollgauge.web.errors import add_error_handlers
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists
 from tollgauge.web.free.lint import Linting
+from tollgauge.web.free.preflight import Preflights
 from tollgauge.web.free.routes import discovery_routes, free_routes
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
@@ -103,6 +104,7 @@ def mcp_server(dependencies: Dependencies) -> Server[Any]:
         products=products(dependencies),
         free=FreeApi(dependencies),
         lists=EndpointLists(dependencies),
+        preflights=Preflights(dependencies),
         linting=Linting(dependencies),
         polling=Polling(dependencies),
         gate=dependencies.gate,

@@ -144,7 +144,8 @@ async def test_the_signature_is_that_of_the_bytes() -> None:
 
 
 async def test_without_a_key_it_is_not_signed() -> None:
-    async with opened(configuration()) as unsigned:
+    config = replace(configuration(), signing=SigningSettings())
+    async with opened(config) as unsigned:
         await add(unsigned.service.store, priced("/1"))
         assert await unsigned.service.round("bundle")
         answer = await unsigned.get("/trust/bundle")

@@ -34,6 +34,7 @@ from tollgauge.store.ledger import payments
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists
 from tollgauge.web.free.lint import Linting
+from tollgauge.web.free.preflight import Preflights
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_header
 from tollgauge.web.paid.claim import HeldClaim
@@ -117,6 +118,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
                 products=(product,),
                 free=FreeApi(dependencies),
                 lists=EndpointLists(dependencies),
+                preflights=Preflights(dependencies),
                 linting=Linting(dependencies),
                 polling=Polling(dependencies),
                 gate=dependencies.gate,

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -182,7 +183,8 @@ def test_no_link_is_made_from_provider_text(text: str) -> None:
         for attrs in check_structure(page).all("a"):
             link = attrs["href"] or ""
             assert link.startswith(("/", "#"))
-            assert "evil.example" not in link or link.startswith("/provider/")
+            of_host = ("/provider/", "/endpoints?host=", "/trust/endpoints?host=")
+            assert "evil.example" not in link or link.startswith(of_host)
 
 
 def test_provider_text_is_quoted_and_marked_unverified() -> None:
@@ -314,11 +316,38 @@ def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None
     assert "1 more monitored endpoint on this host." in reader.words
 
 
+def test_a_page_of_a_provider_counts_the_advice_and_names_endpoints_by_their_paths() -> None:
+    rows = (
+        snapshot(recommendation="avoid", id="1"),
+        snapshot(id="2"),
+        snapshot(recommendation="avoid", id="3", resource="https://api.example.com:8443/other"),
+    )
+    shown = Provider(host="api.example.com", rows=rows)
+    words = check_structure(views.provider_html(shown, base_url=BASE)).words
+    assert "3 monitored endpoints on this host, best first. avoid 2 proceed 1" in words
+    assert "Network /v1/weather Grade A" in words
+    assert "api.example.com:8443 /other Grade A" in words
+
+
+def test_a_page_draws_the_scores_of_days_from_the_second_one_on() -> None:
+    days = view().days
+    today = replace(days[-1], score=DayScore(831, 1))
+    for kept, said in (
+        (days, "no day with a score is closed yet."),
+        ((*days[:-1], today), "today's is the first."),
+        ((*days[:-2], replace(days[-2], score=DayScore(800, 1)), today), "One score a day"),
+    ):
+        reader = check_structure(endpoint(view(days=kept)))
+        assert said in reader.words
+        drawn = "scores-title" in [attrs.get("id") for attrs in reader.all("title")]
+        assert drawn == (said == "One score a day")
+
+
 @pytest.mark.parametrize("name", ["home", "leaderboard"])
 def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
     reader = check_structure(PAGES[name]())
     assert (
-        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 eip155:8453"
+        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 base"
         in reader.words
     )
     assert {"/endpoint/0123456789abcdef"} <= {attrs["href"] for attrs in reader.all("a")}
@@ -483,5 +512,5 @@ def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -
     reader = check_structure(page)
     assert len(page) < 60_000
     assert reader.words.count("price-changed $0.005") == views.EVENT_ROWS
-    assert "These are the newest of 90." in reader.words
+    assert "These are the newest of 90; " in reader.words
     assert sum("2025-" in words for words in reader.pieces["th"]) == len(days)

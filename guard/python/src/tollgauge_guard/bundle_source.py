@@ -54,7 +54,7 @@ class FixedBundle:
 
     bundle: Bundle
 
-    def current(self) -> Bundle | None:
+    def current(self) -> Bundle:
         """The bundle."""
         return self.bundle
 
@@ -77,7 +77,7 @@ class FileBundle:
         self._state = self._stat()
         self._bundle = self._read()
 
-    def current(self) -> Bundle | None:
+    def current(self) -> Bundle:
         """The newest bundle of the file."""
         with self._lock:
             try:
@@ -165,8 +165,7 @@ class RemoteBundle:
         """Ask the service now. Raises GuardError where no newer bundle can be had."""
         try:
             download = self._fetch()
-            if download is not None:
-                self._use(download)
+            if download is not None and self._use(download):
                 self._save(download)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise BundleError(f"{self._url} does not answer ({type(error).__name__}).") from error
@@ -218,10 +217,13 @@ class RemoteBundle:
                 self._key = from_jwks(document, self._key.fingerprint)
         return download
 
-    def _use(self, download: _Download) -> None:
+    def _use(self, download: _Download) -> bool:
+        """Use what was downloaded, unless what is in use is newer."""
         bundle = read_bundle(download.body, download.signature, self._key)
-        self._bundle = newer(self._bundle, bundle)
-        self._etag = download.etag
+        if newer(self._bundle, bundle) is not bundle:
+            return False
+        self._bundle, self._etag = bundle, download.etag
+        return True
 
     def _load(self) -> None:
         """Use the file that a refresh wrote earlier."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import replace
 from typing import Final
 
 from x402 import x402Client, x402ClientSync
@@ -23,7 +24,7 @@ from x402.schemas import (
     PaymentRequired,
     PaymentRequiredContext,
 )
-from x402.schemas.v1 import PaymentRequiredV1, PaymentRequirementsV1
+from x402.schemas.v1 import PaymentRequiredV1
 
 from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse
 from tollgauge_guard.guard import Guard, Payload
@@ -44,7 +45,7 @@ class GuardedHTTPClient(x402HTTPClient):
     def __init__(self, guard: Guard, client: x402Client) -> None:
         super().__init__(client)
         self._guard = guard
-        self.on_payment_required(_see_url)
+        self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
         client.on_payment_creation_failure(self._failed)
@@ -68,19 +69,26 @@ class GuardedHTTPClient(x402HTTPClient):
 
     async def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
+        if attempt.owner is not self:
+            return None
         if not self._guard.bundles.is_ready():
             await asyncio.to_thread(self._guard.bundles.current)
-        decision = self._guard.judge(attempt, offer_of(context))
+        decision = self._guard.judge(attempt, offer_of(attempt, context))
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
             decision = agreed(decision, await answer if inspect.isawaitable(answer) else answer)
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
-        self._guard.check_signed(_current(), context.payment_payload)
+        if (attempt := _current()).owner is self:
+            self._guard.check_signed(attempt, context.payment_payload)
 
     def _failed(self, _context: PaymentCreationFailureContext) -> None:
-        self._guard.give_up(_current())
+        if (attempt := _current()).owner is self:
+            self._guard.give_up(attempt)
+
+    def _see_url(self, context: PaymentRequiredContext) -> None:
+        _see_url(self, context.request_url)
 
 
 class GuardedHTTPClientSync(x402HTTPClientSync):
@@ -89,7 +97,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
     def __init__(self, guard: Guard, client: x402ClientSync) -> None:
         super().__init__(client)
         self._guard = guard
-        self.on_payment_required(_see_url)
+        self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
         client.on_payment_creation_failure(self._failed)
@@ -113,7 +121,9 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
 
     def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
-        decision = self._guard.judge(attempt, offer_of(context))
+        if attempt.owner is not self:
+            return None
+        decision = self._guard.judge(attempt, offer_of(attempt, context))
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
             if inspect.iscoroutine(answer):
@@ -122,20 +132,30 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
-        self._guard.check_signed(_current(), context.payment_payload)
+        if (attempt := _current()).owner is self:
+            self._guard.check_signed(attempt, context.payment_payload)
 
     def _failed(self, _context: PaymentCreationFailureContext) -> None:
-        self._guard.give_up(_current())
+        if (attempt := _current()).owner is self:
+            self._guard.give_up(attempt)
+
+    def _see_url(self, context: PaymentRequiredContext) -> None:
+        _see_url(self, context.request_url)
 
 
-def offer_of(context: PaymentCreationContext) -> Offer:
+def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:
     """The offer that the SDK selected."""
     selected, required = context.selected_requirements, context.payment_required
     resource = None if isinstance(required, PaymentRequiredV1) else required.resource
-    entry = selected.model_dump(by_alias=True)
-    if isinstance(selected, PaymentRequirementsV1):
-        return read_offer(entry, selected.resource)
-    return read_offer(entry, None if resource is None else resource.url)
+    url = None if resource is None else resource.url
+    offer = read_offer(selected.model_dump(by_alias=True), url)
+    return named_as_asked(offer, attempt)
+
+
+def named_as_asked(offer: Offer, attempt: Attempt) -> Offer:
+    """An offer whose 402 calls the request by its alias, with the URL that was asked instead."""
+    is_alias = attempt.alias is not None and offer.resource_url == attempt.alias
+    return replace(offer, resource_url=attempt.url) if is_alias else offer
 
 
 def agreed(question: Ask, answer: object) -> Decision:
@@ -143,13 +163,12 @@ def agreed(question: Ask, answer: object) -> Decision:
     return Allow(question.terms) if answer is True else Refuse(question.code, question.reason)
 
 
-def _see_url(context: PaymentRequiredContext) -> None:
+def _see_url(owner: object, url: str) -> None:
     """Remember which URL answered 402. It must be the one that the transport asked."""
     attempt = CURRENT.get()
-    url = context.request_url
     if attempt is None or not attempt.is_of_transport:
         digest = request_digest("", url, b"")
-        CURRENT.set(Attempt(url=url, digest=digest, is_of_transport=False))
+        CURRENT.set(Attempt(owner=owner, url=url, digest=digest, is_of_transport=False))
     elif attempt.url != url:
         attempt.url = ""
 

@@ -52,7 +52,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     ) -> None:
         self._guard = guard
         gate = _Gate(guard, transport or httpx.AsyncHTTPTransport())
-        self._paying = x402AsyncTransport(GuardedHTTPClient(guard, client), gate)
+        self._payer = GuardedHTTPClient(guard, client)
+        self._paying = x402AsyncTransport(self._payer, gate)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, and pay for it where that is asked and allowed.
@@ -60,7 +61,9 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         Raises HttpxPaymentRefusedError where the guard refuses, PaymentError where the SDK fails.
         """
         url, body = str(request.url), await request.aread()
-        attempt = Attempt(url=url, digest=request_digest(request.method, url, body))
+        attempt = Attempt(
+            owner=self._payer, url=url, digest=request_digest(request.method, url, body)
+        )
         with asking(attempt):
             try:
                 return await self._paying.handle_async_request(request)

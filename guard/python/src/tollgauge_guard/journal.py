@@ -237,6 +237,14 @@ class Journal:
         found = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
         return next(iter(found), None)
 
+    def signed(self, signed: Authorization) -> Entry | None:
+        """The payment with this authorization, None where it was not written down."""
+        key = (signed.payer, signed.nonce, signed.network)
+        found = self._entries(
+            "SELECT * FROM entry WHERE payer = ? AND nonce = ? AND network = ?", key
+        )
+        return next(iter(found), None)
+
     def entries(self) -> tuple[Entry, ...]:
         """All payments that were signed, oldest first."""
         return self._entries("SELECT * FROM entry ORDER BY id", ())

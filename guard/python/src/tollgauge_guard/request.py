@@ -49,14 +49,18 @@ class Stage(Enum):
 class Attempt:
     """One request that may have to be paid.
 
-    `url` is what was asked, `digest` tells the same request again. `terms` are what was allowed,
+    `url` is what was asked, `digest` tells the same request again, `alias` is another name by which
+    the 402 may call it. `terms` are what was allowed,
     `entry` the row of the journal, `header` the text that may leave as the payment; each is None
-    until then. `refusal` is why nothing may. `is_of_transport`: a transport knows the request and
-    ends it; else a hook saw its URL.
+    until then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another
+    guard on the same x402 client leave it alone. `is_of_transport`: a transport knows the request
+    and ends it; else a hook saw its URL.
     """
 
+    owner: object
     url: str
     digest: str
+    alias: str | None = None
     is_of_transport: bool = True
     stage: Stage = Stage.ASKED
     terms: Terms | None = None

@@ -62,7 +62,8 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
     """An adapter that pays, guarded. `options` are those of requests' `HTTPAdapter`."""
 
     def __init__(self, guard: Guard, client: x402ClientSync, **options: Any) -> None:
-        super().__init__(GuardedHTTPClientSync(guard, client), **options)
+        self._payer = GuardedHTTPClientSync(guard, client)
+        super().__init__(self._payer, **options)
         self.guard = guard
 
     def send(
@@ -75,7 +76,7 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
         """
         url = request.url or ""
         digest = request_digest(request.method or "", url, _body(request))
-        attempt = Attempt(url=url, digest=digest)
+        attempt = Attempt(owner=self._payer, url=url, digest=digest)
         with asking(attempt):
             try:
                 return super().send(request, *args, **kwargs)

@@ -113,11 +113,12 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
     files = bundle.Bundles(dependencies)
     get = partial(Route, "GET", tag="free", strict_query=True)
     answers = openapi.file(bundle.MEDIA_TYPE, {503: "The first bundle is being built"})
-    for path, summary, handler in (
-        (bundle.PATH, bundle.SUMMARY, files.all),
-        (bundle.AVOID_PATH, bundle.AVOID_SUMMARY, files.avoid),
+    for path, summary, handler, example in (
+        (bundle.PATH, bundle.SUMMARY, files.all, ""),
+        (bundle.AVOID_PATH, bundle.AVOID_SUMMARY, files.avoid, None),
     ):
-        yield get(path, summary, handler, f"get_bundle_{handler.__name__}", answers)
+        id_ = f"get_bundle_{handler.__name__}"
+        yield get(path, summary, handler, id_, answers, example=example, saved_as="bundle.zst")
 
 
 def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:

@@ -94,7 +94,8 @@ def _shell(resource: str, base: str, network: str) -> str:
 def _free(route: DocumentedRoute, base: str, resource: str) -> Entry:
     if route.method == "GET":
         query = (route.example or "").replace(RESOURCE, quote(resource, safe="/:"))
-        command = f"curl -s {shlex.quote(base + route.path + query)}"
+        saving = f"-o {route.saved_as} " if route.saved_as else ""
+        command = f"curl -s {saving}{shlex.quote(base + route.path + query)}"
     else:
         command = snippets.post(base + route.path, _body(route.example, resource))
     return Entry(route=route, anchor=_anchor(route), command=command)

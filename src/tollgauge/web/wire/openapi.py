@@ -225,7 +225,7 @@ def csv(own: Mapping[int, str] | None = None) -> Answers:
 
 def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
     """The answers of a file, which can be had in parts (RFC 9110 section 14). It may be signed."""
-    content: dict[str, Any] = {media_type: {}}
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
     tag = {"ETag": {"description": "Send it back as If-None-Match or If-Range", "schema": _TEXT}}
     words = "A detached JWS over the SHA-256 of the whole file; absent without a key"
     signed = {answer_signature.HEADER: {"description": words, "schema": _TEXT}}

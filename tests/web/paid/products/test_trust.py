@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import orjson
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support import http_service, paid_service
 from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
@@ -25,6 +26,7 @@ from tollgauge.core.schedule import NORMAL
 from tollgauge.db import schema
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.ledger import answers
 from tollgauge.web import routes, wire
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import SHARE_MS
@@ -167,3 +169,15 @@ async def test_without_a_key_a_report_is_sold_unsigned(shop: PaidService) -> Non
 
     assert answer.status_code == 200
     assert HEADER not in answer.headers
+
+
+async def test_a_paid_answer_that_cannot_be_signed_leaves_unsigned(shop: PaidService) -> None:
+    paid = header(shop.payment(TRUST))
+    assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
+    body = b'{"count":9007199254740993}'  # beyond what has a canonical form
+    await execute(shop.store, sa.update(answers.payment_answer).values(body=body))
+
+    again = await shop.post(TRUST, ORDER, paid=paid)
+
+    assert (again.status_code, again.content) == (200, body)
+    assert HEADER not in again.headers
