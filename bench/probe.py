@@ -31,7 +31,6 @@ from bench.blackbox import Blackbox
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from bench.seller import HOSTS, Seller, host, selling, url
-from tollgauge.app import freeze_garbage_collector
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -41,6 +40,7 @@ from tollgauge.db import schema
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor.probing import Prober
+from tollgauge.process import freeze_garbage_collector
 from tollgauge.store.endpoints import endpoints
 
 ROUNDS: Final = 5

@@ -28,6 +28,7 @@ from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from tollgauge import app as root
+from tollgauge import process
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import (
     Facilitator,
@@ -223,12 +224,12 @@ async def serve(settings: Settings) -> None:
     configure_logs(json_lines=True)
     stop, configured = asyncio.Event(), config(settings)
     async with contextlib.AsyncExitStack() as stack:
-        listeners = stack.enter_context(root.listen(configured, serve=True))
+        listeners = stack.enter_context(process.listen(configured, serve=True))
         opened = await stack.enter_async_context(root.opened(configured))
         facilitator = SwitchableFacilitator(opened.config.facilitator)
         service = replace(opened, facilitator=facilitator)
         await fill(service.store, now=service.clock())
-        running = asyncio.create_task(root.run(service, listeners, stop=stop, on_ready=_ready))
+        running = asyncio.create_task(process.run(service, listeners, stop=stop, on_ready=_ready))
         while line := await asyncio.to_thread(sys.stdin.readline):
             _print_json(await obey(service, facilitator, orjson.loads(line)))
         stop.set()
@@ -237,7 +238,7 @@ async def serve(settings: Settings) -> None:
 
 
 def _ready() -> None:
-    root.freeze_garbage_collector()
+    process.freeze_garbage_collector()
     _print_json({"serves": True})
 
 

@@ -47,10 +47,23 @@ node() {
   command -v npm >/dev/null || die "npm not found: the demo's chain comes from npm; install Node.js 20"
   local stamp
   stamp=$(sha256sum <package-lock.json | cut -c1-64)
-  if [ -f node_modules/.stamp ] && [ "$(cat node_modules/.stamp)" = "$stamp" ]; then return; fi
-  say "installing the locked npm packages"
-  npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null || die "npm ci failed"
-  printf '%s' "$stamp" >node_modules/.stamp
+  if [ ! -f node_modules/.stamp ] || [ "$(cat node_modules/.stamp)" != "$stamp" ]; then
+    say "installing the locked npm packages"
+    npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null || die "npm ci failed"
+    printf '%s' "$stamp" >node_modules/.stamp
+  fi
+  typescript_guard
+}
+
+# guard/typescript/dist, which git does not keep.
+typescript_guard() {
+  local stamp
+  stamp=$(cat package-lock.json guard/typescript/*.json guard/typescript/src/* | sha256sum | cut -c1-64)
+  if [ -f node_modules/.guard ] && [ "$(cat node_modules/.guard)" = "$stamp" ] &&
+    [ -f guard/typescript/dist/index.js ]; then return; fi
+  say "building the guard for TypeScript"
+  npm run --silent build --workspace guard/typescript || die "the guard for TypeScript could not be built"
+  printf '%s' "$stamp" >node_modules/.guard
 }
 
 postgres() {

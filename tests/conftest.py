@@ -28,6 +28,7 @@ from tests.support.watch_service import opened as opened_watch_service
 
 from tollgauge.clients.tls import public_authorities
 from tollgauge.db.engine import Store
+from tollgauge.demo.anvil import ChainError, find_anvil
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders whose files take a few seconds each."""
@@ -65,6 +66,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (process := session.stash.get(PREPARED, None)) is not None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+@pytest.fixture(scope="session")
+def anvil() -> Path:
+    """The program of the local chain; without it the tests that need a chain are skipped."""
+    try:
+        return find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest.fixture(scope="session")

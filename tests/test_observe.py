@@ -10,6 +10,7 @@ import httpx
 from tests.support import http_service
 
 from tollgauge import app as root
+from tollgauge import process
 from tollgauge.clients.tls import public_authorities
 
 
@@ -18,10 +19,10 @@ async def metrics_of_a_worker(port: int) -> int | None:
     config = http_service.configuration()
     config = replace(config, server=replace(config.server, admin_port=port))
     stop, ready = asyncio.Event(), asyncio.Event()
-    with root.listen(config, serve=False) as listeners:
+    with process.listen(config, serve=False) as listeners:
         async with root.opened(config) as service:
             working = asyncio.create_task(
-                root.run(service, listeners, stop=stop, on_ready=ready.set)
+                process.run(service, listeners, stop=stop, on_ready=ready.set)
             )
             await ready.wait()
             try:

@@ -55,11 +55,17 @@ def words_of(source: str) -> Iterator[str]:
             yield token.string
 
 
+BUILT = ("guard/typescript/dist",)
+"""What is built from the files of the repository."""
+
+
 def is_there(reference: str) -> bool:
     """Whether a path is a file or folder, here or in the package; `.py` may be left out, and a
     name of the module may follow a dot. A pattern must match something.
     """
     reference = re.sub(r"^(\.\./)+", "", reference)
+    if reference.startswith(BUILT):
+        return True
     for top in (ROOT, SOURCE):
         if "*" in reference:
             if any(top.glob(reference)):

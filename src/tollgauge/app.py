@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import secrets
-import signal
 import socket
 import sys
 import time
@@ -20,8 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-import uvicorn
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
@@ -32,9 +28,11 @@ from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.strictjson import RECURSION_LIMIT
+from tollgauge.core.units import SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
+    bundle,
     calibrate,
     discover,
     index,
@@ -48,26 +46,21 @@ from tollgauge.jobs import (
     similar,
 )
 from tollgauge.jobs.index_visit import IndexState
-from tollgauge.jobs.runner import Job, Tally, run_jobs
+from tollgauge.jobs.runner import Job, Tally
 from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
-from tollgauge.web.admin import Admin
 from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.connections import Connections
-from tollgauge.web.edge.listen import Listeners, listening
-from tollgauge.web.edge.protocol import CountedProtocol, FindReady, no_ready
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.settings import ServerSettings
 
 Clock = Callable[[], int]
 
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (
     *("schedule", "lateness", "probe", "alert", "score"),
-    *("similar", "rank", "prune", "calibrate", "seller-files"),
+    *("similar", "rank", "prune", "calibrate", "bundle", "seller-files"),
 )
 """The loops that every configuration has."""
 
@@ -128,6 +121,8 @@ class Opened:
             alternatives=self.alternatives,
             sealer=self.config.watch.sealer,
             transactions=self.transactions,
+            signing_key=self.config.signing.signing_key,
+            public_keys=self.config.signing.public_keys,
             demo=self.config.demo,
             loading=self.loading,
         )
@@ -167,6 +162,9 @@ class Opened:
         ranking = partial(rank.run, store, clock=clock)
         pruning = partial(prune.run, store, clock=clock)
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
+        key = config.signing.signing_key
+        bundling = partial(bundle.run, store, settings=config.bundle, key=key, clock=clock)
+        bundle_s = min(30, config.bundle.every_ms / SECOND_MS)
         return (
             Job("schedule", planning, every_s=120, timeout_s=120, exclusive=True),
             Job("lateness", lateness.run, every_s=10, timeout_s=60),
@@ -176,6 +174,7 @@ class Opened:
             Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True),
             Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
             Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
+            Job("bundle", bundling, every_s=bundle_s, timeout_s=600, exclusive=True),
             Job("seller-files", self._seller_files().run, every_s=10, timeout_s=60),
         )
 
@@ -298,109 +297,8 @@ def _chain_logs(config: Config) -> ChainLogs | None:
     )
 
 
-async def serve_mcp(resources: Opened) -> None:
-    """Serve MCP over standard input and output until the input ends."""
-    from tollgauge.web import routes
-    from tollgauge.web.mcp import transport
-
-    resources.alternatives.begin(resources.store)
-    await transport.over_stdio(routes.mcp_server(resources.server()))
-
-
-def freeze_garbage_collector() -> None:
-    """Exempt the objects that exist from garbage collection: in a process that only serves they
-    stay to its end, and looking through them again and again doubles the time of a report.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def listen(config: Config, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
-    """Take the addresses that a configuration names, before its resources are opened. Raises
-    ListenError when it is entered.
-    """
-    server = config.server
-    return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)
-
-
-async def run(
-    resources: Opened,
-    listeners: Listeners,
-    *,
-    jobs: tuple[Job, ...] = (),
-    stop: asyncio.Event | None = None,
-    on_ready: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`; then drain."""
-    stop = stop or asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    served = tuple(_servers(resources, listeners))
-    servers = [server for server, _ in served]
-    async with asyncio.TaskGroup() as group:
-        for server, listener in served:
-            group.create_task(server.serve(sockets=[listener]))
-        job_loops = run_jobs(
-            jobs, store=resources.store, clock=resources.clock, owner=resources.owner, stop=stop
-        )
-        running = group.create_task(job_loops)
-        # uvicorn says that it started by an attribute only.
-        while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.02)
-        on_ready()
-        await stop.wait()
-        for server in servers:
-            server.should_exit = True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(running), DRAIN_SECONDS)
-        running.cancel()
-
-
-def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server, socket.socket]]:
-    """A server for each listener: the public routes, and the operator's."""
-    settings = resources.config.server
-    if listeners.public is not None:
-        # Half of all modules: a process that serves nothing starts without them.
-        from tollgauge.web import routes
-
-        edge = routes.create(resources.server())
-        yield _server(edge, settings, ready=edge.ready), listeners.public
-        resources.alternatives.begin(resources.store)
-    if listeners.admin is not None:
-        status_of = partial(read_status, resources.config, resources.store, clock=resources.clock)
-        yield _server(Admin(status_of), settings), listeners.admin
-
-
 class FolderError(TollgaugeError):
     """A database whose folder cannot be made."""
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the signals to `run`, which drains servers and loops together."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _server(app: Any, settings: ServerSettings, *, ready: FindReady = no_ready) -> _Server:
-    """A server with connections of its own; what a proxy forwards is web/edge's to judge."""
-    connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
-    protocol: Any = partial(CountedProtocol, connections, ready)
-    return _Server(
-        uvicorn.Config(
-            app,
-            http=protocol,
-            ws="none",
-            access_log=False,
-            log_level="warning",
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=DRAIN_SECONDS,
-            lifespan="off",
-        )
-    )
 
 
 async def _finish_sales() -> None:

@@ -105,6 +105,21 @@ INDEX_LAG: Final = Gauge(
     ("chain",),
     registry=REGISTRY,
 )
+BUNDLE_AGE: Final = Gauge(
+    "tollgauge_bundle_age_seconds",
+    "How old the newest bundle of trust records is, by variant",
+    ("variant",),
+    registry=REGISTRY,
+)
+BUNDLE_BYTES: Final = Gauge(
+    "tollgauge_bundle_bytes", "Its size, by variant", ("variant",), registry=REGISTRY
+)
+BUNDLE_SECONDS: Final = Gauge(
+    "tollgauge_bundle_build_seconds",
+    "How long it took to build, by variant",
+    ("variant",),
+    registry=REGISTRY,
+)
 PAYMENTS: Final = Gauge(
     "tollgauge_payments", "Payments in the ledger, by state", ("state",), registry=REGISTRY
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import Command
 
+from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.demo.serving import closed_port
 
 URL = "https://api.example.com/paid"
@@ -40,6 +41,19 @@ def test_a_service_on_this_machine_is_paid_with_the_demo_s_key_and_says_so(
     assert "paying with the demo's key, 0x70997970" in done.err
     assert f"No service answers at http://127.0.0.1:{port}/v1/x402-trust" in done.err
     assert "make demo" in done.err
+
+
+def test_a_demo_that_is_configured_is_paid_with_the_key_that_it_names(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    other = ACCOUNTS[2]
+    with closed_port() as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        text = f'[server]\nbase_url = "{url}"\n[demo]\nbuyer_key = "{other.key}"\n'
+        (tmp_path / "tollgauge.toml").write_text(text)
+        done = tollgauge("buy", URL)
+    assert f"paying with the demo's key, {other.address}." in done.err
+    assert other.key not in done.err
 
 
 def test_the_service_is_that_of_the_configuration_unless_it_is_named(

@@ -255,6 +255,15 @@ def test_dead_behind_429_for_24_days_is_avoided() -> None:
     assert {flag.code for flag in result.flags} >= {"refuses-probes", "down-now"}
 
 
+def test_the_reason_says_that_an_endpoint_was_never_up_where_it_never_was() -> None:
+    never = score(always(dict.fromkeys(range(31 * 48), Outcome.TIMEOUT)))
+    seldom = score(always(dict.fromkeys(range(10, 31 * 48), Outcome.TIMEOUT)))
+    assert (never.grade, never.stats.up) == ("F", 0)
+    assert never.reason.endswith("because it was never up when it was checked.")
+    assert seldom.stats.up > 0
+    assert "never up" not in seldom.reason
+
+
 def test_429_while_down_is_worth_no_more_than_failing() -> None:
     quarter = {slot for slot in range(31 * 48) if slot % 8 >= 2}
     refused = score(always(dict.fromkeys(quarter, Outcome.THROTTLED)))

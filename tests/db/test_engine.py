@@ -64,7 +64,7 @@ async def test_a_store_in_memory_keeps_what_was_written() -> None:
 
 
 async def test_an_exception_rolls_everything_back(store: Store) -> None:
-    with pytest.raises(RuntimeError):  # noqa: PT012
+    with pytest.raises(RuntimeError):  # noqa: PT012 - the block is the transaction
         async with open_transaction(store, writing=True) as run:
             await run(meta.put, "a", "1")
             raise RuntimeError
@@ -193,7 +193,7 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
     store: Store, open_store: OpenStore
 ) -> None:
     other = open_store()
-    with pytest.raises(StoreUnavailable):  # noqa: PT012
+    with pytest.raises(StoreUnavailable):  # noqa: PT012 - the block is the transaction
         async with open_transaction(store, writing=False) as run:
             await run(meta.get, "a")
             await end_others(other)
@@ -208,7 +208,7 @@ async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_w
     store: Store, open_store: OpenStore, writing: bool
 ) -> None:
     other = open_store()
-    with pytest.raises(StoreUnavailable):  # noqa: PT012
+    with pytest.raises(StoreUnavailable):  # noqa: PT012 - the block is the transaction
         async with open_transaction(store, writing=writing) as run:
             if writing:
                 await run(meta.put, "a", "1")

@@ -13,7 +13,7 @@ from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.anvil import ChainError
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.customers import DEMAND, SLOT_MS, Purchase, first_sales, purchases, sale_at
 from tollgauge.demo.envelopes import BASE
@@ -25,6 +25,7 @@ from tollgauge.demo.world import World
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import scores
 
+pytestmark = pytest.mark.usefixtures("anvil")
 _END = 1_795_252_000_000
 _START = _END - 30 * DAY_MS
 _MONTH = list(purchases(_START, _END, present=_END))
@@ -67,14 +68,6 @@ def test_overlapping_spans_of_customers_agree() -> None:
 def test_no_two_purchases_are_the_same_authorization() -> None:
     keys = Counter((each.seller.label, each.at, each.number) for each in _MONTH)
     assert max(keys.values()) == 1
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,9 @@ from typing import Final
 
 import orjson
 import pytest
-from tests.support.command_line import TOLLGAUGE
+from tests.support.prepared import command, program
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.tour import tour
 
@@ -31,16 +29,13 @@ WITHOUT_TOLLGAUGE = os.pathsep.join(
 
 
 @pytest.fixture
-def printed(tmp_path: Path) -> Iterator[str]:
-    """What a demo prints on a port of its own, while it runs."""
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
+def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
+    """What a demo prints on a port of its own, while it runs; its program is not on the path."""
     output = tmp_path / "printed"
     with output.open("wb") as file:
         demo = subprocess.Popen(
-            [sys.executable, TOLLGAUGE, "demo", "--port", str(free_port())],
+            command("tollgauge", "demo", "--port", str(free_port())),
+            cwd=program(tmp_path / "bin").parent,
             stdout=file,
             stderr=subprocess.PIPE,
             env=os.environ | {"PATH": WITHOUT_TOLLGAUGE},

@@ -16,6 +16,7 @@ from tests.support.containerfile import stages, values
 from tests.support.installed import ROOT
 from tests.support.postgres import Postgres
 from tests.support.prepared import command as prepared_command
+from tests.support.signing import KEY, PRIVATE_JWK
 
 from tollgauge.config import load, unused
 from tollgauge.db.postgres_backup import examine
@@ -63,6 +64,7 @@ def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path:
     secrets = {
         "database_url": "postgresql://tollgauge:hunter2@postgres/tollgauge\n",
         "watch_key": "k" * 32 + "\n",
+        "signing_key": PRIVATE_JWK + "\n",
         "rpc_url": "",
         "facilitator_headers": "",
     }
@@ -71,6 +73,7 @@ def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path:
     config = load(None, environment)
     assert config.store.url.startswith("postgresql://tollgauge:hunter2@postgres/")
     assert config.watch.key == "k" * 32
+    assert config.signing.signing_key == KEY
     assert config.rpc.url == ()
     gateway = COMPOSE["networks"]["inside"]["ipam"]["config"][0]["gateway"]
     assert config.server.front.trusted_proxies == (gateway,)
@@ -104,7 +107,7 @@ def test_the_services_start_together_on_an_empty_database_and_are_healthy(
 ) -> None:
     postgres.sql("CREATE DATABASE compose")
     secrets = {"database_url": postgres.url("compose"), "watch_key": "k" * 32}
-    secrets |= {"rpc_url": "", "facilitator_headers": ""}
+    secrets |= {"signing_key": "", "rpc_url": "", "facilitator_headers": ""}
     subprocess.run([TOLLGAUGE, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
     path = {"PATH": f"{Path(TOLLGAUGE).parent}:{postgres.binaries}:/usr/bin:/bin"}
     ports = dict(zip(("8402", "8403", "8404"), map(str, free_ports), strict=True))

@@ -19,7 +19,7 @@ from packaging.version import Version
 from tests.support.installed import ROOT, build_wheel, install
 from tests.support.npm_registry import registry
 
-from tollgauge.demo.anvil import VERSION, ChainError, find_anvil
+from tollgauge.demo.anvil import VERSION
 
 PACKAGE = ROOT / "src" / "tollgauge"
 KINDS = {".py", ".html", ".css", ".js", ".json", ".svg", ".png", ".ico", ".txt", ".mako", ".sol"}
@@ -128,14 +128,6 @@ def test_the_demo_runs_without_a_chain_where_none_is_wanted(
     assert document["payment"] is None
     assert document["missing"] == "The demo was started with --no-chain."
     assert said == ""
-
-
-@pytest.fixture
-def anvil() -> Path:
-    try:
-        return find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 def test_an_anvil_on_the_path_is_the_chain_of_the_demo(

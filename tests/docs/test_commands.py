@@ -10,7 +10,6 @@ import datetime as dt
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,26 +20,22 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 from tests.support.postgres import Postgres
-from tests.support.prepared import command
-
-from tollgauge.demo.anvil import ChainError, find_anvil
+from tests.support.prepared import command, program
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = 180
-ALERTS = "curl -sf http://127.0.0.1:8403/alerts"
 CHANGED = {
-    "first-hour": {
-        "make demo": "",
-        "tollgauge buy https://weather.example/v1/current --max-price 0.05": "",
-        ALERTS: f"until {ALERTS} | grep -q liveness_down; do sleep 0.5; done; {ALERTS}",
-    },
+    "first-hour": {"make demo": ""},
     "run": {
         "tollgauge run": "tollgauge run & trap 'kill %1; wait %1' EXIT; "
         "until curl -sf http://127.0.0.1:8402/healthz; do sleep 0.1; done",
     },
-    "watch": {ALERTS: f"until {ALERTS} | grep -q payto_change; do sleep 0.5; done; {ALERTS}"},
+    "watch": {
+        "tollgauge watch events --wait 120": "until tollgauge watch events | grep payto_change; "
+        "do sleep 0.5; done",
+    },
     "postgresql": {
         "systemctl stop tollgauge": "",
         "createdb tollgauge": "",
@@ -52,20 +47,23 @@ CHANGED = {
 """Lines that are not run as they stand, by page, with what is run instead:
 
 - `make demo`: the test starts the same demo, on ports of its own;
-- `tollgauge buy`: not there yet; the demo's own purchase is the report;
-- the alerts: the reader waits a minute, the test until the alert is there;
 - `tollgauge run`: the reader uses a second terminal, the test the background;
+- `tollgauge watch events`: in the test the watch may first see what another test left behind;
 - `systemctl`, `createdb` and the database's address: the test's own PostgreSQL.
 """
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A running demo: its ports, and the report that it bought."""
+    """A running demo's ports."""
 
     port: int
     control: int
-    report: dict[str, Any]
+
+    def do(self, page: str, folder: Path) -> str:
+        """What the commands of a page print with this demo."""
+        text = script(page, {"8402": self.port, "8403": self.control})
+        return run(text, folder, TOLLGAUGE_URL=f"http://127.0.0.1:{self.port}")
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -87,11 +85,7 @@ def script(name: str, ports: Mapping[str, int]) -> str:
 
 def run(text: str, folder: Path, **environment: str) -> str:
     """What a script prints, in a folder, with `tollgauge` on the path."""
-    programs = folder / "bin"
-    programs.mkdir()
-    program = programs / "tollgauge"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(command("tollgauge"))} "$@"\n')
-    program.chmod(0o755)
+    programs = program(folder / "bin").parent
     kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
@@ -113,11 +107,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Demo]:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
+def demo(anvil: Path) -> Iterator[Demo]:
     with subprocess.Popen(
         command("tollgauge", "demo", "--json", "--port", "0"), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -133,12 +123,11 @@ def running_demo(process: subprocess.Popen[str]) -> Demo:
     lines: list[str] = []
     while not lines or lines[-1] != "}\n":
         lines.append(next(process.stdout))
-    document = json.loads("".join(lines))
-    links = document["links"]
+    links = json.loads("".join(lines))["links"]
     port, control = (
         int(links[name].split(":")[2].split("/")[0]) for name in ("leaderboard", "faults")
     )
-    return Demo(port, control, document["report"])
+    return Demo(port, control)
 
 
 def test_every_block_is_run_or_an_example() -> None:
@@ -158,18 +147,19 @@ def test_every_changed_line_is_on_its_page() -> None:
 
 @pytest.mark.node
 def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(demo.report))
-    ports = {"8402": demo.port, "8403": demo.control}
-    printed = run(script("first-hour", ports), tmp_path)
+    printed = demo.do("first-hour", tmp_path)
     for words in (
         '"resource":"https://weather.example/v1/current"',
         '"amount":"5000"',
+        "paid $0.005 in USDC by 0x",
+        "report.json is what was signed",
         ": they agree",
         "report claims 99.9, evidence gives ",
         "exit 1: forged",
         "compliant yes",
         "amount-form",
         "exit 1: no client can pay this",
+        "paid $0.20 in USDC by 0x",
         "liveness_down",
         "no fault is on",
     ):
@@ -178,8 +168,7 @@ def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
 
 @pytest.mark.node
 def test_a_watch_reports_the_new_address(demo: Demo, tmp_path: Path) -> None:
-    ports = {"8402": demo.port, "8403": demo.control}
-    assert "payto_change" in run(script("watch", ports), tmp_path)
+    assert "payto_change" in demo.do("watch", tmp_path)
 
 
 def test_a_service_runs_from_the_configuration_of_the_page(tmp_path: Path) -> None:

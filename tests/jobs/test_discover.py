@@ -2,22 +2,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import ssl
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import trustme
+from tests.support.tls_server import Reply, TlsServer, tls_server
 
 from tollgauge import app
 from tollgauge.clients.directories.document import DirectoryError
-from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress
 from tollgauge.config import Config
 from tollgauge.core.endpoint import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
@@ -44,61 +41,34 @@ class Directory:
         self.down: int | None = None
         self.offsets: list[int] = []
 
-    def page(self, path: str) -> tuple[int, bytes]:
+    def page(self, path: str) -> Reply:
         query = parse_qs(urlsplit(path).query)
         limit, offset = int(query["limit"][0]), int(query["offset"][0])
         self.offsets.append(offset)
         if self.down is not None and offset >= self.down:
-            return 500, b""
+            return 500, {}, b""
         paging = {"limit": limit, "offset": offset, "total": len(self.items)}
         page = {"items": self.items[offset : offset + limit], "pagination": paging}
-        return 200, json.dumps(page).encode()
+        return 200, {}, json.dumps(page).encode()
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Directory], int, str]]:
-    """The directory that is asked now (in a list of one), its port, and the file of its CA."""
-    worlds: list[Directory] = []
-    ca = trustme.CA()
-    ca_file = tmp_path_factory.mktemp("ca") / "ca.pem"
-    ca.cert_pem.write_to_path(ca_file)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = worlds[-1].page(self.path)
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert(HOST).configure_cert(context)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield worlds, server.server_port, str(ca_file)
-    server.shutdown()
-    server.server_close()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    with tls_server(HOST, tmp_path_factory.mktemp("directory")) as running:
+        yield running
 
 
 @pytest.fixture
-def directory(served: tuple[list[Directory], int, str]) -> Directory:
-    served[0].append(Directory())
-    return served[0][-1]
+def directory(server: TlsServer) -> Directory:
+    directory = Directory()
+    server.answer = directory.page
+    return directory
 
 
 @pytest.fixture
-async def egress(served: tuple[list[Directory], int, str]) -> AsyncIterator[Egress]:
-    settings = EgressSettings(
-        user_agent="tollgauge-test", mapped={HOST: ("127.0.0.1", served[1])}, ca_file=served[2]
-    )
-    open_egress = Egress(settings)
-    open_egress.start()
-    yield open_egress
-    await open_egress.close()
+async def egress(server: TlsServer) -> AsyncIterator[Egress]:
+    async with server.reached(user_agent="tollgauge-test") as egress:
+        yield egress
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ async def test_a_reorganisation_replaces_what_is_gone(
 ) -> None:
     settings = IndexSettings(**{**_fields(QUICK), "by_hash": by_hash})
     chain = FakeChain(depth)
-    chain.mine_some(100)
+    chain.mine_some(60)
     async with world(database, chain, settings=settings) as (indexer, _):
         await indexer.watch(*WALLETS)
         await indexer.settle()
@@ -202,7 +202,7 @@ async def test_an_authorization_that_a_node_hid_is_told_when_the_block_is_final(
 
 async def test_limits_of_a_provider_divide_the_question(database: Path) -> None:
     chain = FakeChain(6)
-    chain.mine_some(200, txs=6)
+    chain.mine_some(100, txs=6)
     mood = Mood(range_max=7, results_max=9, topics_max=3, batch_max=4)
     async with world(database, chain, mood) as (indexer, nodes):
         await indexer.watch(*WALLETS)

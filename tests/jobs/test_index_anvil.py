@@ -29,7 +29,6 @@ from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
@@ -37,17 +36,11 @@ from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.store.chain import transfers, volumes
 from tollgauge.store.endpoints import endpoints
 
+pytestmark = pytest.mark.usefixtures("anvil")
+
 SETTINGS = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, tip_span=7)
 SELLERS = (3, 4)
 """Accounts of the chain that sell; the payer is account 1."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @dataclass

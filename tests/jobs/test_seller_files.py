@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import ssl
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
-import trustme
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support.seller_files import HOST, NEW, announcement, file, row
+from tests.support.tls_server import TlsServer, tls_server
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
-from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.seller_file import BYTES_MAX, PATH
 from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
@@ -31,49 +27,17 @@ from tollgauge.store.endpoints.seller_files import StoredSellerFile
 NOW = announcement().not_before * SECOND_MS - 3 * DAY_MS
 
 
-class Seller:
-    """A host on loopback: what it answers, and which paths were asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.answer: tuple[int, dict[str, str], bytes] = (404, {}, b"")
-
-
 @pytest.fixture(scope="module")
-def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Seller], int, str]]:
-    """The seller that is asked now (in a list of one), its port, and the file of its CA."""
-    sellers: list[Seller] = []
-    ca = trustme.CA()
-    ca_file = tmp_path_factory.mktemp("ca") / "ca.pem"
-    ca.cert_pem.write_to_path(ca_file)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            sellers[-1].asked.append(self.path)
-            status, headers, body = sellers[-1].answer
-            self.send_response(status)
-            for name, value in {"content-length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert(HOST).configure_cert(context)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield sellers, server.server_port, str(ca_file)
-    server.shutdown()
-    server.server_close()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    with tls_server(HOST, tmp_path_factory.mktemp("seller")) as running:
+        yield running
 
 
 @pytest.fixture
-def seller(market: tuple[list[Seller], int, str]) -> Seller:
-    market[0][:] = [Seller()]
-    return market[0][0]
+def seller(server: TlsServer) -> TlsServer:
+    """A host on loopback that has no file yet."""
+    server.reset()
+    return server
 
 
 class Clock:
@@ -93,29 +57,26 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def loop(
-    store: Store, clock: Clock, seller: Seller, market: tuple[list[Seller], int, str]
-) -> Callable[..., SellerFiles]:
+    store: Store, clock: Clock, seller: TlsServer
+) -> AsyncIterator[Callable[..., SellerFiles]]:
     """The loop, of a database with one endpoint of the seller, whose file is due."""
-    _, port, ca_file = market
-    egress = Egress(
-        EgressSettings(deadline_ms=3_000, mapped={HOST: ("127.0.0.1", port)}, ca_file=ca_file)
-    )
-    egress.start()
     resource = parse_resource(f"https://{HOST}/v1/quote")
     await store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
     await store.writing(seller_files.add, [(HOST, NOW)])
 
-    def made(prover: Prover | None = None) -> SellerFiles:
-        return SellerFiles(
-            store=store,
-            egress=egress,
-            clock=clock,
-            prover=prover,
-            host_gap_ms=1_000,
-            owner="the loop",
-        )
+    async with seller.reached(deadline_ms=3_000) as egress:
 
-    return made
+        def made(prover: Prover | None = None) -> SellerFiles:
+            return SellerFiles(
+                store=store,
+                egress=egress,
+                clock=clock,
+                prover=prover,
+                host_gap_ms=1_000,
+                owner="the loop",
+            )
+
+        yield made
 
 
 async def stored(store: Store) -> StoredSellerFile | None:
@@ -123,7 +84,7 @@ async def stored(store: Store) -> StoredSellerFile | None:
 
 
 async def test_a_file_is_fetched_once_a_day_and_stored(
-    store: Store, seller: Seller, clock: Clock, loop: Callable[..., SellerFiles]
+    store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
 ) -> None:
     item = announcement()
     seller.answer = (200, {}, file(row(item), contact="ops@seller.dev", statement="We move."))
@@ -153,7 +114,7 @@ async def test_a_file_is_fetched_once_a_day_and_stored(
 )
 async def test_what_is_no_file_takes_the_old_one_away_but_an_outage_does_not(
     store: Store,
-    seller: Seller,
+    seller: TlsServer,
     clock: Clock,
     loop: Callable[..., SellerFiles],
     status: int,
@@ -169,7 +130,7 @@ async def test_what_is_no_file_takes_the_old_one_away_but_an_outage_does_not(
 
 
 async def test_a_file_that_is_too_large_is_not_read(
-    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+    store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     seller.answer = (200, {}, file(statement="x" * BYTES_MAX))
     await loop().run()
@@ -177,7 +138,7 @@ async def test_a_file_that_is_too_large_is_not_read(
 
 
 async def test_a_pause_that_the_host_asks_for_is_granted(
-    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+    store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     seller.answer = (429, {"retry-after": "120"}, b"")
     await loop().run()
@@ -185,7 +146,7 @@ async def test_a_pause_that_the_host_asks_for_is_granted(
 
 
 async def test_a_wrong_signature_announces_nothing_and_is_said(
-    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+    store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     forged = row(announcement(), by=NEW)
     elsewhere = row(announcement(host="other.seller.dev"))
@@ -199,7 +160,7 @@ async def test_a_wrong_signature_announces_nothing_and_is_said(
 
 
 async def test_an_instant_that_has_passed_announces_nothing(
-    store: Store, seller: Seller, clock: Clock, loop: Callable[..., SellerFiles]
+    store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
 ) -> None:
     clock.now = NOW + 3 * DAY_MS + HOUR_MS
     seller.answer = (200, {}, file(row(announcement())))
@@ -211,7 +172,7 @@ async def test_an_instant_that_has_passed_announces_nothing(
 
 @pytest.mark.parametrize("accepts", [True, False])
 async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
-    store: Store, seller: Seller, loop: Callable[..., SellerFiles], accepts: bool
+    store: Store, seller: TlsServer, loop: Callable[..., SellerFiles], accepts: bool
 ) -> None:
     """ERC-1271: no address is recovered, and the node is asked."""
     asked: list[dict[str, object]] = []
@@ -235,7 +196,7 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
 
 
 async def test_a_chain_that_cannot_be_asked_announces_nothing_and_says_so(
-    store: Store, seller: Seller, loop: Callable[..., SellerFiles]
+    store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     seller.answer = (200, {}, file(row(announcement(), signature="0x" + "5e" * 96)))
     prover = Prover([Node("http://127.0.0.1:9", timeout_s=1)])

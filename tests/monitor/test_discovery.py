@@ -7,58 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import sqlalchemy as sa
+from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, stored
 from tests.support.statements import execute, fetch
 
-from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
-from tollgauge.core.evidence import TermChange
+from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import Quote, UnpricedTerms
+from tollgauge.core.terms import UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
-from tollgauge.monitor.discovery import PageTally
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.probes import changes as changes_rows
 
 OpenStore = Callable[[], Store]
-NOW = 1_760_000_000_000
-CENT = Quote(network="eip155:8453", asset="0xaa", amount=10_000, pay_to="0xbb")
-TWO = replace(CENT, amount=20_000)
-
-
-def item(path: str = "/", *, host: str = "a.com", **values: object) -> ListedItem:
-    base = ListedItem(resource=parse_resource(f"https://{host}{path}"), quote=CENT)
-    return replace(base, **values)  # type: ignore[arg-type]
-
-
-async def crawl(
-    store: Store,
-    source: str,
-    *items: ListedItem,
-    now: int = NOW,
-    complete: bool = True,
-    spread_ms: int = 0,
-) -> tuple[PageTally, int]:
-    """One crawl of one page; its tally and how many endpoints it delisted."""
-    begun = await store.writing(crawls.begin_crawl, source, now=now)
-    tally = await store.writing(
-        discovery.record_page, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
-    )
-    gone = await store.writing(discovery.finish_crawl, begun, complete=complete, now=now)
-    return tally, gone
-
-
-async def stored(store: Store, one: ListedItem) -> Endpoint:
-    found = await store.reading(endpoints.get, one.resource.id)
-    assert found is not None
-    return found
-
-
-async def told(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
-    found = await store.reading(listings.events, one.resource.id, since=0, until=NOW + 10**12)
-    return [(event.event, event.source, event.before, event.after) for event in found]
 
 
 async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
@@ -90,7 +53,7 @@ async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
         quote=CENT,
         quote_at=NOW,
     )
-    assert await told(store, one) == [("listed", "bazaar", "", "")]
+    assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
 async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
@@ -114,9 +77,9 @@ async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
         await store.writing(discovery.record_page, begun, page, next_offset=1, now=NOW)
     found = await stored(store, one)
     assert (found.query, found.quote) == ("a=1", CENT)
-    assert await told(store, one) == [("listed", "bazaar", "", "")]
+    assert await events(store, one) == [("listed", "bazaar", "", "")]
     await crawl(store, "bazaar", one, again, now=NOW + 1)
-    assert await told(store, one) == [("listed", "bazaar", "", "")]
+    assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
 async def test_first_probes_are_spread_over_the_cadence_always_alike(store: Store) -> None:
@@ -154,7 +117,7 @@ async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
     assert (await crawl(store, "bazaar", complete=False, now=NOW + 1))[1] == 0
     await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 2)
     assert (await stored(store, one)).status is Listing.LISTED
-    assert await told(store, one) == [("listed", "bazaar", "", "")]
+    assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
 async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_when_back(
@@ -176,7 +139,7 @@ async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_reliste
     found = await stored(store, one)
     assert (found.status, found.sources, found.first_seen) == (Listing.LISTED, ("bazaar",), NOW)
     assert found.next_due < NOW + 4 + MINUTE_MS
-    assert await told(store, one) == [
+    assert await events(store, one) == [
         ("listed", "bazaar", "", ""),
         ("delisted", "x402scan", "", ""),
         ("relisted", "bazaar", "", ""),
@@ -203,7 +166,7 @@ async def test_a_listings_new_terms_are_events_of_its_source(store: Store) -> No
     tally, _ = await crawl(store, "bazaar", moved, now=NOW + 5)
     assert dict(tally.kinds) == {"price-changed": 1, "payto-changed": 1}
     await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 6)
-    assert await told(store, one) == [
+    assert await events(store, one) == [
         ("listed", "bazaar", "", ""),
         ("price-changed", "bazaar", "10000", "20000"),
         ("payto-changed", "bazaar", "0xbb", "0xcc"),
@@ -219,7 +182,7 @@ async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: 
     await crawl(store, "bazaar", one, now=NOW + 2)
     await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 3)
     await crawl(store, "bazaar", replace(one, quote=TWO), now=NOW + 4)
-    assert await told(store, one) == [
+    assert await events(store, one) == [
         ("listed", "bazaar", "", ""),
         ("price-changed", "bazaar", "10000", "20000"),
     ]
@@ -233,7 +196,7 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
     await crawl(store, "bazaar", one)
     await crawl(store, "bazaar", replace(one, quote=None, unpriced=unpriced), now=NOW + 1)
     await crawl(store, "bazaar", replace(one, quote=replace(TWO, pay_to="0xcc")), now=NOW + 2)
-    assert await told(store, one) == [
+    assert await events(store, one) == [
         ("listed", "bazaar", "", ""),
         ("payto-changed", "bazaar", "0xbb", "0xcc"),
         ("price-changed", "bazaar", "10000", "20000"),
@@ -278,7 +241,7 @@ async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> N
     found = await stored(store, first)
     assert (found.service_name, found.description, found.method) == ("First", "Only here", "GET")
     assert found.quote == CENT
-    assert await told(store, first) == [("listed", "bazaar", "", "")]
+    assert await events(store, first) == [("listed", "bazaar", "", "")]
     await crawl(store, "bazaar", now=NOW + 2)
     await crawl(store, "x402scan", second, now=NOW + 3)
     found = await stored(store, first)
@@ -296,56 +259,11 @@ async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it
     assert NOW <= adopted.next_due < NOW + 30 * MINUTE_MS
     assert (await crawl(store, "request"))[1] == 0
     assert (await crawl(store, "bazaar"))[1] == 0
-    assert await told(store, one) == []
+    assert await events(store, one) == []
     await crawl(store, "bazaar", one, now=NOW + 1)
     assert (await stored(store, one)).sources == ("bazaar",)
     assert (await crawl(store, "bazaar", now=NOW + 2))[1] == 1
-    assert [event[0] for event in await told(store, one)] == ["listed", "delisted"]
-
-
-async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: Store) -> None:
-    one = item()
-    await crawl(store, "bazaar", one)
-    found = await stored(store, one)
-    assert await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 1)}) == ()
-    assert await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()
-    changes = await store.writing(discovery.observe_quotes, {found.id: (CENT, NOW + 3)})
-    assert await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()  # late
-    assert changes == (
-        TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
-    )
-    assert await store.reading(discovery.changes, found.id, since=NOW + 2, until=NOW + 3) == changes
-    assert await store.reading(discovery.changes, found.id, since=NOW + 3, until=NOW + 9) == ()
-    assert await store.reading(discovery.changes, found.id, since=NOW, until=NOW + 2) == ()
-
-
-async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
-    one = item()
-    await crawl(store, "bazaar", one)
-    found = await stored(store, one)
-    await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 1)})
-    await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
-    found = await stored(store, one)
-    assert (found.quote, found.quote_at) == (TWO, NOW + 1)
-
-
-async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> None:
-    one = item()
-    for source in ("bazaar", "x402scan"):
-        await crawl(store, source, one)
-    found = await stored(store, one)
-    await store.writing(discovery.observe_quotes, {found.id: (CENT, NOW)})
-    await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 1)})
-    await store.writing(discovery.observe_quotes, {found.id: (CENT, NOW + 2)})
-    await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 3)})
-    for source in ("bazaar", "x402scan"):
-        await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
-    seen = await store.reading(discovery.changes, found.id, since=0, until=NOW + 9)
-    assert [(change.at - NOW, change.source) for change in seen] == [
-        (1, "probe"),
-        (2, "probe"),
-        (3, "probe"),
-    ]
+    assert [event[0] for event in await events(store, one)] == ["listed", "delisted"]
 
 
 async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
@@ -371,7 +289,7 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
         group.create_task(read("x402scan", items[::-1]))
     for one in items:
         assert sorted((await stored(store, one)).sources) == ["bazaar", "x402scan"]
-        assert len(await told(store, one)) == 1
+        assert len(await events(store, one)) == 1
     number = (
         await fetch(store, sa.select(sa.func.count()).select_from(schema.listing))
     ).scalar_one()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from tests.support.crawls import term_changes
 from tests.support.seller_files import HOST, NETWORK, NEW, OLD, announcement
 
 from tollgauge.core.changes import PAYTO, Change
@@ -18,7 +19,7 @@ from tollgauge.core.seller_file import ANNOUNCED_MS, Announcement, SellerFile
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery, seller_files
+from tollgauge.monitor import changes, discovery, seller_files, terms
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, hosts, listings
 from tollgauge.store.endpoints import seller_files as rows
@@ -49,7 +50,7 @@ async def probed(store: Store, quote: Quote, at: int) -> list[Change]:
     """The changes of payTo that a probe shows, as both kinds of event see it."""
     endpoint = await known(store)
     found = await store.writing(changes.observe_each, [(endpoint, seen(quote, at))])
-    await store.writing(discovery.observe_quotes, {endpoint.id: (quote, at)})
+    await store.writing(terms.observe_quotes, {endpoint.id: (quote, at)})
     return [change for change in found if change.type == PAYTO]
 
 
@@ -154,7 +155,7 @@ async def test_a_directory_and_a_probe_see_one_announced_change_each(store: Stor
     (change,) = await probed(store, MOVED, AT + HOUR_MS)
     assert change.severity is Severity.INFO
     assert await events(store) == [True, True]
-    found = await store.reading(discovery.changes, RESOURCE.id, since=0, until=AT * 2)
+    found = await term_changes(store, RESOURCE.id, since=0, until=AT * 2)
     assert [item.announced for item in found] == [True]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from tests.support.statements import execute
 
+from tollgauge.core.bundle import Variant
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.payment import State
 from tollgauge.core.schedule import NORMAL
@@ -16,7 +17,8 @@ from tollgauge.db import meta, schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import status
 from tollgauge.monitor.status import BACKUP_KEY, Figures
-from tollgauge.store import job_rounds
+from tollgauge.store import bundles, job_rounds
+from tollgauge.store.bundles import StoredBundle
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger.payments import payment
@@ -146,6 +148,36 @@ async def test_deliveries_that_wait_or_were_given_up_are_told(store: Store) -> N
     assert await told(store) == [
         "1 deliveries wait, the oldest for 60 min.",
         "1 deliveries were given up: tollgauge watch list --dead.",
+    ]
+
+
+async def test_a_bundle_that_is_older_than_three_hours_is_told(store: Store) -> None:
+    built = StoredBundle(
+        variant=Variant.ALL,
+        as_of=NOW - 3 * HOUR_MS,
+        took_ms=2_500,
+        policy_version=2,
+        records=7,
+        scored=5,
+        size=900,
+        digest="00",
+        signature=None,
+        key_id=None,
+    )
+    await store.writing(bundles.save, [(built, b"")])
+    assert await told(store) == []
+    (words,) = await told(store, now=NOW + 1)
+    assert words.startswith("The bundle of trust records is 3 h old")
+    assert status.document(await figures(store))["bundles"] == [
+        {
+            "variant": "all",
+            "at": "2026-11-18T08:06:40Z",
+            "ageSeconds": 10_800,
+            "records": 7,
+            "bytes": 900,
+            "buildSeconds": 2.5,
+            "signed": False,
+        }
     ]
 
 

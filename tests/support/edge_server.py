@@ -14,6 +14,7 @@ from tests.support.http_service import configuration
 from tests.support.unsigned_payment import free_port
 
 from tollgauge import app as root
+from tollgauge import process
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.web.edge.connections import ConnectionSettings
 from tollgauge.web.edge.middleware import EdgeSettings
@@ -100,10 +101,10 @@ async def served(
         facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
     )
     stop, ready = asyncio.Event(), asyncio.Event()
-    with root.listen(config, serve=True) as listeners:
+    with process.listen(config, serve=True) as listeners:
         async with root.opened(config) as service:
             running = asyncio.create_task(
-                root.run(service, listeners, stop=stop, on_ready=ready.set)
+                process.run(service, listeners, stop=stop, on_ready=ready.set)
             )
             await asyncio.wait_for(ready.wait(), 20)
             async with contextlib.AsyncExitStack() as stack:

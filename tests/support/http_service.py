@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
+from tests.support.signing import PRIVATE_JWK
 
 from tollgauge import app as root
 from tollgauge.clients.egress.client import EgressSettings
@@ -26,6 +27,7 @@ from tollgauge.web import routes as web
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
+from tollgauge.web.signing import SigningSettings
 
 NOW = 1_795_000_000_000
 BASE = "http://trust.test"
@@ -72,6 +74,7 @@ def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = 
         sale=SaleSettings(pay_to=PAY_TO),
         facilitator=FacilitatorSettings(url="http://127.0.0.1:9", verify_timeout_s=1),
         egress=EgressSettings(mapped=hosts),
+        signing=SigningSettings(key=PRIVATE_JWK),
     )
 
 
@@ -81,17 +84,23 @@ async def opened(config: Config, *, clock: Clock | None = None) -> AsyncIterator
     hand = clock or Clock()
     async with root.opened(config, clock=hand) as service:
         front = web.create(service.server())
-        transport = httpx.ASGITransport(front, raise_app_exceptions=True)
-        async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+        async with client(front) as http:
             yield Running(service, front, http, hand)
 
 
+def client(app: Edge) -> httpx.AsyncClient:
+    """A client in front of a service's application."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+    return httpx.AsyncClient(transport=transport, base_url=BASE)
+
+
 async def fill(running: Running, *, days: int = 3) -> None:
-    """Let the market live for some days, and score it."""
+    """Let the market live for some days, score it, and build its bundle."""
     service = running.service
     await load_past(service.store, days=days, now=running.clock(), report=lambda *_: None)
     while await service.round("score"):
         pass
+    await service.round("bundle")
 
 
 def with_edge(config: Config, **limits: Any) -> Config:

@@ -26,6 +26,7 @@ from tollgauge.core.blocks import DeepReorgError
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import day_of
+from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
@@ -85,20 +86,8 @@ class Indexer:
         return 1_000 * (START + (len(self.chain.blocks) + 5) * BLOCK_SECONDS)
 
     async def watch(self, *wallets: bytes) -> None:
-        for wallet in wallets:
-            resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
-            quote = Quote(network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex())
-            found = Endpoint(
-                id=resource.id,
-                resource=resource.url,
-                host=resource.host,
-                first_seen=1_000 * START,
-                last_seen=1_000 * START,
-                quote=quote,
-                quote_at=1_000 * START,
-            )
-            if await self.store.writing(endpoints.get, resource.id) is None:
-                await self.store.writing(endpoints.insert, found)
+        """Know an endpoint of each wallet."""
+        await self.store.writing(_insert, [_endpoint(wallet) for wallet in wallets])
 
     async def round(self) -> dict[str, Any]:
         pay_to = "" if self.own is None else "0x" + self.own.hex()
@@ -171,6 +160,27 @@ class Indexer:
             (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
             for row in found
         }
+
+
+def _endpoint(wallet: bytes) -> Endpoint:
+    """An endpoint that asks for payments to a wallet."""
+    resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
+    quote = Quote(network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex())
+    return Endpoint(
+        id=resource.id,
+        resource=resource.url,
+        host=resource.host,
+        first_seen=1_000 * START,
+        last_seen=1_000 * START,
+        quote=quote,
+        quote_at=1_000 * START,
+    )
+
+
+def _insert(tx: sa.Connection, wanted: Sequence[Endpoint]) -> None:
+    """Insert the endpoints that are not there."""
+    known = set(tx.execute(sa.select(schema.endpoint.c.id)).scalars())
+    endpoints.insert(tx, *(endpoint for endpoint in wanted if endpoint.id not in known))
 
 
 def summed(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, int]]:

@@ -193,8 +193,16 @@ def stats(**changes: Any) -> Ecosystem:
     return dataclasses.replace(base, **changes)
 
 
+CELLS = frozenset({"td", "th"})
+ROWS = CELLS | {"tr"}
+ENDED_BY = {"td": CELLS, "th": CELLS, "tr": ROWS, "/tr": CELLS, "/tbody": ROWS}
+"""Elements whose end tag HTML lets be left out before a tag (HTML, 13.1.2.4)."""
+
+
 class Reader(HTMLParser):
-    """Reads a page strictly: each element is closed where it must be, ids are unique."""
+    """Reads a page strictly: each element is closed where it must be (rows of a table and their
+    cells end with what follows them), ids are unique.
+    """
 
     def __init__(self, page: bytes) -> None:
         super().__init__(convert_charrefs=True)
@@ -207,6 +215,7 @@ class Reader(HTMLParser):
         assert not self.open, f"left open: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._end(ENDED_BY.get(tag, frozenset()))
         names = [name for name, _ in attrs]
         assert len(names) == len(set(names)), f"an attribute twice in <{tag}>"
         self.elements.append((tag, dict(attrs)))
@@ -219,8 +228,14 @@ class Reader(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
+        self._end(ENDED_BY.get(f"/{tag}", frozenset()))
         assert self.open, f"</{tag}> closes nothing"
         assert self.open.pop() == tag
+
+    def _end(self, tags: frozenset[str]) -> None:
+        """End the open elements that a tag ends."""
+        while self.open and self.open[-1] in tags:
+            self.open.pop()
 
     def handle_data(self, data: str) -> None:
         # A <wbr> is a place to break a line, not a gap between words.

@@ -16,6 +16,7 @@ import os
 import random
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import sys
@@ -40,6 +41,15 @@ QUIET: Final = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, Re
 def command(*words: str) -> list[str]:
     """What to start for `tollgauge …`, `-m MODULE …` or `-c PROGRAM …`."""
     return [sys.executable, "-I", "-S", LAUNCHER, ADDRESSES[0], *words]
+
+
+def program(folder: Path) -> Path:
+    """A file `tollgauge` in a new folder, for commands that find it on the path."""
+    folder.mkdir()
+    file = folder / "tollgauge"
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(command("tollgauge"))} "$@"\n')
+    file.chmod(0o755)
+    return file
 
 
 def start() -> int:
@@ -139,9 +149,9 @@ def become(
     os.chdir(folder)
     os.environb.clear()
     os.environb.update(environment)
-    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - open to the end
+    sys.stdout = open(1, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open to the end
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - open to the end
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.resetwarnings()
     for category in QUIET:

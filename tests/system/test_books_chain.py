@@ -23,7 +23,6 @@ from tests.support.trace_world import encoded
 from tollgauge import app
 from tollgauge.core.units import day_of
 from tollgauge.db.engine import Store
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC
@@ -35,18 +34,12 @@ from tollgauge.store.chain import deposits
 from tollgauge.store.ledger import books
 from tollgauge.web import routes as web
 
+pytestmark = pytest.mark.usefixtures("anvil")
+
 WEATHER = "https://weather.example/v1/current"
 SETTINGS = IndexSettings(audit=1, volume_every_ms=0, tip_span=7)
 PRICE, GIFT, UNSOLD = 5_000, 700, 6_000
 A_DAY_S = 86_400
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 async def batch(signer: Signer, pay_to: str, values: Sequence[int]) -> str:

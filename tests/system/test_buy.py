@@ -9,6 +9,7 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,17 @@ from tests.support.cut_connection import Relay, relay
 from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import ACCOUNTS, BUYER
+from tollgauge.demo.serving import serve
+from tollgauge.web import routes
 
 PRICE = 5_000
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -48,6 +43,14 @@ async def shop() -> AsyncIterator[Storefront]:
 async def breakable(shop: Storefront) -> AsyncIterator[Relay]:
     async with relay(int(shop.url.rpartition(":")[2])) as running:
         yield running
+
+
+@contextlib.asynccontextmanager
+async def unsigned(shop: Storefront) -> AsyncIterator[str]:
+    """The URL of the same service without a signing key."""
+    app = routes.create(replace(shop.service.server(), signing_key=None))
+    async with serve(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def start(
@@ -87,17 +90,46 @@ async def test_a_report_is_bought_written_and_its_score_computed_again(
     assert done.code == 0, done.err
     assert await shop.income() - before == PRICE
     report = json.loads((tmp_path / "report.json").read_bytes())
-    verdict, score, paid, wrote = done.out.splitlines()
+    verdict, score, paid, wrote, signed = done.out.splitlines()
     assert verdict == f"{report['recommendation']}: {report['reason']}"
     assert score.startswith(f"score {report['score']}, grade {report['grade']}")
-    transaction = re.fullmatch(r"paid 0\.005000 USDC in (0x[0-9a-f]{64})", paid)
+    transaction = re.fullmatch(r"paid \$0\.005 in USDC by (0x[0-9a-f]{64})", paid)
     assert transaction is not None
     mined = await shop.world.chain.rpc("eth_getTransactionReceipt", transaction[1])
     assert mined["status"] == "0x1"
     assert "tollgauge score report.json" in wrote
-    assert names(tmp_path) == ["report.json"]
+    assert "tollgauge verify report.json" in signed
+    assert sorted(names(tmp_path)) == ["report.json", "report.json.jws"]
+    assert {mode(tmp_path / name) for name in names(tmp_path)} == {0o600}
     again = await tollgauge(tmp_path, "score", "report.json", service=shop.url)
     assert (again.code, "they agree" in again.out) == (0, True)
+
+
+async def test_a_report_is_verified_with_the_keys_of_the_service(
+    shop: Storefront, tmp_path: Path
+) -> None:
+    bought = await tollgauge(tmp_path, "buy", WEATHER, "--json", service=shop.url)
+    done = await tollgauge(tmp_path, "verify", "report.json", "--json", service=shop.url)
+    assert done.code == 0, done.err
+    assert [check["passed"] for check in done.json["checks"]] == [True] * 5
+    payment = bought.json["payment"]
+    assert done.json["sale"]["nonce"] == payment["nonce"]
+    assert done.json["sale"]["payer"] == payment["payer"]
+    text = (tmp_path / "report.json").read_text()
+    (tmp_path / "report.json").write_text(text.replace('"grade":"', '"grade":"X'))
+    forged = await tollgauge(tmp_path, "verify", "report.json", service=shop.url)
+    assert (forged.code, "cannot be believed" in forged.out) == (1, True)
+
+
+async def test_an_unsigned_report_has_no_signature_of_another_beside_it(
+    shop: Storefront, tmp_path: Path
+) -> None:
+    (tmp_path / "report.json.jws").write_text("of another report")
+    async with unsigned(shop) as url:
+        done = await tollgauge(tmp_path, "buy", WEATHER, service=url)
+    assert done.code == 0, done.err
+    assert names(tmp_path) == ["report.json"]
+    assert "verify" not in done.out
 
 
 async def test_a_report_that_is_there_is_not_paid_for_again_unless_forced(
@@ -120,7 +152,7 @@ async def test_the_report_goes_to_standard_output_and_the_words_beside_it(
 ) -> None:
     done = await tollgauge(tmp_path, "buy", WEATHER, "--output", "-", service=shop.url)
     assert done.json["resource"] == WEATHER
-    assert "paid 0.005000 USDC" in done.err
+    assert "paid $0.005 in USDC" in done.err
     assert names(tmp_path) == []
 
 
@@ -147,8 +179,8 @@ async def test_more_than_the_cap_and_another_network_are_refused_before_signing(
         )
         assert between.payments == []
     assert (dear.code, elsewhere.code) == (2, 2)
-    assert "asks 0.005000 USDC, and at most 0.004000 may be paid" in dear.err
-    assert "--max-price 0.005000" in dear.err
+    assert "asks $0.005, and at most $0.004 may be paid" in dear.err
+    assert "--max-price 0.005" in dear.err
     assert "takes payments on eip155:8453, not on eip155:84532" in elsewhere.err
     assert names(tmp_path) == []
     assert await shop.income() == before
@@ -187,7 +219,7 @@ async def test_a_command_that_was_killed_after_it_paid_is_repeated_for_nothing(
         assert second.code == 0, second.err
         assert len(set(between.payments)) == 1
     assert await shop.income() - before == PRICE
-    assert names(tmp_path) == ["report.json"]
+    assert sorted(names(tmp_path)) == ["report.json", "report.json.jws"]
 
 
 async def test_a_wallet_without_money_is_named_and_pays_once_when_it_has_some(

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import shutil
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -16,27 +15,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.support.prepared import command as prepared_command
+from tests.support.prepared import program
 from tests.support.storefront import WEATHER, Storefront, storefront
-
-from tollgauge.demo.anvil import ChainError, find_anvil
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 
 
 def snippets(language: str) -> list[str]:
     text = (ROOT / "docs" / "clients.md").read_text()
     return [body for tag, body in BLOCK.findall(text) if tag == language]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -177,12 +167,7 @@ async def test_the_shell_s_commands_buy_a_report_and_a_watch(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
-    program = tmp_path / "bin" / "tollgauge"
-    program.parent.mkdir()
-    words = shlex.join(prepared_command("tollgauge"))
-    await asyncio.to_thread(program.write_text, f'#!/bin/sh\nexec {words} "$@"\n')
-    program.chmod(0o755)
-    path = f"PATH={program.parent}:$PATH"
+    path = f"PATH={program(tmp_path / 'bin').parent}:$PATH"
     commands = f"{path}\n{snippets('sh')[3]}"
     printed = await run(shop, needs("sh"), "-euc", commands, cwd=tmp_path)
     assert await shop.income() - before == 5_000 + 200_000

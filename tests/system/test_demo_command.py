@@ -17,19 +17,9 @@ import pytest
 from tests.support.prepared import command
 from tests.support.unsigned_payment import free_port
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"
 NO_ENVIRONMENT = {"PATH": os.environ["PATH"]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @dataclass(frozen=True)
@@ -132,6 +122,12 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     assert (probed.returncode, json.loads(probed.stdout)["outcome"]) == (0, "payment-required")
     linted = demo.do("lint", WEATHER, "--json")
     assert (linted.returncode, json.loads(linted.stdout)["payable"]) == (0, True)
+    snapshot = demo.get(f"/trust/snapshot?resource={WEATHER}")
+    (demo.folder / "snapshot.json").write_bytes(snapshot.content)
+    signature = snapshot.headers["Tollgauge-Signature"]
+    verified = demo.do("verify", "snapshot.json", "--signature", signature)
+    assert (verified.returncode, "is what was signed" in verified.stdout) == (0, True)
+    assert (demo.folder / "tollgauge.toml").stat().st_mode & 0o777 == 0o600
     sold = json.loads(demo.do("payments", "--json").stdout)["payments"]
     assert "settled" in {payment["state"] for payment in sold}
     watched = json.loads(demo.do("watch", "list", "--json").stdout)["watches"]
@@ -143,6 +139,9 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     (chain,) = status["chains"]
     assert chain["lagSeconds"] < 600
 
+    beside = demo.do("demo", "--port", "0", "--folder", str(demo.folder))
+    assert (beside.returncode, beside.stdout) == (2, "")
+    assert f"A demo runs in {demo.folder} already." in beside.stderr
     second = demo.do("demo", "--port", str(demo.port))
     assert second.returncode == 2
     assert f"port {demo.port}: another program listens there" in second.stderr

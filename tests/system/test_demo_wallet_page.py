@@ -13,9 +13,8 @@ from tests.support.chromium import ARGUMENTS, CHROMIUM
 from tests.support.storefront import WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, INJECTED, Visit, Wallet
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.browser,
     pytest.mark.asyncio(loop_scope="module"),
@@ -28,10 +27,6 @@ REASON = "This demo runs on a local chain; a real wallet would sign for a real c
 def needs_parts() -> None:
     if not CHROMIUM:
         pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -20,7 +20,6 @@ from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
@@ -34,6 +33,7 @@ ARTICLE = re.compile(
 FIGURE = re.compile(r"<figcaption>(\w+)</figcaption>\s*<pre[^>]*><code>(.*?)</code>", re.S)
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -51,10 +51,6 @@ class Page:
 
 @pytest.fixture(scope="module", autouse=True)
 def needs_anvil_and_node() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
     for program in ("node", "curl"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is missing")

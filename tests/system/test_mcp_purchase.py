@@ -29,7 +29,6 @@ from x402.schemas import PaymentRequired
 from tollgauge import app
 from tollgauge.clients.tls import public_authorities
 from tollgauge.core.scoring import recompute
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.serving import serve
@@ -46,6 +45,7 @@ INJECTED = "https://seo.example/v1/audit"
 TRUST = "x402_trust_score"
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -84,14 +84,6 @@ class Business:
         return await self.call(
             name, arguments, await self.signed(payment_required.structured_content)
         )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -228,16 +228,16 @@ SERVER = """
 import asyncio, os, sys
 import eth_account, x402.mechanisms.evm.signers
 raised = sys.getrecursionlimit()
-from tollgauge import app
+from tollgauge import app, process
 from tollgauge.config import load
 
 async def main():
     config = load(None, os.environ)
-    with app.listen(config, serve=True) as listeners:
+    with process.listen(config, serve=True) as listeners:
         async with app.opened(config) as service:
             def ready():
                 print(raised, sys.getrecursionlimit(), flush=True)
-            await app.run(service, listeners, on_ready=ready)
+            await process.run(service, listeners, on_ready=ready)
 
 asyncio.run(main())
 """

@@ -36,7 +36,6 @@ from tollgauge.core.payment import Proof, State, decode
 from tollgauge.core.scoring import recompute
 from tollgauge.core.units import DAY_MS
 from tollgauge.db import schema
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.sellers import SELLERS
@@ -53,6 +52,7 @@ HOST = "weather.example"
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -94,14 +94,6 @@ class Business:
                 json={"resource": resource},
                 headers={"PAYMENT-SIGNATURE": header},
             )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,6 @@ import pytest_asyncio
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import ACCOUNTS
 
 CLIENT = Path(__file__).parents[1] / "support" / "stranger.mjs"
@@ -28,6 +27,7 @@ TRUST = "/v1/x402-trust"
 WATCH = "/v1/watch-endpoint-30d"
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -45,14 +45,6 @@ class Sold:
     @property
     def answer(self) -> Any:
         return json.loads(self.first["text"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

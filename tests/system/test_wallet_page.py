@@ -29,9 +29,9 @@ from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
 
 from tollgauge.core.scoring import recompute
-from tollgauge.demo.anvil import ChainError, find_anvil
 
 pytestmark = [
+    pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
     pytest.mark.browser,
     pytest.mark.asyncio(loop_scope="module"),
@@ -46,10 +46,6 @@ Opener = Callable[..., Awaitable[Visit]]
 def needs_parts() -> None:
     if not CHROMIUM:
         pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

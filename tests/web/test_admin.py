@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.http_service import Running, configuration, opened
+from tests.support.trust_records import add, priced
 
 from tollgauge.app import read_status
 from tollgauge.db.engine import StoreUnavailable
@@ -33,6 +34,8 @@ def figure(name: str, **labels: str) -> float | None:
 async def test_it_tells_what_the_command_tells_and_measures_it(running: Running) -> None:
     service = running.service
     told: list[dict[str, Any]] = []
+    await add(service.store, priced("/1"))
+    await service.round("bundle")
 
     async def look() -> dict[str, Any]:
         told.append(await read_status(service.config, service.store, clock=service.clock))
@@ -47,6 +50,9 @@ async def test_it_tells_what_the_command_tells_and_measures_it(running: Running)
     assert [ready.json()] == told
     assert figure("tollgauge_database_up") == 1
     assert figure("tollgauge_queue_due", queue="scores") == ready.json()["scores"]["due"]
+    assert figure("tollgauge_bundle_bytes", variant="all") == ready.json()["bundles"][0]["bytes"]
+    assert figure("tollgauge_bundle_age_seconds", variant="avoid") == 0
+    assert figure("tollgauge_bundle_build_seconds", variant="all") == 0
     assert figure("tollgauge_attention") == len(ready.json()["attention"])
 
 

@@ -21,11 +21,13 @@ from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discover import discover
 from tollgauge.cli.examine import lint, probe, score
+from tollgauge.cli.keys import keys_app
 from tollgauge.cli.payments import payments
 from tollgauge.cli.serve import mcp, run, serve, work
 from tollgauge.cli.status import status
 from tollgauge.cli.terminal import FAILED, print_error
 from tollgauge.cli.trace import trace
+from tollgauge.cli.verify import verify
 from tollgauge.cli.watch import watch_app
 from tollgauge.core.errors import TollgaugeError
 
@@ -57,12 +59,13 @@ def options(version: Version = False) -> None:
 
 
 for command in (
-    *(init, run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score, trace),
-    *(discover, bench, payments, status),
+    *(init, run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score),
+    *(verify, trace, discover, bench, payments, status),
 ):
     app.command()(command)
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
+app.add_typer(keys_app, name="keys")
 app.add_typer(watch_app, name="watch")
 app.add_typer(calibration_app, name="calibration")
 

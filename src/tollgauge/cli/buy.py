@@ -20,7 +20,7 @@ import typer
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import BASE, usd_text
+from tollgauge.core.units import BASE, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.clients.kept_payment import KeptPayment
@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
 KEY: Final = "TOLLGAUGE_BUYER_KEY"
 """The variable of the environment that holds the buyer's private key."""
 SERVICE: Final = "TOLLGAUGE_URL"
+SUFFIX: Final = ".jws"
+"""Ends the name of the file that holds the signature of another, beside it."""
 _STANDARD_OUTPUT: Final = "-"
 _BAD: Final = frozenset({"avoid", "not-payable"})
 
@@ -81,7 +83,8 @@ def buy(
     limits = limits_of(max_price, network)
     body = {"resource": url} | ({"evidence": "full"} if evidence is EvidenceChoice.FULL else {})
     check_output(output, force=force)
-    purchase = bought(order_at(TRUST, body, service=service, config=config), limits, output)
+    order = order_at(TRUST, body, service=service, config=config)
+    purchase = bought(order, limits, output, config=config)
     document = _document(orjson.loads(purchase.body), purchase, output)
     if output != _STANDARD_OUTPUT:
         show(document, _lines(document, purchase), as_json=as_json)
@@ -116,11 +119,14 @@ def order_at(path: str, body: dict[str, Any], *, service: str, config: Path | No
     return Order(url=f"{base_url}{path}", body=body)
 
 
-def bought(order: Order, limits: Limits, output: str) -> Purchase:
-    """Buy an answer and write it to its output, for its owner alone: then its payment need not be
-    kept any more.
+def bought(order: Order, limits: Limits, output: str, *, config: Path | None) -> Purchase:
+    """Buy an answer and write it to its output, for its owner alone, after its signature in a file
+    beside it: then its payment need not be kept any more. `config` may name the demo that is paid
+    with its own key.
     """
-    purchase, kept = _paid(order, limits, output)
+    purchase, kept = _paid(order, limits, output, key=_key(order.url, config))
+    if output != _STANDARD_OUTPUT:
+        _write_signature(purchase.signature, f"{output}{SUFFIX}")
     _write(purchase.body, output)
     kept.remove()
     return purchase
@@ -129,14 +135,13 @@ def bought(order: Order, limits: Limits, output: str) -> Purchase:
 def paid_line(purchase: Purchase) -> str:
     """What was paid, and where that can be looked up."""
     receipt = purchase.transaction or "a transaction that the service does not name"
-    return f"paid {usd_text(purchase.payment.value)} USDC in {receipt}"
+    return f"paid {dollars(purchase.payment.value)} in USDC by {receipt}"
 
 
-def _paid(order: Order, limits: Limits, output: str) -> tuple[Purchase, KeptPayment]:
+def _paid(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purchase, KeptPayment]:
     """The purchase, and its kept payment."""
     from tollgauge.clients import purchase
 
-    key = _key(order.url)
     try:
         payer = purchase.payer_of(key)
     except ValueError:
@@ -159,20 +164,21 @@ def _paid(order: Order, limits: Limits, output: str) -> tuple[Purchase, KeptPaym
     return bought, kept
 
 
-def _key(url: str) -> str:
-    """The buyer's private key; that of the demo, which everyone knows and which is worth nothing
-    elsewhere, for a service on this machine. Raises TollgaugeError where there is none.
+def _key(url: str, config: Path | None) -> str:
+    """The buyer's private key; for a service on this machine that of the demo, which everyone
+    knows and which is worth nothing elsewhere. Raises TollgaugeError where there is none.
     """
-    from tollgauge.clients.purchase import LOOPBACK
+    from tollgauge.clients.purchase import LOOPBACK, payer_of
     from tollgauge.demo.chain import BUYER
 
     key = os.environ.get(KEY, "").strip()
     if key:
         return key
     if urlsplit(url).hostname in LOOPBACK:
-        words = f"{KEY} is not set: paying with the demo's key, {BUYER.address}."
+        key = load_config(config).demo.buyer_key or BUYER.key
+        words = f"{KEY} is not set: paying with the demo's key, {payer_of(key)}."
         errors.print(words, soft_wrap=True, markup=False)
-        return BUYER.key
+        return key
     raise TollgaugeError(
         f"There is no key to pay with: {KEY} is not set.",
         hint="Set it to the private key (0x and 64 hex digits) of an account that holds a little "
@@ -194,6 +200,14 @@ def check_output(output: str, *, force: bool) -> None:
         raise TollgaugeError(
             f"There is no folder {path.parent}.", hint="Nothing was paid. Make it first."
         )
+
+
+def _write_signature(signature: str, output: str) -> None:
+    """Write a signature; one that an earlier answer had must not stay beside another."""
+    if signature:
+        _write(signature.encode(), output)
+    else:
+        Path(output).unlink(missing_ok=True)
 
 
 def _write(body: bytes, output: str) -> None:
@@ -244,3 +258,5 @@ def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
     yield paid_line(purchase)
     if output != _STANDARD_OUTPUT:
         yield f"wrote {output}; `tollgauge score {output}` computes the score again"
+        if purchase.signature:
+            yield f"wrote {output}{SUFFIX}; `tollgauge verify {output}` checks the signature"

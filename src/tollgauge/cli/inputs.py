@@ -25,6 +25,9 @@ R = TypeVar("R")
 
 INPUT_MAX: Final = 16 * 1024 * 1024
 DOWNLOAD_SECONDS: Final = 10
+_NO_EVIDENCE: Final = (
+    'Evidence is kept for 90 days. Buy a report with {"evidence": "full"}, which carries it.'
+)
 
 
 def load_config(path: Path | None) -> Config:
@@ -96,8 +99,10 @@ def _file(path: Path) -> bytes:
         return bytes(stream.read(INPUT_MAX + 1))
 
 
-def download(url: str) -> bytes:
-    """The body of a URL. Raises TollgaugeError for anything but 200, and for what is too large."""
+def download(url: str, *, hint: str = _NO_EVIDENCE) -> bytes:
+    """The body of a URL. Raises TollgaugeError for anything but 200, with a `hint` at what else
+    would do; and for what is too large.
+    """
     import httpx
 
     try:
@@ -105,8 +110,7 @@ def download(url: str) -> bytes:
             if response.status_code != 200:
                 raise TollgaugeError(
                     f"{url} answered {response.status_code}.",
-                    hint='Evidence is kept for 90 days. Buy a report with {"evidence": "full"}, '
-                    "which carries it.",
+                    hint=hint,
                 )
             data = bytearray()
             for chunk in response.iter_bytes():
@@ -116,7 +120,7 @@ def download(url: str) -> bytes:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise TollgaugeError(
             f"{url} cannot be fetched ({type(error).__name__}).",
-            hint="Check that the service runs there; a report with its evidence needs none.",
+            hint=f"Check that the service runs there. {hint}",
         ) from error
     return bytes(data)
 

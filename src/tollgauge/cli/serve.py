@@ -43,8 +43,8 @@ def work(
 
 def mcp(config: ConfigFile = None) -> None:
     """Tools for an agent on this machine: MCP over standard input and output."""
-    from tollgauge.app import serve_mcp
     from tollgauge.observe import configure_logs
+    from tollgauge.process import serve_mcp
 
     # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -64,6 +64,7 @@ def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...]
 
 async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
     from tollgauge import app as root
+    from tollgauge import process
     from tollgauge.observe import configure_logs, log
 
     configure_logs(json_lines=config.server.json_logs)
@@ -75,7 +76,7 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
         )
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a process whose address is taken must not have changed anything.
-        listeners = stack.enter_context(root.listen(config, serve=serve))
+        listeners = stack.enter_context(process.listen(config, serve=serve))
         for words in advised(config):
             log().warning("config.advice", advice=words)
         service = await stack.enter_async_context(root.opened(config))
@@ -91,11 +92,11 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             jobs = tuple(job for job in jobs if job.name in only)
 
         def ready() -> None:
-            root.freeze_garbage_collector()
+            process.freeze_garbage_collector()
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
             else:
                 names = ", ".join(job.name for job in jobs)
                 errors.print(f"tollgauge works: {names}", markup=False)
 
-        await root.run(service, listeners, jobs=jobs, on_ready=ready)
+        await process.run(service, listeners, jobs=jobs, on_ready=ready)

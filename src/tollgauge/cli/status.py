@@ -92,6 +92,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield _line(
             f"chain {chain['chain']}", f"block {chain['block']}, {chain['lagSeconds']} s behind"
         )
+    for bundle in status["bundles"]:
+        yield _line(f"bundle {bundle['variant']}", _bundle(bundle))
     for job in status["jobs"]:
         failed = f", failed {job['failedAt']}: {job['error']}" if job["failedAt"] else ""
         yield _line(f"loop {job['name']}", f"{job['endedAt']}, {job['seconds']:.1f} s{failed}")
@@ -113,6 +115,12 @@ def _crawl(crawl: Mapping[str, Any]) -> str:
         return f"begun {crawl['startedAt']}, not finished"
     how = "complete" if crawl["complete"] else "suspicious" if crawl["suspicious"] else "not whole"
     return f"{crawl['finishedAt']}, {how}, {crawl['listed']} listed"
+
+
+def _bundle(bundle: Mapping[str, Any]) -> str:
+    signed = "signed" if bundle["signed"] else "not signed"
+    size = f"{bundle['records']} records, {bundle['bytes'] / 1e6:.2f} MB"
+    return f"{bundle['at']}, {size}, built in {bundle['buildSeconds']:.1f} s, {signed}"
 
 
 def _disk(disk: Mapping[str, Any]) -> str:

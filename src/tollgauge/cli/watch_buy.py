@@ -57,7 +57,8 @@ def watch_buy(
         raise TollgaugeError("The watch's secret is not printed.", hint="Name a file: --output.")
     check_output(output, force=force)
     body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
-    purchase = bought(order_at(WATCH, body, service=service, config=config), limits, output)
+    order = order_at(WATCH, body, service=service, config=config)
+    purchase = bought(order, limits, output, config=config)
     watch = orjson.loads(purchase.body)
     shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
     lines = [

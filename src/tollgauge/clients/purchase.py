@@ -33,10 +33,11 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired, PaymentRequirements
 
 from tollgauge.clients.kept_payment import KeptPayment
+from tollgauge.core.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import EXPIRY_GRACE_S, SCHEME, Payment, canonical_body, decode
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import known_asset, parse_amount, usd_text
+from tollgauge.core.units import dollars, known_asset, parse_amount
 
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 """EVM libraries raise it, and then deeply nested JSON can crash the process."""
@@ -93,13 +94,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
-    """A paid answer: its body, the payment, and the transaction that settled it ("" where the
-    service sent no receipt).
+    """A paid answer: its body, the payment, the transaction that settled it ("" where the service
+    sent no receipt), and the answer's signature ("" where it is not signed).
     """
 
     body: bytes
     payment: Payment
     transaction: str
+    signature: str = ""
 
 
 def payer_of(key: str) -> str:
@@ -211,7 +213,12 @@ async def send(
             if answer.is_success:
                 receipt = answer.headers.get("PAYMENT-RESPONSE")
                 settled = decode_payment_response_header(receipt).transaction if receipt else ""
-                return Purchase(body=answer.content, payment=payment, transaction=settled)
+                return Purchase(
+                    body=answer.content,
+                    payment=payment,
+                    transaction=settled,
+                    signature=answer.headers.get(SIGNATURE, ""),
+                )
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
                 raise _refused(answer, payment)
             why, pause = _why(answer), _retry_after(answer)
@@ -273,9 +280,9 @@ def _check(payment: Payment, limits: Limits) -> None:
 
 def _too_dear(amount: int, limits: Limits) -> PurchaseError:
     return PurchaseError(
-        f"The service asks {usd_text(amount)} USDC, and at most {usd_text(limits.max_amount)} may "
-        "be paid.",
-        hint=f"Nothing was paid. Allow it with --max-price {usd_text(amount)}.",
+        f"The service asks {dollars(amount)}, and at most {dollars(limits.max_amount)} may be "
+        "paid.",
+        hint=f"Nothing was paid. Allow it with --max-price {dollars(amount).lstrip('$')}.",
     )
 
 
@@ -311,7 +318,7 @@ def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
     if "insufficient" in reason:
         return RefusedError(
             f"{payment.payer} has too little USDC on {payment.network} to pay "
-            f"{usd_text(payment.value)}.",
+            f"{dollars(payment.value)}.",
             hint=f"Send USDC to it on that network, or pay with another key. {again}",
             is_unpaid=True,
         )

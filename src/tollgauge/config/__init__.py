@@ -40,6 +40,7 @@ from tollgauge.config.read import (
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
+from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
@@ -48,6 +49,7 @@ from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.demo import DemoSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
+from tollgauge.web.signing import SigningSettings
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _ELSEWHERE: Final = frozenset(
@@ -84,6 +86,8 @@ class Config:
     """The database."""
     sale: SaleSettings = field(default_factory=SaleSettings)
     """What is sold, and where the money goes."""
+    signing: SigningSettings = field(default_factory=SigningSettings)
+    """The signatures of answers."""
     facilitator: FacilitatorSettings = field(default_factory=FacilitatorSettings)
     """Who verifies and settles payments."""
     rpc: RpcSettings = field(default_factory=RpcSettings)
@@ -98,6 +102,8 @@ class Config:
     """The scores."""
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     """Forecasts that are held against what happened."""
+    bundle: BundleSettings = field(default_factory=BundleSettings)
+    """The file of trust records that clients keep a copy of."""
     index: IndexSettings = field(default_factory=IndexSettings)
     """How the chain is followed, where rpc.url names a node."""
     watch: WatchSettings = field(default_factory=WatchSettings)

@@ -32,6 +32,7 @@ def advice(config: Config) -> tuple[str, ...]:
         (_other_port(config), _OTHER_PORT),
         (sells and not config.rpc.url, _NO_NODE),
         (sells and not config.watch.key, _NO_WATCH_KEY),
+        (sells and config.signing.signing_key is None, _NO_SIGNING_KEY),
         (sells and url.startswith("http://") and not is_loopback(url), _PLAIN_HTTP),
     )
     return tuple(words for wrong, words in rules if wrong)
@@ -86,6 +87,10 @@ _NO_NODE: Final = (
 _NO_WATCH_KEY: Final = (
     "watch.key is not set: no watch is sold, because its secrets could not be sealed "
     "(TOLLGAUGE_WATCH_KEY)."
+)
+_NO_SIGNING_KEY: Final = (
+    "signing.key is not set: answers are not signed, so a buyer cannot prove what was said. Make "
+    "one with `tollgauge keys new` (TOLLGAUGE_SIGNING_KEY)."
 )
 _PLAIN_HTTP: Final = (
     "server.base_url is http://: payments and secrets would travel in the open. Put a proxy with "

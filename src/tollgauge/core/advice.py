@@ -28,6 +28,7 @@ _WEAK: Final = {
     "activity": "no independent buyers are known",
     "stability": "its price or payTo changed",
 }
+_NEVER_UP: Final = "it was never up when it was checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +135,5 @@ def _why_low(judgement: Judgement) -> str:
         judgement.facts.policy.rows,
         key=lambda row: row.weight * (100 - judgement.subscores[row.name]),
     )
-    return f"The score is low, most of all because {_WEAK[worst.name]}."
+    never_up = worst.name == "uptime" and judgement.subscores[worst.name] == 0
+    return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst.name]}."

@@ -33,7 +33,7 @@ from tollgauge.core.score import Score
 from tollgauge.core.scoring import FIXES, score
 from tollgauge.core.signals.volume import WHOLE_WEIGHT, payer_sums
 from tollgauge.core.spans import Spans
-from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of, dollars
 from tollgauge.core.window import DAYS
 
 SHOWN: Final = 5
@@ -322,7 +322,7 @@ def _activity(evidence: Evidence, policy: Policy) -> Iterator[Mended]:
         high=_plus(sums.high, more),
         low=_plus(sums.low, more),
     )
-    fix = f"Win {more.payers} more independent buyers who pay ${usd_text(each)[:-4]} each."
+    fix = f"Win {more.payers} more independent buyers who pay {dollars(each)} each."
     seen = replace(evidence, chain=replace(chain, sums=mended))
     yield Mended(code="activity", evidence=seen, fix=fix, in_days=WINDOW_MS // DAY_MS)
 

@@ -190,6 +190,16 @@ def average_latency_ms(text: bytes) -> int | None:
     return latency
 
 
+def flag_codes(text: bytes) -> tuple[str, ...]:
+    """The codes of the flags of a stored score, read in the same way. Raises ScoreError for a text
+    that is no score.
+    """
+    try:
+        return tuple(flag["code"] for flag in orjson.loads(text)["flags"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise _not_stored() from error
+
+
 def _not_stored() -> ScoreError:
     return ScoreError(
         "This is not a stored score.", hint="Score the endpoint again from its evidence."

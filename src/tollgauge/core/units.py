@@ -201,14 +201,6 @@ def micro_usd(amount: int, decimals: int = 6) -> int:
     return (amount * 10**7 // int(10**decimals) + 5) // 10
 
 
-def usd_text(amount: int, decimals: int = 6) -> str:
-    """A number of dollars for programs and options: six decimals, rounded half up, of an atomic
-    amount; `5000` is `0.005000`.
-    """
-    micro = micro_usd(amount, decimals)
-    return f"{micro // 10**6}.{micro % 10**6:06d}"
-
-
 def dollars(amount: int, decimals: int = 6) -> str:
     """An atomic amount of a dollar token as people read it: with two decimals, and more of the six
     where those matter: `$5,000.00`, `$0.10`, `$0.005`. What is finer is rounded half up.

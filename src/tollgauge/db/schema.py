@@ -40,7 +40,7 @@ class ForeignText(sa.TypeDecorator[str]):
     impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002 - the base has it
         """What is stored of a text."""
         return None if value is None else plain(value)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tollgauge import app
-from tollgauge.config.write import toml_text
+from tollgauge import app, process
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -19,6 +17,7 @@ from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
 from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
+from tollgauge.demo.folder import DemoFolder, named_folder, temporary_folder
 from tollgauge.demo.receiver import RECEIVER_URL
 from tollgauge.demo.seed import (
     FIRST_ROUND,
@@ -36,16 +35,11 @@ from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
 from tollgauge.web.edge.listen import LOOPBACK, listening
+from tollgauge.web.signing import new_key
 
 SALE_SECONDS: Final = 7.0
 DRAIN_SECONDS: Final = 0.5
 """How long the end of the demo waits for what is under way."""
-CONFIG_FILE: Final = "tollgauge.toml"
-_HEAD: Final = """\
-# The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
-# these keys, and they are worth nothing on any other chain.
-
-"""
 _PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
 """The seller whose watch the demo buys."""
@@ -86,17 +80,23 @@ async def play(
         # Bind first: a demo whose port is taken must not have started anything.
         free_or_named = 0 if options.once else options.port
         listeners = stack.enter_context(listening(LOOPBACK, free_or_named, setting="--port"))
-        folder = stack.enter_context(_demo_folder(options))
+        folder = stack.enter_context(_folder(options))
+        path = None if folder is None else folder.path
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         anvil, missing = await _anvil(options, say)
         chain_began = began and began - HOUR_MS
         world: Sellers = await stack.enter_async_context(
-            World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=folder)
+            World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=path)
             if anvil
-            else Sellers.open(clock=app.now_ms, folder=folder)
+            else Sellers.open(clock=app.now_ms, folder=path)
         )
-        config = configuration(world, port=listeners.port, store_url=_store_url(folder))
+        config = configuration(
+            world,
+            port=listeners.port,
+            store_url="sqlite://" if folder is None else folder.store_url,
+            signing_key=new_key() if folder is None else folder.signing_key(),
+        )
         links = _links(config.server.base_url, world)
         if not options.once:
             control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
@@ -105,13 +105,15 @@ async def play(
             if isinstance(world, World):
                 links["alerts"] = f"{url}/alerts"
         if folder is not None:
-            links["folder"] = str(folder)
-            (folder / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
+            links["folder"] = str(folder.path)
+            folder.write(config)
         service = await stack.enter_async_context(app.opened(config))
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
-        serving = asyncio.create_task(app.run(service, listeners, stop=stop, on_ready=ready.set))
-        demo = _Demo(options, world, service, links, stop, began, missing)
+        serving = asyncio.create_task(
+            process.run(service, listeners, stop=stop, on_ready=ready.set)
+        )
+        demo = _Demo(options, world, service, folder, links, stop, began, missing)
         living = asyncio.create_task(
             demo.live(ready, progress=progress, show=show, on_ready=on_ready)
         )
@@ -127,6 +129,7 @@ class _Demo:
     options: Options
     world: Sellers
     service: app.Opened
+    folder: DemoFolder | None
     links: Mapping[str, str]
     stop: asyncio.Event
     began: int | None
@@ -152,7 +155,9 @@ class _Demo:
             sales = Settlements(world.chain)
             await _settle(sales, began=self.began, now=service.clock(), progress=report)
             world.chain_ready.set()
-        first_round = await prepare(service, history_days=self.options.history_days, report=report)
+        with self.folder.loading() if self.folder else contextlib.nullcontext():
+            days = self.options.history_days
+            first_round = await prepare(service, history_days=days, report=report)
         service.loading.percent = None
         best, purchase = await _best(service), None
         if isinstance(world, World):
@@ -218,23 +223,13 @@ async def _until_one_ends(
             task.result()
 
 
-@contextlib.contextmanager
-def _demo_folder(options: Options) -> Iterator[Path | None]:
+def _folder(options: Options) -> contextlib.AbstractContextManager[DemoFolder | None]:
     """Where the demo's files are: the named folder; else one that ends with the demo; or none for
     a single round, whose database is in memory.
     """
     if options.folder is not None:
-        options.folder.mkdir(parents=True, exist_ok=True)
-        yield options.folder.resolve()
-    elif options.once:
-        yield None
-    else:
-        with tempfile.TemporaryDirectory(prefix="tollgauge-demo-") as folder:
-            yield Path(folder)
-
-
-def _store_url(folder: Path | None) -> str:
-    return "sqlite://" if folder is None else f"sqlite:///{folder / 'demo.sqlite'}"
+        return named_folder(options.folder)
+    return contextlib.nullcontext() if options.once else temporary_folder()
 
 
 async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:

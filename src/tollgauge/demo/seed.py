@@ -40,10 +40,11 @@ from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
+from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import discovery, seller_files
+from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
@@ -51,6 +52,7 @@ from tollgauge.web.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
+from tollgauge.web.signing import SigningSettings, new_key
 
 SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS
@@ -62,6 +64,8 @@ SCORED_EVERY: Final = 8
 ROUNDS_MAX: Final = 400
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
 """Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
+BUNDLE_EVERY_MS: Final = 15 * SECOND_MS
+"""So that a change of a seller is in the bundle while somebody looks."""
 
 SALES: Final = "customers pay the sellers"
 PAST: Final = {SALES: 15, "simulating crawls": 10, "simulating probes": 60, "closing days": 1}
@@ -88,9 +92,10 @@ class Round:
     grades: dict[str, int]
 
 
-def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
+def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str = "") -> Config:
     """The service's configuration inside the world; a host is probed without a pause, because
-    all of them are this machine. It sells where the world has a chain.
+    all of them are this machine. It sells where the world has a chain. Without a `signing_key` it
+    signs with a new one.
     """
     config = Config(
         server=ServerSettings(
@@ -110,7 +115,9 @@ def configuration(world: Sellers, *, port: int, store_url: str) -> Config:
             references=(world.directory_url,),
             cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS, watched_every_ms=WATCHED_EVERY_MS),
         ),
+        bundle=BundleSettings(every_ms=BUNDLE_EVERY_MS),
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
+        signing=SigningSettings(key=signing_key or new_key()),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
     )
@@ -246,7 +253,7 @@ def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResul
     probes.record_many(tx, endpoint.id, results)
     for result, quote in _quote_changes(results):
         current = endpoints.get(tx, endpoint.id) or endpoint
-        discovery.observe_quotes(tx, {current.id: (quote, result.at)})
+        terms.observe_quotes(tx, {current.id: (quote, result.at)})
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 _POLL_SECONDS: Final = 0.005
+_DATE_SECONDS: Final = 1
 _GRACE_SECONDS: Final = 5
 """Longer than the slowest seller takes."""
 
@@ -39,7 +40,7 @@ async def serve(
                 await asyncio.sleep(_POLL_SECONDS)
             yield listener.getsockname()[1]
         finally:
-            server.should_exit = True
+            server.end()
             await task
 
 
@@ -51,11 +52,43 @@ def closed_port() -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that does not take over the process's signals."""
+    """A server that does not take over the process's signals, and ends within milliseconds when
+    nothing is left to answer: uvicorn's own looks every 100 ms whether it shall, and again whether
+    it may.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Take no more connections, and end."""
+        self.should_exit = True
+        self._ending.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """Keep the header `Date` right until the end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), _DATE_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn calls it so
+        """Let the requests that have begun be answered, for `_GRACE_SECONDS` at most."""
+        state = self.server_state
+        for listening in self.servers:
+            listening.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_SECONDS):
+                while state.connections or state.tasks:  # noqa: ASYNC110 (they have no event)
+                    await asyncio.sleep(_POLL_SECONDS)
+        for task in state.tasks:
+            task.cancel()
 
 
 def _listener(port: int) -> socket.socket:
@@ -79,6 +112,5 @@ def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
         ws="none",
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
         ssl_context_factory=(lambda *_: tls) if tls else None,
     )

@@ -30,6 +30,7 @@ def tour(
         f'export PATH="{folder}:$PATH"' if folder else "",
         f"export TOLLGAUGE_URL={url}" if service != SERVICE_PORT else "",
         f"tollgauge buy {seller.url} --force",
+        "tollgauge verify report.json",
         "tollgauge score report.json",
         f"curl -si {url}/v1/x402-trust | tollgauge lint -",
         f"tollgauge watch buy {seller.url} --force",

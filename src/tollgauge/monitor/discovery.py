@@ -7,8 +7,7 @@ Rules:
   price until a probe saw one); the others fill in what it left out;
 - the first directory to list an endpoint is the event `listed`, the first after it was delisted
   `relisted`; a further source is no news;
-- terms are compared with what the same source said before; a probe's terms only with what probes
-  saw before;
+- terms are compared with what the same source said before (monitor/terms has those of probes);
 - a resource that one crawl names twice counts once, as it was named first;
 - an endpoint that was adopted on request has no listing and is never delisted;
 - what happened is dated `at`, when the listing was taken; what is due counts from `now`.
@@ -20,7 +19,7 @@ store/endpoints/listings'.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -28,9 +27,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core import discovery
 from tollgauge.core.changes import Change, term_changes
-from tollgauge.core.discovery import PAYTO_CHANGED, carried
+from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
-from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.schedule import is_dead
 from tollgauge.core.terms import Advertised, Quote
@@ -38,7 +36,8 @@ from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.monitor import changes as watched_changes
-from tollgauge.monitor.seller_files import ask_soon, is_announced
+from tollgauge.monitor.seller_files import is_announced
+from tollgauge.monitor.terms import discovery_event
 from tollgauge.store import rows
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
@@ -127,7 +126,8 @@ class _Page:
             if before is not None and terms is not None and before != terms:
                 self._add_term_changes(locked, before, terms, announced=announced)
         self.events += [
-            (id_, _event(kind, source, at, *texts, announced=announced)) for kind, *texts in events
+            (id_, discovery_event(kind, source, at, *texts, announced=announced))
+            for kind, *texts in events
         ]
         if listing is not None and listing.gone_at is None and before == terms:
             self.seen.append(id_)
@@ -265,65 +265,6 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
     return endpoint
 
 
-def observe_quotes(
-    tx: Connection, quotes: Mapping[str, tuple[Quote, int]]
-) -> tuple[TermChange, ...]:
-    """Take the terms that probes saw, (terms, instant) by endpoint's id, as the endpoints' prices.
-    What differs from the terms that probes saw before becomes events; a directory's price is no
-    such ground, and neither is an older probe.
-    """
-    quoted: list[LockedEndpoint] = []
-    events: list[tuple[str, DiscoveryEvent]] = []
-    for id_, locked in listings.lock(tx, quotes).items():
-        quote, at = quotes[id_]
-        endpoint = locked.endpoint
-        probed = locked.quote_source == PROBE
-        if probed and endpoint.quote_at is not None and endpoint.quote_at >= at:
-            continue
-        after = clean_quote(quote)
-        before = endpoint.quote if probed else None
-        changed = discovery.changes(before, after)
-        announced = is_announced(tx, endpoint, before, after, at=at, source=PROBE)
-        if any(kind == PAYTO_CHANGED for kind, *_ in changed):
-            ask_soon(tx, endpoint.host, now=at)
-        updated = replace(
-            locked, endpoint=replace(endpoint, quote=after, quote_at=at), quote_source=PROBE
-        )
-        quoted.append(updated.owing_score(at) if changed else updated)
-        events += [
-            (id_, _event(kind, PROBE, at, *texts, announced=announced)) for kind, *texts in changed
-        ]
-    listings.save_quotes(tx, quoted)
-    listings.add_events(tx, events)
-    return tuple(_change(event) for _, event in events)
-
-
-def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[TermChange, ...]:
-    """Changes of price, payTo and network of an endpoint with `since < at <= until`, oldest first
-    (`changes_among`).
-    """
-    return changes_among(listings.events(tx, endpoint_id, since=since, until=until))
-
-
-def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
-    """The changes of price, payTo and network among an endpoint's events, oldest first. One that
-    several sources saw counts once, as the first saw it: a transition happened as often as the
-    source that saw it most often says.
-    """
-    counted: Counter[tuple[str, str, str]] = Counter()
-    by_source: Counter[tuple[str, str, str, str]] = Counter()
-    distinct: list[TermChange] = []
-    for event in events:
-        if event.event in (LISTED, DELISTED, RELISTED):
-            continue
-        transition = (event.event, event.before, event.after)
-        by_source[event.source, *transition] += 1
-        if by_source[event.source, *transition] > counted[transition]:
-            counted[transition] += 1
-            distinct.append(_change(event))
-    return tuple(distinct)
-
-
 def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
     """An endpoint that nobody knew, due at an instant of the next `spread_ms` that its id picks."""
     id_ = resource.id
@@ -426,30 +367,8 @@ def _remove_source(tx: Connection, ids: Sequence[str], source: str, *, now: int,
             delisted.append(id_)
         changed.append(updated)
     listings.save_sources(tx, changed)
-    listings.add_events(tx, [(id_, _event(DELISTED, source, at, "", "")) for id_ in delisted])
+    listings.add_events(
+        tx, [(id_, discovery_event(DELISTED, source, at, "", "")) for id_ in delisted]
+    )
     watched_changes.delisted(tx, delisted, source=source, at=at)
     return len(delisted)
-
-
-def _event(
-    kind: str, source: str, at: int, before: str, after: str, *, announced: bool = False
-) -> DiscoveryEvent:
-    return DiscoveryEvent(
-        at=at,
-        event=kind,
-        source=source,
-        before=before,
-        after=after,
-        announced=announced and kind == PAYTO_CHANGED,
-    )
-
-
-def _change(event: DiscoveryEvent) -> TermChange:
-    return TermChange(
-        at=event.at,
-        kind=event.event,
-        source=event.source,
-        before=event.before,
-        after=event.after,
-        announced=event.announced,
-    )

@@ -51,7 +51,7 @@ from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pau
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery, elsewhere
+from tollgauge.monitor import changes, discovery, elsewhere, terms
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
@@ -314,7 +314,7 @@ def record(
         and not recorded.get(seen.endpoint.id)
     }
     if quotes:
-        discovery.observe_quotes(tx, quotes)
+        terms.observe_quotes(tx, quotes)
     free_at = {
         seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
         for seen in observations

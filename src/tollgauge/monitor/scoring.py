@@ -36,7 +36,7 @@ from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.window import Window
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.monitor import discovery
+from tollgauge.monitor import terms
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -208,7 +208,7 @@ def gather_many(
             recent=seen.recent,
             last=seen.last,
             envelope=seen.envelope,
-            changes=discovery.changes_among(events.get(endpoint.id, ())),
+            changes=terms.changes_among(events.get(endpoint.id, ())),
             chain=chains.get(endpoint.id),
             state=_state(seen.state, endpoint),
             interval=interval_ms(

@@ -22,8 +22,9 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db import meta, size
 from tollgauge.db.size import Size
-from tollgauge.store import backlog, job_rounds
+from tollgauge.store import backlog, bundles, job_rounds
 from tollgauge.store.backlog import LastCrawl, Queue, StuckPayment
+from tollgauge.store.bundles import StoredBundle
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.job_rounds import JobRound
 from tollgauge.store.watches import outbox
@@ -38,6 +39,7 @@ DELIVERY_LATE_MS: Final = 5 * MINUTE_MS
 PAYMENT_LATE_MS: Final = 10 * MINUTE_MS
 CRAWL_LATE_MS: Final = DAY_MS
 INDEX_LATE_MS: Final = 10 * MINUTE_MS
+BUNDLE_LATE_MS: Final = 3 * HOUR_MS
 BACKUP_LATE_MS: Final = DAY_MS
 SKEW_MS: Final = 2 * SECOND_MS
 AHEAD_MS: Final = MINUTE_MS
@@ -65,6 +67,7 @@ class Figures:
     stuck: Sequence[StuckPayment]
     crawls: tuple[LastCrawl, ...]
     chains: tuple[Cursor, ...]
+    bundles: tuple[StoredBundle, ...]
     jobs: tuple[JobRound, ...]
     size: Size
     skew_ms: int | None
@@ -86,6 +89,7 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
         stuck=backlog.stuck_payments(tx, since=now - PAYMENT_LATE_MS),
         crawls=backlog.last_crawls(tx),
         chains=backlog.chains(tx),
+        bundles=bundles.every(tx),
         jobs=job_rounds.every(tx),
         size=size.measure(tx),
         skew_ms=None if clock is None else clock - now,
@@ -175,6 +179,7 @@ def document(figures: Figures) -> dict[str, Any]:
             }
             for cursor in figures.chains
         ],
+        "bundles": [_bundle(bundle, now) for bundle in figures.bundles],
         "jobs": [_job(job) for job in figures.jobs],
         "disk": {
             "databaseBytes": disk.database,
@@ -217,6 +222,12 @@ def _late(figures: Figures) -> Iterator[str]:
     for cursor in figures.chains:
         if now - cursor.at > INDEX_LATE_MS:
             yield f"The index of chain {cursor.chain} is {words(now - cursor.at)} behind."
+    bundle_ms = max((now - bundle.as_of for bundle in figures.bundles), default=0)
+    if bundle_ms > BUNDLE_LATE_MS:
+        yield (
+            f"The bundle of trust records is {words(bundle_ms)} old, and payment guards trust it "
+            "for 48 hours: see the loop bundle."
+        )
 
 
 def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
@@ -260,6 +271,18 @@ def _crawl(crawl: LastCrawl) -> dict[str, Any]:
         "suspicious": crawl.suspicious,
         "listed": crawl.listed,
         "lastCompleteAt": _iso(crawl.completed_at),
+    }
+
+
+def _bundle(bundle: StoredBundle, now: int) -> dict[str, Any]:
+    return {
+        "variant": bundle.variant,
+        "at": iso(bundle.as_of),
+        "ageSeconds": _age(bundle.as_of, now),
+        "records": bundle.records,
+        "bytes": bundle.size,
+        "buildSeconds": bundle.took_ms / SECOND_MS,
+        "signed": bundle.signature is not None,
     }
 
 

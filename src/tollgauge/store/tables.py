@@ -6,7 +6,7 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
-from tollgauge.store import job_rounds
+from tollgauge.store import bundles, job_rounds
 from tollgauge.store.chain import cursors, deposits, transfers, wallets
 from tollgauge.store.endpoints import alternative_counts, evidence, forecasts, seller_files
 from tollgauge.store.ledger import answers, attempts, books, payments
@@ -16,7 +16,7 @@ from tollgauge.store.watches import destinations, outbox, watch_events, watch_pa
 _MODULES: Final = (
     *(leases, alternative_counts, answers, attempts, books, payments, cursors, deposits, transfers),
     *(wallets, changes, vantages, window, evidence, forecasts, destinations, outbox, watch_events),
-    *(watch_payments, watches, job_rounds, seller_files),
+    *(watch_payments, watches, job_rounds, seller_files, bundles),
 )
 """The modules that define tables beside the code that uses them; the others are db/schema's."""
 TABLES: Final = tuple(metadata.sorted_tables)

@@ -23,6 +23,9 @@ from starlette.types import Receive, Scope, Send
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import (
     ATTENTION,
+    BUNDLE_AGE,
+    BUNDLE_BYTES,
+    BUNDLE_SECONDS,
     DATABASE_BYTES,
     DATABASE_UP,
     DISK_FULL,
@@ -37,6 +40,9 @@ from tollgauge.observe import (
 
 EVERY_S: Final = 10.0
 TRY_S: Final = 5.0
+_LABELLED: Final = (
+    *(QUEUE_DUE, QUEUE_AGE, INDEX_LAG, PAYMENTS, BUNDLE_AGE, BUNDLE_BYTES, BUNDLE_SECONDS),
+)
 
 
 class Admin:
@@ -79,7 +85,7 @@ class Admin:
 
 def _measure(status: Mapping[str, Any] | None) -> None:
     """Set the gauges of the status; without one, remove those that have labels."""
-    for gauge in (QUEUE_DUE, QUEUE_AGE, INDEX_LAG, PAYMENTS):
+    for gauge in _LABELLED:
         gauge.clear()
     DATABASE_UP.set(status is not None)
     if status is None:
@@ -90,6 +96,10 @@ def _measure(status: Mapping[str, Any] | None) -> None:
     PROBES_LATE.set(status["probes"]["late"] / max(1, status["probes"]["monitored"]))
     for chain in status["chains"]:
         INDEX_LAG.labels(chain["chain"]).set(chain["lagSeconds"])
+    for bundle in status["bundles"]:
+        BUNDLE_AGE.labels(bundle["variant"]).set(bundle["ageSeconds"])
+        BUNDLE_BYTES.labels(bundle["variant"]).set(bundle["bytes"])
+        BUNDLE_SECONDS.labels(bundle["variant"]).set(bundle["buildSeconds"])
     for state, count in status["payments"]["byState"].items():
         PAYMENTS.labels(state).set(count)
     PAYMENTS_STUCK.set(len(status["payments"]["stuck"]))

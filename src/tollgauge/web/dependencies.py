@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from tollgauge.core.answer_signature import PublicKey
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.web.demo import DemoSettings, Loading
@@ -24,14 +25,15 @@ _ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 class Dependencies(PaidDependencies):
     """What any route may use. A product is given the same object as PaidDependencies: its store
     only reads there, because a sale writes under its payment's claim alone (docs/payments.md).
-    Probes are late when a host has waited for `late_ms`. `demo` and `loading` say something in
-    `tollgauge demo` alone.
+    Probes are late when a host has waited for `late_ms`. `public_keys` are those of all signatures,
+    also of older ones. `demo` and `loading` say something in `tollgauge demo` alone.
     """
 
     store: Store
     gate: Gate
     edge: EdgeSettings
     late_ms: int = 5 * MINUTE_MS
+    public_keys: tuple[PublicKey, ...] = ()
     demo: DemoSettings = field(default_factory=DemoSettings)
     loading: Loading = field(default_factory=Loading)
 

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.support.directory_server import HOST, NOW, Directory, Reply
+from tests.support.directory import HOST, NOW
+from tests.support.tls_server import Reply, TlsServer
 
 from tollgauge.clients.directories import bazaar
 from tollgauge.clients.directories.document import DirectoryError, Step
@@ -47,39 +48,37 @@ def urls(steps: list[Step]) -> list[str]:
 
 
 async def test_a_listing_is_read_page_by_page_to_its_end(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = paging(entries(250))
+    directory.answer = paging(entries(250))
     steps = await crawl(egress)
     assert urls(steps) == [entry["url"] for entry in entries(250)]
     assert [step.next_offset for step in steps] == [100, 200, 250]
     assert [step.page.complete for step in steps] == [None, None, True]
-    assert directory[0].asked[0] == "/platform/v2/x402/discovery/resources?limit=100&offset=0"
-    assert len(directory[0].asked) == 3
+    assert directory.asked[0] == "/platform/v2/x402/discovery/resources?limit=100&offset=0"
+    assert len(directory.asked) == 3
 
 
 async def test_a_listing_without_a_total_ends_with_its_short_page(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = paging(entries(20), total=None)
+    directory.answer = paging(entries(20), total=None)
     steps = await crawl(egress, limit=10)
     assert len(urls(steps)) == 20
     assert steps[-1].page.complete is True
 
 
 async def test_a_directory_that_gives_less_than_asked_is_followed_at_its_pace(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = paging(entries(25), cap=10)
+    directory.answer = paging(entries(25), cap=10)
     steps = await crawl(egress)
     assert len(urls(steps)) == 25
     assert steps[-1].page.complete is True
 
 
-async def test_a_crawl_goes_on_where_it_stopped(
-    directory: tuple[Directory, int], egress: Egress
-) -> None:
-    directory[0].answer = paging(entries(30))
+async def test_a_crawl_goes_on_where_it_stopped(directory: TlsServer, egress: Egress) -> None:
+    directory.answer = paging(entries(30))
     steps = await crawl(egress, limit=10, offset=20)
     assert urls(steps)[:10] == [entry["url"] for entry in entries(30)[20:]]
     assert steps[-1].next_offset == 30
@@ -87,38 +86,38 @@ async def test_a_crawl_goes_on_where_it_stopped(
 
 
 async def test_a_crawl_that_resumes_past_the_end_is_not_complete(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = paging(entries(15))
+    directory.answer = paging(entries(15))
     steps = await crawl(egress, limit=10, offset=20)
     assert steps[-1].page.complete is False
 
 
 async def test_a_page_too_large_for_us_is_asked_for_in_halves(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = paging(entries(120, size=5_000))
+    directory.answer = paging(entries(120, size=5_000))
     steps = await crawl(egress)
     assert len(urls(steps)) == 120
     assert steps[-1].page.complete is True
 
 
 async def test_an_entry_too_large_for_us_is_skipped_alone(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     items = entries(60)
     items[3]["description"] = "x" * 300_000
-    directory[0].answer = paging(items)
+    directory.answer = paging(items)
     steps = await crawl(egress)
     assert len(urls(steps)) == 59
     odd = [i for step in steps for i in step.page.items if isinstance(i, SkippedItem)]
     assert [item.reason for item in odd] == ["too-large"]
     assert steps[-1].page.complete is True
-    assert len(directory[0].asked) < 15
+    assert len(directory.asked) < 15
 
 
 async def test_an_entry_that_is_broken_json_is_skipped_alone(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     items = entries(6)
     items[2]["description"] = "BREAK"
@@ -128,7 +127,7 @@ async def test_an_entry_that_is_broken_json_is_skipped_alone(
         status, headers, body = good(path)
         return status, headers, body.replace(b'"BREAK"', b"[" * 5_000)
 
-    directory[0].answer = answer
+    directory.answer = answer
     steps = await crawl(egress, limit=4)
     assert len(urls(steps)) == 5
     odd = [i for step in steps for i in step.page.items if isinstance(i, SkippedItem)]
@@ -136,20 +135,20 @@ async def test_an_entry_that_is_broken_json_is_skipped_alone(
 
 
 async def test_an_answer_to_slow_down_is_obeyed_and_the_page_asked_again(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     good, waits = paging(entries(5)), [(429, {"retry-after": "0"}, b""), (503, {}, b"")]
-    directory[0].answer = lambda path: waits.pop() if waits else good(path)
+    directory.answer = lambda path: waits.pop() if waits else good(path)
     steps = await crawl(egress)
     assert len(urls(steps)) == 5
-    assert len(directory[0].asked) == 3
+    assert len(directory.asked) == 3
 
 
-async def test_a_long_wait_is_handed_back(directory: tuple[Directory, int], egress: Egress) -> None:
-    directory[0].answer = lambda _: (429, {"retry-after": "3600"}, b"")
+async def test_a_long_wait_is_handed_back(directory: TlsServer, egress: Egress) -> None:
+    directory.answer = lambda _: (429, {"retry-after": "3600"}, b"")
     with pytest.raises(DirectoryError, match="3600 s"):
         await crawl(egress)
-    assert len(directory[0].asked) == 1
+    assert len(directory.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,9 +164,9 @@ async def test_a_long_wait_is_handed_back(directory: tuple[Directory, int], egre
     ],
 )
 async def test_a_source_that_fails_says_how(
-    directory: tuple[Directory, int], egress: Egress, reply: Reply, message: str
+    directory: TlsServer, egress: Egress, reply: Reply, message: str
 ) -> None:
-    directory[0].answer = lambda _: reply
+    directory.answer = lambda _: reply
     with pytest.raises(DirectoryError, match=message):
         await crawl(egress)
 
@@ -180,25 +179,25 @@ async def test_a_source_that_is_down_says_so(egress: Egress) -> None:
 
 
 async def test_a_directory_that_ignores_the_offset_is_no_listing(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     page = json.dumps({"items": entries(10)}).encode()
-    directory[0].answer = lambda _: (200, {}, page)
+    directory.answer = lambda _: (200, {}, page)
     for limit in (10, 1):
         with pytest.raises(DirectoryError, match="repeats"):
             await crawl(egress, limit=limit)
 
 
 async def test_a_listing_cut_before_its_total_is_not_complete(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = paging(entries(15), total=40)
+    directory.answer = paging(entries(15), total=40)
     steps = await crawl(egress, limit=10)
     assert steps[-1].page.complete is False
 
 
 async def test_what_moves_to_the_head_meanwhile_is_read_there(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     items = entries(30)
 
@@ -208,14 +207,14 @@ async def test_what_moves_to_the_head_meanwhile_is_read_there(
             items.insert(0, items.pop() | {"lastUpdated": "now"})
         return reply
 
-    directory[0].answer = answer
+    directory.answer = answer
     steps = await crawl(egress, limit=10)
     assert {*urls(steps)} == {entry["url"] for entry in entries(30)}
     assert steps[-1].page.complete is True
 
 
 async def test_a_listing_that_shrinks_meanwhile_is_not_complete(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     items = entries(30)
 
@@ -225,6 +224,6 @@ async def test_a_listing_that_shrinks_meanwhile_is_not_complete(
             del items[0]
         return reply
 
-    directory[0].answer = answer
+    directory.answer = answer
     steps = await crawl(egress, limit=10)
     assert steps[-1].page.complete is False

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.directory_server import names, write
+from tests.support.directory import names, write
 
 from tollgauge.clients.directories import file
 from tollgauge.clients.directories.document import DirectoryError, parse_document

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.directory_server import HOST, NOW, Directory, Reply, names, write
+from tests.support.directory import HOST, NOW, names, write
+from tests.support.tls_server import Reply, TlsServer
 
 from tollgauge.clients.directories import file, openapi
 from tollgauge.clients.directories.document import DirectoryError
@@ -68,10 +69,10 @@ async def origin(egress: Egress) -> list[ListedItem]:
 
 
 async def test_an_origins_openapi_document_lists_its_paid_operations(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     files: dict[str, Reply] = {"/openapi.json": (200, {}, json.dumps(OPENAPI).encode())}
-    directory[0].answer = lambda path: files.get(path, (404, {}, b""))
+    directory.answer = lambda path: files.get(path, (404, {}, b""))
     news, ask, loop = await origin(egress)
     assert news.resource.url == f"https://{HOST}/v1/news/%7Bid%7D"
     assert news.resource.templated
@@ -87,12 +88,12 @@ async def test_an_origins_openapi_document_lists_its_paid_operations(
     [(404, {}, b""), (200, {}, b"<html>"), (200, {}, b'{"paths":{}}'), (200, {}, b"[1]")],
 )
 async def test_without_paid_operations_the_well_known_document_counts(
-    directory: tuple[Directory, int], egress: Egress, first: Reply
+    directory: TlsServer, egress: Egress, first: Reply
 ) -> None:
     listed = [f"https://{HOST}/a", "POST /b", "/c", "https://elsewhere.dev/x", "//evil.dev/y", 7]
     known = json.dumps({"version": 1, "resources": listed}).encode()
     files: dict[str, Reply] = {"/openapi.json": first, "/.well-known/x402": (200, {}, known)}
-    directory[0].answer = lambda path: files.get(path, (404, {}, b""))
+    directory.answer = lambda path: files.get(path, (404, {}, b""))
     found = await origin(egress)
     assert [(item.method, item.resource.path) for item in found] == [
         (None, "/a"),
@@ -102,9 +103,9 @@ async def test_without_paid_operations_the_well_known_document_counts(
 
 
 async def test_an_origin_without_either_document_is_an_error(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
-    directory[0].answer = lambda _: (500, {}, b"")
+    directory.answer = lambda _: (500, {}, b"")
     with pytest.raises(DirectoryError, match="lists nothing"):
         await origin(egress)
 
@@ -169,11 +170,11 @@ def test_an_operations_protocols_may_hold_its_terms(tmp_path: Path) -> None:
 
 
 async def test_the_well_known_document_may_list_endpoints_as_objects(
-    directory: tuple[Directory, int], egress: Egress
+    directory: TlsServer, egress: Egress
 ) -> None:
     listed = [{"path": "/a", "method": "post"}, {"url": "https://elsewhere.dev/x"}]
     known = json.dumps({"version": 1, "endpoints": listed}).encode()
-    directory[0].answer = lambda path: (
+    directory.answer = lambda path: (
         (200, {}, known) if path == "/.well-known/x402" else (404, {}, b"")
     )
     found = await origin(egress)

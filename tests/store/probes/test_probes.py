@@ -35,7 +35,7 @@ from tollgauge.core.rollup import rollup
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.monitor import discovery
+from tollgauge.monitor import terms
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes, window
 
@@ -251,7 +251,7 @@ async def test_a_probe_that_sees_the_price_of_the_one_before_dates_it(store: Sto
         return same_price, endpoint.quote_at
 
     assert (await recorded(first))[0] == {A.id: False}  # the price is a directory's, or none
-    await store.writing(discovery.observe_quotes, {A.id: (QUOTE, first.at)})
+    await store.writing(terms.observe_quotes, {A.id: (QUOTE, first.at)})
     assert await recorded(later) == ({A.id: True}, later.at)
     assert await recorded(replace(GOOD, at=later.at - 1)) == ({A.id: True}, later.at)
     changed = replace(GOOD, at=later.at + 1, quote=other)

@@ -21,7 +21,7 @@ from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, Wat
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes as watched_changes
-from tollgauge.monitor import discovery
+from tollgauge.monitor import discovery, terms
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
@@ -246,7 +246,7 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
         assert isinstance(endpoint, Endpoint)
         if not listed and number == 0 and endpoint.quote is not None:
             seen = replace(endpoint.quote, amount=150)
-            await store.writing(discovery.observe_quotes, {endpoint.id: (seen, at)})
+            await store.writing(terms.observe_quotes, {endpoint.id: (seen, at)})
     told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
     assert [incident.change.type for incident in told] == (["price_change"] if listed else [])
 

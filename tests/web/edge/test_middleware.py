@@ -44,7 +44,10 @@ PAGES = (
     "/provider/weather.example",
     f"/endpoint/{WEATHER_ID}/badge.svg",
 )
-EXPOSED = "PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"
+EXPOSED = (
+    "PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After, Tollgauge-Signature, ETag, Accept-Ranges, "
+    "Content-Range"
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from tests.support import http_service
 from tests.support.http_service import BASE, Running
+from tests.support.trust_records import add, priced
 from x402.extensions.bazaar import validate_discovery_extension
 
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
@@ -103,6 +104,8 @@ async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxi
 
 
 async def test_every_free_address_in_the_words_answers(running: Running) -> None:
+    await add(running.service.store, priced("/1"))
+    await running.service.round("bundle")
     for text, (address, _) in (await links(running)).items():
         if text.startswith("POST"):
             continue

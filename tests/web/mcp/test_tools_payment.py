@@ -24,17 +24,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support.http_service import NOW, PAY_TO, WEATHER, Running, configuration, opened
+from tests.support.signing import canonical, header_of
 
 from tollgauge.clients.facilitator import FacilitatorSettings
-from tollgauge.core.payment import State, decode
+from tollgauge.core.payment import State, canonical_body, decode, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists
 from tollgauge.web.free.lint import Linting
+from tollgauge.web.free.preflight import Preflights
 from tollgauge.web.mcp import transport
-from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, Tools, as_header
+from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_header
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
 from tollgauge.web.watches.poll import Polling
@@ -116,6 +118,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
                 products=(product,),
                 free=FreeApi(dependencies),
                 lists=EndpointLists(dependencies),
+                preflights=Preflights(dependencies),
                 linting=Linting(dependencies),
                 polling=Polling(dependencies),
                 gate=dependencies.gate,
@@ -183,6 +186,25 @@ async def test_a_paid_call_holds_the_answer_and_the_receipt(sold: Sold) -> None:
         "amount": "5000",
     }
     assert (await sold.row(sold.payment())).state is State.SETTLED
+
+
+async def test_a_paid_call_has_the_signature_of_its_text(sold: Sold) -> None:
+    payment = sold.payment()
+    result = await sold.call(payment)
+    assert result.meta is not None
+    text = cast("TextContent", result.content[0]).text
+    header = header_of(result.meta[SIGNATURE], canonical(text.encode()))
+    signed = payment["payload"]["authorization"]
+    assert header["typ"] == "tollgauge-report"
+    assert (header["payer"], header["nonce"]) == (signed["from"], signed["nonce"])
+    resource = f"mcp://tool/{TOOL}"
+    assert header["requestDigest"] == request_digest("MCP", resource, canonical_body(ARGUMENTS))
+
+
+async def test_the_terms_of_a_tool_are_not_signed(sold: Sold) -> None:
+    result = await sold.call(None)
+    assert result.is_error
+    assert SIGNATURE not in (result.meta or {})
 
 
 async def test_the_same_payment_serves_the_same_answer_again_and_pays_once(sold: Sold) -> None:

@@ -44,6 +44,7 @@ PINNED = {
     "x402_trust_preview": "b417f2ce4915b55101b411a011e0fc04eac757d811753cffecce53e376afd77f",
     "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
     "x402_semantic_search": "6e0a8923cef2c47d1481772a778b33c7c4cf598b07664842c6dcb34fdccb0567",
+    "x402_preflight": "0a228d8d461614e4de0303d59800dc41ce65d00eca0c0c7e7c5434b03d6f00ac",
     "x402_lint": "84506cb79e87936ef404702ee05a54b7692288e1eedb8961fe4e6455aecb51ba",
     "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",
 }
@@ -149,6 +150,19 @@ async def test_a_search_finds_in_short_what_the_route_finds(served: Served) -> N
             assert brief[name] == whole[name], name
     assert refused.is_error
     assert body_of(refused)["status"] == 422
+
+
+async def test_the_preflight_of_an_agent_is_that_of_the_route(served: Served) -> None:
+    offer = {"resource": WEATHER, "payTo": PAY_TO, "amount": "1000", "network": "base"}
+    over_http = (await served.running.get("/trust/preflight", params=offer)).json()
+    async with Client(served.url) as client:
+        result = await client.call_tool("x402_preflight", offer)
+        refused = await client.call_tool("x402_preflight", {**offer, "amount": 1_000})
+    assert body_of(result) == over_http
+    assert over_http["code"] == "payto-unknown"
+    assert len(result.model_dump_json(by_alias=True).encode()) < AGENT_BYTES
+    assert refused.is_error
+    assert body_of(refused)["code"] == "invalid-input"
 
 
 @pytest.mark.parametrize("slug", ["domain-wrong", "accepts-many", "schema-too-complex"])
@@ -357,8 +371,9 @@ async def test_a_hundred_calls_at_once_leave_nothing_behind(served: Served) -> N
     before = asyncio.all_tasks()
     answers = await asyncio.gather(*(served.post(call | {"id": n}) for n in range(100)))
     assert [answer.json()["id"] for answer in answers] == list(range(100))
-    await asyncio.sleep(0)
-    assert not {task for task in asyncio.all_tasks() - before if not task.done()}
+    async with asyncio.timeout(5):
+        while not asyncio.all_tasks() <= before:  # noqa: ASYNC110 - a task that ends has no event
+            await asyncio.sleep(0.005)
 
 
 async def test_calls_count_against_the_rate_limit() -> None:

@@ -30,6 +30,7 @@ TOOLS = [
     "x402_trust_preview",
     "x402_ecosystem_stats",
     "x402_semantic_search",
+    "x402_preflight",
     "x402_lint",
     "x402_watch_events",
 ]

@@ -95,7 +95,7 @@ def test_the_best_of_each_figure_is_marked_where_they_differ() -> None:
         seen(2, score_tenths=900, latency_ms=None, price_micro_usd=None),
     )
     words = reader.words
-    assert words.count("90.0 best") == 2
+    assert words.count("90.0 of 100 best") == 2
     assert "70.0 best" not in words
     assert "40 ms best" in words
     assert "80 ms best" not in words

@@ -14,7 +14,7 @@ from tollgauge.core.payment import Offer
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.pages.views import DocumentedRoute
+from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 FREE = DocumentedRoute("GET", "/trust/snapshot", "The snapshot.", example=f"?resource={RESOURCE}")

@@ -4,13 +4,14 @@ is heavy, and none loads anything from elsewhere or breaks the content security 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 from tests.support.chromium import ARGUMENTS, CHROMIUM
 from tests.support.http_service import Running, configuration, opened
 
@@ -76,29 +77,28 @@ NO_PAGES = frozenset({"/endpoint", "/endpoint/{id}/badge.svg"})
 """A redirect, and a picture."""
 
 
-async def violations(browser: Browser, url: str, *, theme: str, width: int) -> list[Any]:
-    """What axe-core has to say of a page."""
+@contextlib.asynccontextmanager
+async def with_axe(browser: Browser, *, theme: str, width: int) -> AsyncIterator[Page]:
+    """A window that has axe-core in every page that it opens."""
     context = await browser.new_context(
         color_scheme=theme,  # type: ignore[arg-type]
         viewport={"width": width, "height": 900},
-        bypass_csp=True,  # axe is injected
     )
-    page = await context.new_page()
-    await page.goto(url)
-    await page.add_script_tag(path=AXE)
-    result: list[Any] = await page.evaluate(VIOLATIONS)
+    await context.add_init_script(path=AXE)
+    yield await context.new_page()
     await context.close()
-    return result
 
 
 async def test_axe_finds_nothing_on_a_phone_in_light_and_on_a_desk_in_dark(
     browser: Browser, base_url: str, paths: list[str]
 ) -> None:
     wrong = {}
-    for path in paths:
-        for theme, width in (("light", WIDTHS[0]), ("dark", WIDTHS[-1])):
-            if found := await violations(browser, base_url + path, theme=theme, width=width):
-                wrong[path, theme] = found
+    for theme, width in (("light", WIDTHS[0]), ("dark", WIDTHS[-1])):
+        async with with_axe(browser, theme=theme, width=width) as page:
+            for path in paths:
+                await page.goto(base_url + path)
+                if found := await page.evaluate(VIOLATIONS):
+                    wrong[path, theme] = found
     assert wrong == {}, "\n".join(f"{key} {value}" for key, value in wrong.items())
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -31,12 +32,9 @@ from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy
 from tollgauge.core.score import Component
 from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import HOUR_MS
-from tollgauge.monitor.reports import (
-    EndpointView,
-    Provider,
-    TimelineEvent,
-)
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.monitor.reports import DayBar, EndpointView, Provider, TimelineEvent
+from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
@@ -185,7 +183,8 @@ def test_no_link_is_made_from_provider_text(text: str) -> None:
         for attrs in check_structure(page).all("a"):
             link = attrs["href"] or ""
             assert link.startswith(("/", "#"))
-            assert "evil.example" not in link or link.startswith("/provider/")
+            of_host = ("/provider/", "/endpoints?host=", "/trust/endpoints?host=")
+            assert "evil.example" not in link or link.startswith(of_host)
 
 
 def test_provider_text_is_quoted_and_marked_unverified() -> None:
@@ -317,11 +316,38 @@ def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None
     assert "1 more monitored endpoint on this host." in reader.words
 
 
+def test_a_page_of_a_provider_counts_the_advice_and_names_endpoints_by_their_paths() -> None:
+    rows = (
+        snapshot(recommendation="avoid", id="1"),
+        snapshot(id="2"),
+        snapshot(recommendation="avoid", id="3", resource="https://api.example.com:8443/other"),
+    )
+    shown = Provider(host="api.example.com", rows=rows)
+    words = check_structure(views.provider_html(shown, base_url=BASE)).words
+    assert "3 monitored endpoints on this host, best first. avoid 2 proceed 1" in words
+    assert "Network /v1/weather Grade A" in words
+    assert "api.example.com:8443 /other Grade A" in words
+
+
+def test_a_page_draws_the_scores_of_days_from_the_second_one_on() -> None:
+    days = view().days
+    today = replace(days[-1], score=DayScore(831, 1))
+    for kept, said in (
+        (days, "no day with a score is closed yet."),
+        ((*days[:-1], today), "today's is the first."),
+        ((*days[:-2], replace(days[-2], score=DayScore(800, 1)), today), "One score a day"),
+    ):
+        reader = check_structure(endpoint(view(days=kept)))
+        assert said in reader.words
+        drawn = "scores-title" in [attrs.get("id") for attrs in reader.all("title")]
+        assert drawn == (said == "One score a day")
+
+
 @pytest.mark.parametrize("name", ["home", "leaderboard"])
 def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
     reader = check_structure(PAGES[name]())
     assert (
-        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 eip155:8453"
+        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 base"
         in reader.words
     )
     assert {"/endpoint/0123456789abcdef"} <= {attrs["href"] for attrs in reader.all("a")}
@@ -455,3 +481,36 @@ def test_assets_load_nothing_and_two_pages_have_a_script() -> None:
     for asset in ASSETS.values():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
+
+
+def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -> None:
+    days = tuple(
+        DayBar(
+            day=day_of(NOW) - back,
+            up_ms=85_600_000 - back,
+            down_ms=back * 1_000,
+            scored=48,
+            up=47,
+            excluded=back % 3,
+            p50_ms=158 + back,
+            p95_ms=1_204 + back,
+            score=DayScore(912 - back, CURRENT.version),
+        )
+        for back in reversed(range(90))
+    )
+    changes = tuple(
+        TimelineEvent(
+            at=NOW - back * DAY_MS,
+            kind="price-changed",
+            source="probe",
+            before="$0.005",
+            after="$0.0052",
+        )
+        for back in range(90)
+    )
+    page = endpoint(view(days=days, events=changes))
+    reader = check_structure(page)
+    assert len(page) < 60_000
+    assert reader.words.count("price-changed $0.005") == views.EVENT_ROWS
+    assert "These are the newest of 90; " in reader.words
+    assert sum("2025-" in words for words in reader.pieces["th"]) == len(days)

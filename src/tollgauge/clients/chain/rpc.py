@@ -59,7 +59,7 @@ class RpcThrottled(RpcUnavailable):
         self.retry_after_s = retry_after_s
 
 
-class RpcRefused(RpcError):  # noqa: N818
+class RpcRefused(RpcError):  # noqa: N818 - an answer of the node
     """The node understood and will not: a JSON-RPC error. `code` is its number."""
 
     def __init__(self, message: str, *, code: int = 0) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 from starlette.types import Message
 
 from tollgauge.web.edge.compress import MIN_BYTES, gzipped
+from tollgauge.web.edge.conditional import names_tag
 from tollgauge.web.edge.headers import EVERY_ANSWER
 
 FRESH_SECONDS: Final = 5.0
@@ -90,8 +91,7 @@ class CachedAnswer:
             return self.whole
         if if_none_match == self.etag:
             return self.unmodified
-        tags = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
-        return self.unmodified if self.etag in tags or tags == [b"*"] else self.whole
+        return self.unmodified if names_tag(if_none_match, self.etag) else self.whole
 
 
 async def cached_answer(

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from tollgauge.core import answer_signature
+
 EVERY_ANSWER: Final = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"),
+    (
+        b"access-control-expose-headers",
+        (
+            f"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After, {answer_signature.HEADER}, ETag, "
+            "Accept-Ranges, Content-Range"
+        ).encode(),
+    ),
     (
         b"content-security-policy",
         (

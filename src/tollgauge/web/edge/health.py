@@ -29,6 +29,7 @@ EVERY_MS: Final = 5_000
 TRY_SECONDS: Final = 4.0
 """How long a try may take: health checks seldom wait longer."""
 
+UNSIGNED: Final = "Nothing is signed: there is no signing key (TOLLGAUGE_SIGNING_KEY)."
 CAUSES: Final[dict[Cause, str]] = {
     Cause.CORRUPT: "The database is damaged: stop the service and restore a backup.",
     Cause.FULL: "The database's disk takes no more: it is full, or a quota or a limit is reached.",
@@ -48,12 +49,14 @@ async def healthz() -> Response:
 @dataclass(slots=True)
 class Readiness:
     """Whether one process can sell. `clock` gives milliseconds UTC; probes are late when a host has
-    waited for `late_ms`. `loading` is that of the demo's past.
+    waited for `late_ms`. `signs` says whether there is a signing key. `loading` is that of the
+    demo's past.
     """
 
     store: Store
     clock: Callable[[], int]
     late_ms: int
+    signs: bool
     loading: Loading = field(default_factory=Loading)
     _trial: asyncio.Task[Cause | None] | None = None
     _at: int = 0
@@ -71,7 +74,7 @@ class Readiness:
         if cause is not None:
             extra: dict[str, object] = {"cause": cause.value}
             raise Problem(503, "store-unavailable", CAUSES[cause], retry_after=5, extra=extra)
-        more: dict[str, object] = {}
+        more: dict[str, object] = {} if self.signs else {"detail": UNSIGNED}
         if self.loading.percent is not None:
             more["loadingPercent"] = self.loading.percent
         elif max(self._overdue.values(), default=0) > self.late_ms:

@@ -8,6 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tollgauge.core.answer_signature import HEADER, Typ
 from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
@@ -34,7 +35,7 @@ class FreeApi:
 
     async def preview(self) -> Response:
         """The best, the median and the worst endpoint, as they were scored last."""
-        return json_response(await self.samples())
+        return self._signed(await self.samples(), "tollgauge-report")
 
     async def samples(self) -> wire.PreviewShape:
         """What the preview shows."""
@@ -75,7 +76,8 @@ class FreeApi:
         """A snapshot by endpoint id."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
         snapshot = await self.dependencies.read_endpoint(reports.detailed, id, now=now)
-        return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
+        shape = wire.snapshot(snapshot, now=now, base_url=base_url)
+        return self._signed(shape, "tollgauge-snapshot")
 
     async def evidence(self, digest: Digest) -> Response:
         """The evidence document that a report names: the same bytes for ever, so that a client need
@@ -107,6 +109,16 @@ class FreeApi:
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
         shown = (snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
         return json_response(badge_shape(*shown))
+
+    def _signed(self, shape: wire.Shape, typ: Typ) -> Response:
+        """A shape as the body of a response, with its signature where there is a key. The cache
+        keeps both, so that an answer is signed once however often it is read.
+        """
+        response, key = json_response(shape), self.dependencies.signing_key
+        if key is not None:
+            body, now = bytes(response.body), self.dependencies.clock()
+            response.headers[HEADER] = key.sign_document(body, typ, now)
+        return response
 
 
 def json_response(shape: wire.Shape) -> Response:

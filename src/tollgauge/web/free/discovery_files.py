@@ -12,11 +12,13 @@ from typing import Final, Literal
 
 from starlette.responses import PlainTextResponse, Response
 
+from tollgauge.core.answer_signature import HEADER
 from tollgauge.core.units import dollars
 from tollgauge.web import wire
 from tollgauge.web.free.api import json_response
-from tollgauge.web.pages.views import DocumentedRoute
+from tollgauge.web.free.keys import JWKS
 from tollgauge.web.paid.catalogue import PaidDependencies
+from tollgauge.web.route import DocumentedRoute
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
@@ -67,6 +69,7 @@ class DiscoveryFiles:
             f"- [How to ask]({base_url}/docs): the same for people, with commands to copy",
             f"- [Methodology]({base_url}/methodology): how a score comes about",
             f"- [What is sold]({base_url}{WELL_KNOWN}): as JSON",
+            f"- [Keys]({base_url}{JWKS}): with which the header `{HEADER}` of reports is checked",
         )
         parts = (_WHAT, "## Free", *free, "", "## Paid", *paid, "", how, "## More", *more)
         return "\n".join(parts) + "\n"

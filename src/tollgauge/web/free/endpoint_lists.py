@@ -22,7 +22,6 @@ from tollgauge.core.endpoint import Listing, ResourceError
 from tollgauge.core.endpoint_filter import GRADES, Filter, Sort, at_least
 from tollgauge.core.search_text import Named, read_search_text
 from tollgauge.core.similarity.columns import CursorError
-from tollgauge.core.units import CAIP2_PATTERN, legacy_network
 from tollgauge.monitor import endpoint_pages
 from tollgauge.monitor.alternatives import IndexBuilding
 from tollgauge.monitor.endpoint_pages import LIST_ROWS, EndpointPage, Search
@@ -33,7 +32,14 @@ from tollgauge.web.edge.headers import accepts_csv
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import lists
-from tollgauge.web.wire.request_model import RequestModel, invalid, refuse, without_fraction
+from tollgauge.web.wire.request_model import (
+    NETWORK,
+    RequestedNetwork,
+    RequestModel,
+    invalid,
+    refuse,
+    without_fraction,
+)
 
 SEARCH: Final = "/trust/search"
 SEMANTIC_SEARCH: Final = "/v1/semantic-search"
@@ -52,13 +58,6 @@ def _said(text: str) -> str:
     return text
 
 
-def _network(text: str) -> str:
-    network = legacy_network(text.lower()) or text
-    if not CAIP2_PATTERN.fullmatch(network):
-        refuse(invalid("", "A network is a CAIP-2 id such as eip155:8453, or a name such as base."))
-    return network
-
-
 def _host(text: str) -> str:
     return text.strip().lower()
 
@@ -71,10 +70,8 @@ def _not_null(value: object) -> object:
 
 _NotNull = BeforeValidator(_not_null)
 _Price = Annotated[float, Field(ge=0, le=1_000_000)]
-_Network = Annotated[str, Field(max_length=64), AfterValidator(_network)]
 _Letter = Annotated[str, wire.OneOf(GRADES)]
 _MAX_PRICE: Final = "The most that a call may cost, in dollars"
-_NETWORK: Final = "The network that is paid on: a CAIP-2 id, or a name such as base"
 _RECOMMENDATION: Final = "Only those with this recommendation"
 
 
@@ -84,7 +81,7 @@ class _ListedRequest(RequestModel):
     model_config = ConfigDict(alias_generator=wire.camel)
 
     max_amount_usd: Annotated[_Price | None, _NotNull] = Field(None, description=_MAX_PRICE)
-    network: Annotated[_Network | None, _NotNull] = Field(None, description=_NETWORK)
+    network: Annotated[RequestedNetwork | None, _NotNull] = Field(None, description=NETWORK)
     recommendation: Annotated[wire.Recommendation | None, _NotNull] = Field(
         None, description=_RECOMMENDATION
     )
@@ -144,7 +141,7 @@ class _Parameters(BaseModel):
     max_amount_usd: str | None = _parameter(
         _MAX_PRICE, 0.01, type="number", minimum=0, maximum=1_000_000
     )
-    network: str | None = _parameter(_NETWORK, "eip155:8453", maxLength=64)
+    network: str | None = _parameter(NETWORK, "eip155:8453", maxLength=64)
     recommendation: str | None = _parameter(
         _RECOMMENDATION,
         "proceed",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Final
 
 import orjson
@@ -97,6 +98,7 @@ class Linting:
         )
 
 
+@cache
 def example_answer() -> Any:
     """The answer to the example as JSON value, for the interface description."""
     result = linter.lint(linter.read_capture(EXAMPLE["capture"].encode()))

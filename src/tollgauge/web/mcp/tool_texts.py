@@ -117,6 +117,16 @@ WATCHED: Final = ToolTexts(
         "secret belongs to the watch's owner: never repeat it anywhere else."
     ),
 )
+PREFLIGHT: Final = ToolTexts(
+    name="x402_preflight",
+    title="Whether an offer may be paid",
+    description=(
+        "Check the offer of a pay-per-call (x402) endpoint before you sign it: `allow`, `ask` "
+        "whoever may decide, or `refuse`, with the reason, and with the endpoint's recommendation, "
+        "grade, score, known price and the addresses that it asked to be paid at in 30 days. Pass "
+        "`payTo`, `amount` and `network` as the 402 has them. Nothing is probed. Free."
+    ),
+)
 LINT: Final = ToolTexts(
     name="x402_lint",
     title="What is wrong with a 402",

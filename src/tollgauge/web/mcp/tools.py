@@ -31,7 +31,7 @@ from x402.extensions.bazaar import (
     declare_mcp_discovery_extension,
 )
 
-from tollgauge.core import strictjson
+from tollgauge.core import answer_signature, strictjson
 from tollgauge.core.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
@@ -40,10 +40,12 @@ from tollgauge.web.edge.problem import Problem, internal_error, store_unavailabl
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
 from tollgauge.web.free.lint import CAPTURE_WORDS, Capture, Linting
+from tollgauge.web.free.preflight import PreflightRequest, Preflights
 from tollgauge.web.mcp.tool_texts import (
     LEADERBOARD,
     LINT,
     PAID,
+    PREFLIGHT,
     PREVIEW,
     SEARCH,
     STATS,
@@ -62,6 +64,8 @@ from tollgauge.web.wire.request_model import RequestModel
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
+SIGNATURE: Final = "tollgauge/signature"
+"""What is the header Tollgauge-Signature over HTTP: the signature of the result's text."""
 UNPAID: Final = "Payment required to access this tool"
 _NOTHING: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -105,6 +109,7 @@ class Tools:
     products: tuple[Product, ...]
     free: FreeApi
     lists: EndpointLists
+    preflights: Preflights
     linting: Linting
     polling: Polling
     gate: Gate
@@ -118,6 +123,7 @@ class Tools:
         board = _tool(LEADERBOARD, LeaderboardArguments.json_schema())
         free = [_tool(texts, _NOTHING) for texts in (PREVIEW, STATS)]
         free.append(_tool(SEARCH, SearchRequest.json_schema()))
+        free.append(_tool(PREFLIGHT, PreflightRequest.json_schema()))
         free.append(_tool(LINT, LintArguments.json_schema()))
         return [*sold, board, *free, _tool(WATCHED, PollArguments.json_schema())]
 
@@ -153,6 +159,7 @@ class Tools:
             PREVIEW.name: self._preview,
             STATS.name: self._stats,
             SEARCH.name: self._search,
+            PREFLIGHT.name: self._preflight,
             LINT.name: self._lint,
             WATCHED.name: self._poll,
         }
@@ -180,6 +187,10 @@ class Tools:
         """What a search finds, in short. Raises Problem 422 and 503."""
         request = SearchRequest.read(strict(arguments))
         return wire.lists.brief_search(await self.lists.results(request), limit=request.limit)
+
+    async def _preflight(self, arguments: Mapping[str, Any]) -> bytes:
+        """The verdict about an offer. Raises Problem 422."""
+        return wire.dump(await self.preflights.judge(strict(arguments)))
 
     async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
         """The lint of an answer in short. Raises Problem 422."""
@@ -224,7 +235,10 @@ class Tools:
         if status != 200:
             return _answered(body, is_error=True)
         receipt = orjson.loads(base64.b64decode(response.headers["PAYMENT-RESPONSE"]))
-        return _answered(body, meta={RECEIPT: receipt})
+        meta = {RECEIPT: receipt}
+        if signature := response.headers.get(answer_signature.HEADER):
+            meta[SIGNATURE] = signature
+        return _answered(body, meta=meta)
 
     async def _sell(self, sale: Sale, arguments: Mapping[str, Any], payment: object) -> Response:
         if payment is None:

@@ -20,8 +20,8 @@ from tollgauge.core.units import BASE
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid.catalogue import TRACE
+from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 MCP_PATH: Final = "/mcp"
@@ -94,7 +94,8 @@ def _shell(resource: str, base: str, network: str) -> str:
 def _free(route: DocumentedRoute, base: str, resource: str) -> Entry:
     if route.method == "GET":
         query = (route.example or "").replace(RESOURCE, quote(resource, safe="/:"))
-        command = f"curl -s {shlex.quote(base + route.path + query)}"
+        saving = f"-o {route.saved_as} " if route.saved_as else ""
+        command = f"curl -s {saving}{shlex.quote(base + route.path + query)}"
     else:
         command = snippets.post(base + route.path, _body(route.example, resource))
     return Entry(route=route, anchor=_anchor(route), command=command)

@@ -21,6 +21,7 @@ from tollgauge.web.pages.finding import report_offer
 from tollgauge.web.pages.incidents import DAYS, incidents_html
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
+from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
     AfterIncident,
@@ -42,7 +43,7 @@ class Site:
     """The handlers of the pages. `documented` are the routes that the documentation shows."""
 
     dependencies: Dependencies
-    documented: tuple[views.DocumentedRoute, ...]
+    documented: tuple[DocumentedRoute, ...]
 
     async def home(self) -> Response:
         """The first page."""

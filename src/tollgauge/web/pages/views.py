@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from tollgauge.core.calibration import (
@@ -43,6 +42,9 @@ from tollgauge.web.pages.render import render
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
 
+EVENT_ROWS: Final = 10
+"""How many changes of an endpoint its page lists; the picture above them has all."""
+
 _SEVERITIES: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
 _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
@@ -65,23 +67,6 @@ _GROUPS: Final = (
     ("age", "By age of the endpoint", "First seen"),
 )
 _ANY_STEP: Final = "Try again in a minute."
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentedRoute:
-    """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
-    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. A route that
-    agents can buy as a tool has its `tool` and the tool's arguments as JSON (`tool_example`).
-    """
-
-    method: str
-    path: str
-    summary: str
-    _: KW_ONLY
-    micro_usd: int | None = None
-    example: str | None = None
-    tool: str | None = None
-    tool_example: str = "{}"
 
 
 def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = "") -> bytes:
@@ -151,7 +136,7 @@ def endpoint_html(
         ],
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=_worst_first),
-        events=sorted(view.events, key=lambda event: event.at, reverse=True),
+        events=sorted(view.events, key=lambda event: event.at, reverse=True)[:EVENT_ROWS],
         report_price=None if report_micro_usd is None else dollars(report_micro_usd),
         command=snippets.post(
             f"{base_url.rstrip('/')}/v1/x402-trust", {"resource": snapshot.resource}

@@ -20,11 +20,14 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.seal import Sealer
+from tollgauge.core.answer_signature import HEADER, SignatureError, SigningKey, Typ
 from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import EVM_ADDRESS_PATTERN, known_asset
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.observe import log
+from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
@@ -121,7 +124,9 @@ class SaleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidDependencies:
-    """What the paid routes need to make their answers. They write under a claim alone."""
+    """What the paid routes need to make their answers. They write under a claim alone. Without a
+    `signing_key` nothing is signed.
+    """
 
     store: ReadOnlyStore
     live: LiveProbe
@@ -132,6 +137,7 @@ class PaidDependencies:
     alternatives: Alternatives = field(default_factory=Alternatives)
     sealer: Sealer = field(default_factory=lambda: Sealer(()))
     transactions: Transactions = field(default_factory=Transactions)
+    signing_key: SigningKey | None = None
 
     def offer(self, route: str, path: str = "") -> Offer:
         """What a route asks, at its concrete path where it has parameters. Raises Problem 503
@@ -178,7 +184,8 @@ class Sale:
     An answer that holds a secret has `reveal`, which turns what the ledger keeps into what leaves,
     with the secret or without it. `hosts` are those that an order has us connect to. `check` runs
     in the transaction of the claim: it raises Problem for an order that cannot be served now, and
-    what it returns is the `seen` of the claim under which the answer is made.
+    what it returns is the `seen` of the claim under which the answer is made. `headers` are those
+    that the answer of a settled payment has beside its receipt.
     """
 
     offer: Offer
@@ -190,6 +197,7 @@ class Sale:
     reveal: Reveal | None = None
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
     check: Callable[[Connection, Any], object] = lambda _tx, _order: None
+    headers: Callable[[LedgerRow], Mapping[str, str]] = lambda _row: {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +218,7 @@ class Product:
     `parameters` those of its path (name, pattern, example). `prepare` turns a valid request into
     the route's order before a payment is taken, or raises Problem; `compute` makes the whole
     answer's JSON bytes under the payment's claim, or raises one. `reveal`, `hosts` and `check` are
-    those of the sale.
+    those of the sale. An answer with a `typ` is signed as that (docs/signatures.md).
     """
 
     dependencies: PaidDependencies
@@ -228,6 +236,7 @@ class Product:
     reveal: Reveal | None = None
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
     check: Callable[[Connection, Any], object] = lambda _tx, _order: None
+    typ: Typ | None = None
 
     def sale(self, call: Call | None = None) -> Sale:
         """What the gate serves, of one call where the product places its orders. Raises Problem
@@ -250,6 +259,7 @@ class Product:
             reveal=self.reveal,
             hosts=self.hosts,
             check=self.check,
+            headers=self._signature,
         )
 
     @property
@@ -269,6 +279,22 @@ class Product:
             }
             for name, pattern, example in self.parameters
         ]
+
+    def _signature(self, row: LedgerRow) -> dict[str, str]:
+        """The signature of a stored answer, bound to its payment. It is made whenever the answer
+        leaves, so that it always is one of the key that signs now. An answer that cannot be signed
+        was paid all the same, and leaves without.
+        """
+        key = self.dependencies.signing_key
+        if key is None or self.typ is None or row.answer is None:
+            return {}
+        bound = {"requestDigest": row.digest, "payer": row.payer, "nonce": row.nonce}
+        now = self.dependencies.clock()
+        try:
+            return {HEADER: key.sign_document(row.answer.body, self.typ, now, **bound)}
+        except SignatureError as error:
+            log().error("answer.unsigned", payment=row.id, error=str(error))
+            return {}
 
     def _order(self, call: Call | None, document: object) -> object:
         given = {} if document is None and self.bodyless else document

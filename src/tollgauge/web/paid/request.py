@@ -166,7 +166,7 @@ def response_for(sale: Sale, row: LedgerRow) -> Response:
     Problem 503 while nobody can tell, and 410 when the stored answer has been dropped.
     """
     if row.state is State.SETTLED:
-        return _stored_answer(row)
+        return _stored_answer(sale, row)
     if row.state in NEVER_PAID:
         return payment_required(sale, f"payment_{row.state.value}")
     if row.state is State.REJECTED:
@@ -180,8 +180,8 @@ def response_for(sale: Sale, row: LedgerRow) -> Response:
     raise pending(row.id, row.transaction)
 
 
-def _stored_answer(row: LedgerRow) -> Response:
-    """A paid answer with its receipt (x402 v2, `PAYMENT-RESPONSE`)."""
+def _stored_answer(sale: Sale, row: LedgerRow) -> Response:
+    """A paid answer with its receipt (x402 v2, `PAYMENT-RESPONSE`) and the sale's own headers."""
     if row.answer is None:
         raise Problem(410, "answer-expired", "This payment's answer was kept for 30 days.")
     receipt = SettleResponse(
@@ -199,6 +199,7 @@ def _stored_answer(row: LedgerRow) -> Response:
             "PAYMENT-RESPONSE": base64.b64encode(receipt.encode()).decode(),
             "Cache-Control": "no-store",
             "Vary": "PAYMENT-SIGNATURE",
+            **sale.headers(row),
         },
     )
 
@@ -274,12 +275,13 @@ def operation_suffix(product: Product) -> str:
 
 def buy_answers(product: Product) -> openapi.Answers:
     """The answers to POST, for the interface description."""
-    return openapi.paid(
+    answers = openapi.paid(
         product.shape,
         _WHOLE_ANSWERS.get(product.route, product.answer),
         _payment_required_example(product),
         product.refusals,
     )
+    return openapi.signed(answers) if product.typ else answers
 
 
 def terms_answers(product: Product) -> openapi.Answers:

@@ -20,12 +20,14 @@ from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProb
 from tollgauge.core.exchange import Timings
 from tollgauge.core.improvement import improvements
 from tollgauge.core.policy import CURRENT, POLICY_1
+from tollgauge.core.preflight import Offer, decide
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
 from tollgauge.core.score import score_from_json
 from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
+from tollgauge.core.trust_record import PaidAddress, TrustRecord
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
@@ -44,6 +46,7 @@ from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
+from tollgauge.web.wire.preflight import preflight as shape_of_preflight
 
 RESOURCE: Final = "https://api.example.com/weather"
 BASE_URL: Final = "https://tollgauge.example.com"
@@ -51,6 +54,8 @@ BASE_URL: Final = "https://tollgauge.example.com"
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
 PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+"""The key of RFC 8037, appendix A.2."""
 _QUOTE: Final = Quote(
     network="eip155:8453",
     asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -91,6 +96,7 @@ def evidence() -> Any:
     return orjson.loads(_row().evidence)
 
 
+@cache
 def preview() -> Any:
     """The preview as JSON value."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
@@ -98,6 +104,7 @@ def preview() -> Any:
     return _json(wire.preview(samples, base_url=BASE_URL))
 
 
+@cache
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
     row = _snapshot()
@@ -106,17 +113,40 @@ def leaderboard(base_url: str) -> Any:
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
+@cache
 def snapshot(base_url: str) -> Any:
     """A snapshot as JSON value."""
     return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
 
 
+@cache
+def preflight() -> Any:
+    """A preflight as JSON value: of an offer that asks to pay another address."""
+    address = PaidAddress(pay_to=PAY_TO, since=AS_OF - 60 * DAY_MS)
+    view = _snapshot()
+    record = TrustRecord(
+        resource=view.resource,
+        recommendation=view.recommendation,
+        grade=view.grade,
+        score_tenths=view.score_tenths,
+        addresses=(address,),
+        network=_QUOTE.network,
+        amount=_QUOTE.amount,
+        flags=(),
+        as_of=AS_OF,
+    )
+    verdict = decide(record, Offer(pay_to=f"0x{'12' * 20}", amount="10000"))
+    return _json(shape_of_preflight(verdict, record, resource=RESOURCE))
+
+
+@cache
 def search(base_url: str) -> Any:
     """What a search found, as JSON value."""
     found = Search(match="meaning", results=(SearchResult(endpoint=_listed(), percent=46),))
     return _json(wire.lists.search(found, base_url=base_url))
 
 
+@cache
 def endpoint_list(base_url: str) -> Any:
     """A page of a list as JSON value."""
     page = EndpointPage(
@@ -154,6 +184,7 @@ def _listed() -> DescribedEndpoint:
     )
 
 
+@cache
 def stats() -> Any:
     """The ecosystem's counts as JSON value."""
     counts = Ecosystem(
@@ -194,6 +225,7 @@ def _statistics() -> Statistics:
     )
 
 
+@cache
 def calibration() -> Any:
     """Forecasts held against what happened, as JSON value: all as often as they say."""
     return _json(_calibration_shape())

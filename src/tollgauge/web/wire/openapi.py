@@ -8,9 +8,11 @@ FastAPI adds the schemas of the shapes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from tollgauge.core import answer_signature
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire import Shape
@@ -37,6 +39,7 @@ _CODES: Final[Mapping[int, tuple[str, str]]] = {
     410: ("answer-expired", "This payment's answer was kept for 30 days."),
     413: ("body-too-large", f"Keep the body under {BODY_MAX} bytes."),
     414: ("url-too-long", f"Keep the URL under {URL_MAX} bytes."),
+    416: ("range-not-satisfiable", "The file has 6029 bytes: ask for a range within them."),
     421: ("host-not-allowed", "This service does not answer to this Host."),
     422: ("resource-not-https", "The resource must start with https://."),
     429: ("rate-limited", "Too many requests from your address."),
@@ -154,6 +157,10 @@ READY: Final[Mapping[str, Any]] = {
         "longest, of all and of watched endpoints",
         "additionalProperties": {"type": "integer"},
     },
+    "detail": {
+        "type": "string",
+        "description": "Present while there is no signing key: it says that nothing is signed",
+    },
     "loadingPercent": {
         "type": "integer",
         "description": "Present while the demo loads its history: how much of it is there",
@@ -177,13 +184,25 @@ def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
 def cached(answers: Answers) -> Answers:
     """The answers of a cached route: with an `ETag`, and 304 for a request that names it."""
     tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
-    not_modified = {
-        "description": "Not modified: If-None-Match names what you have",
-        "headers": tag,
-    }
     if 200 not in answers:
         return answers
-    return answers | {200: {"headers": tag} | answers[200], 304: not_modified}
+    headers = tag | answers[200].get("headers", {})
+    not_modified = {
+        "description": "Not modified: If-None-Match names what you have",
+        "headers": headers,
+    }
+    return answers | {200: answers[200] | {"headers": headers}, 304: not_modified}
+
+
+def signed(answers: Answers) -> Answers:
+    """The answers of a route whose 200 is signed where the service has a key."""
+    signature = {
+        "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
+        "/.well-known/jwks.json; absent where nothing is signed",
+        "schema": _TEXT,
+    }
+    headers = {answer_signature.HEADER: signature} | answers[200].get("headers", {})
+    return answers | {200: answers[200] | {"headers": headers}}
 
 
 def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
@@ -202,6 +221,23 @@ def csv(own: Mapping[int, str] | None = None) -> Answers:
         "headers": link,
     }
     return {200: success} | problems(own)
+
+
+def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a file, which can be had in parts (RFC 9110 section 14). It may be signed."""
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    tag = {"ETag": {"description": "Send it back as If-None-Match or If-Range", "schema": _TEXT}}
+    words = "A detached JWS over the SHA-256 of the whole file; absent without a key"
+    signed = {answer_signature.HEADER: {"description": words, "schema": _TEXT}}
+    part = {"Content-Range": {"description": "Which bytes, and of how many", "schema": _TEXT}}
+    success: Answers = {
+        200: {"description": "The whole file", "content": content, "headers": tag | signed},
+        206: {"description": "A part", "content": content, "headers": tag | signed | part},
+        304: {"description": "Not modified: you have it", "headers": tag | signed},
+    }
+    refusals = problems({416: "The file has no such bytes", **(own or {})})
+    refusals[416]["headers"] = part
+    return success | refusals
 
 
 def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,21 +316,14 @@ def _add_bearer(document: dict[str, Any]) -> None:
 
 def description(app: FastAPI) -> dict[str, Any]:
     """The interface description. FastAPI's own leaves nulls out of examples, and adds a 422 of
-    another form to every route with a parameter; both are corrected. The first call takes a quarter
-    of a second; the application stores the document.
+    another form to every route with a parameter; both are corrected. It takes a quarter second.
     """
-    from fastapi.openapi.utils import get_openapi
-
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        _drop_foreign_errors(document)
-        document["components"]["schemas"] |= _NAMED
-        _add_bearer(document)
-        _add_examples(document, app)
-        app.openapi_schema = document
-    return app.openapi_schema
+    document = app.openapi()
+    _drop_foreign_errors(document)
+    document["components"]["schemas"] |= _NAMED
+    _add_bearer(document)
+    _add_examples(document, app)
+    return document
 
 
 def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
@@ -325,6 +354,7 @@ def _drop_foreign_errors(document: dict[str, Any]) -> None:
                 del operation["responses"]["422"]
 
 
+@cache
 def _problem(status: int) -> dict[str, Any]:
     code, detail = _CODES[status]
     example = {

@@ -11,6 +11,7 @@ from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.retention import CHANGES_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.request_model import NETWORK
 from tollgauge.web.wire.shape import OneOf
 
 ResourceQuery = Annotated[
@@ -20,6 +21,22 @@ ResourceQuery = Annotated[
         examples=[examples.RESOURCE],
         json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
     ),
+]
+OfferedPayTo = Annotated[
+    str | None,
+    Query(
+        alias="payTo",
+        description="The address that the offer asks to pay",
+        examples=[examples.PAY_TO],
+    ),
+]
+OfferedAmount = Annotated[
+    str | None,
+    Query(description="Its amount in atomic units, as decimal text", examples=["10000"]),
+]
+OfferedNetwork = Annotated[
+    str | None,
+    Query(description=NETWORK, examples=["eip155:8453"], json_schema_extra={"maxLength": 64}),
 ]
 SearchText = Annotated[
     str,

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, NoReturn, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -29,6 +30,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.text import clean_text
+from tollgauge.core.units import CAIP2_PATTERN, legacy_network
 from tollgauge.web.edge.problem import Invalid, Problem
 
 UNKNOWN_FIELDS: Final = (
@@ -180,6 +182,18 @@ RequestedResource = Annotated[
     Field(description="Full endpoint URL starting with https://, as listed in discovery"),
 ]
 """The URL of an endpoint."""
+
+
+def _network(text: str) -> str:
+    network = legacy_network(text.lower()) or text
+    if not CAIP2_PATTERN.fullmatch(network):
+        refuse(invalid("", "A network is a CAIP-2 id such as eip155:8453, or a name such as base."))
+    return network
+
+
+NETWORK: Final = "The network that is paid on: a CAIP-2 id, or a name such as base"
+RequestedNetwork = Annotated[str, Field(max_length=64), AfterValidator(_network)]
+"""A network by its CAIP-2 id."""
 
 
 def _problem(schema: Mapping[str, Any], error: ValidationError) -> Problem:

@@ -22,7 +22,7 @@ from tollgauge.web.pages.charts.days import (
     day_uptime,
     latency_lines,
     score_line,
-    score_text,
+    score_texts,
     ticks,
     uptime_bars,
     uptime_text,
@@ -116,14 +116,32 @@ def titles(tree: ET.Element) -> list[str]:
     return [node.text or "" for node in tree.iter("title")]
 
 
+def columns(tree: ET.Element, kind: str) -> list[tuple[float, float]]:
+    """The middle and the height of each column of a kind."""
+    paths = "".join(node.attrib["d"] for node in all_of(tree, kind))
+    return [(float(x), float(height)) for x, height in re.findall(r"M(\S+) \S+?v([\d.]+)", paths)]
+
+
+def covers(tree: ET.Element) -> list[float]:
+    """How long the line under each day is."""
+    paths = "".join(node.attrib["d"] for node in all_of(tree, "cover"))
+    return [float(length) for length in re.findall(r"h([\d.]+)", paths)]
+
+
+def tooltips(tree: ET.Element) -> list[str]:
+    """The texts of the days."""
+    return [text for group in all_of(tree, "hover") for text in titles(group)]
+
+
 @given(day_rows())
 def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> None:
     tree = parsed(uptime_bars(days))
     hollow = sum(bar.spoken_ms == 0 for bar in days)
-    assert len(all_of(tree, "none")) == hollow
-    assert len(all_of(tree, "cover")) == len(days) - hollow
-    for bars in (all_of(tree, "up"), all_of(tree, "down")):
-        assert all(float(bar.attrib["height"]) >= 4 for bar in bars)
+    assert sum(node.attrib["d"].count("z") for node in all_of(tree, "none")) == hollow
+    assert len(covers(tree)) == len(days) - hollow
+    assert tooltips(tree) == [uptime_text(bar) for bar in days]
+    for kind in ("up", "down"):
+        assert all(height >= 4 for _, height in columns(tree, kind))
 
 
 @pytest.mark.parametrize("number", [1, 7, 30, 60, 90])
@@ -131,13 +149,13 @@ def test_the_bars_of_any_number_of_days_fill_the_chart_and_do_not_overlap(number
     first = DayBar(
         day=0, up_ms=DAY_MS, down_ms=0, scored=48, up=48, excluded=0, p50_ms=None, p95_ms=None
     )
-    bars = all_of(
-        parsed(uptime_bars(tuple(replace(first, day=day) for day in range(number)))), "up"
-    )
-    places = [(float(bar.attrib["x"]), float(bar.attrib["width"])) for bar in bars]
-    for (x, width), (following, _) in pairwise(places):
+    tree = parsed(uptime_bars(tuple(replace(first, day=day) for day in range(number))))
+    width = float(all_of(tree, "up")[0].attrib["stroke-width"])
+    places = [x for x, _ in columns(tree, "up")]
+    for x, following in pairwise(places):
         assert x + width < following < x + width + 4
-    assert 516 < sum(places[-1]) < 520
+    assert places[0] - width / 2 < 52 + 4
+    assert 516 < places[-1] + width / 2 < 520
 
 
 @given(day_rows())
@@ -155,11 +173,8 @@ def test_any_days_give_a_valid_picture_of_latency(days: tuple[DayBar, ...]) -> N
 @given(day_rows())
 def test_any_days_give_a_valid_picture_of_scores(days: tuple[DayBar, ...]) -> None:
     tree = parsed(score_line(days))
-    scored = [bar for bar in days if bar.score is not None]
-    hovers = all_of(tree, "hover")
-    assert len(hovers) == len(scored)
-    said = [node.findtext("title") or "" for node in hovers]
-    assert said == [score_text(bar) for bar in scored]
+    assert tooltips(tree) == [text for text in score_texts(days) if text]
+    assert len(tooltips(tree)) == sum(bar.score is not None for bar in days)
     for line in all_of(tree, "line"):
         places = [pair.split(",") for pair in line.attrib["points"].split()]
         assert all(14 <= float(y) <= 144 for _, y in places)
@@ -170,7 +185,10 @@ def test_a_change_of_policy_breaks_the_line_of_scores() -> None:
         replace(day(), day=number, score=DayScore(800, 1 if number < 3 else 2))
         for number in range(6)
     )
-    assert len(all_of(parsed(score_line(rows)), "line")) == 2
+    tree = parsed(score_line(rows))
+    assert len(all_of(tree, "line")) == 2
+    named = [text.partition("policy ")[2] for text in tooltips(tree)]
+    assert named == ["1", "", "", "2", "", ""]
     same = tuple(replace(row, score=DayScore(800, 2)) for row in rows)
     assert len(all_of(parsed(score_line(same)), "line")) == 1
 
@@ -186,11 +204,17 @@ def test_any_events_give_a_valid_picture_of_the_changes_in_view(
     found: tuple[TimelineEvent, ...], first: int, span: int
 ) -> None:
     tree = parsed(timeline(found, first_day=first, last_day=first + span))
-    shown = sum(
-        first <= event.at // DAY_MS <= first + span and event.kind != "something new"
+    shown = [
+        event
         for event in found
-    )
-    assert len(all_of(tree, "event")) == shown
+        if first <= event.at // DAY_MS <= first + span and event.kind != "something new"
+    ]
+    assert (tree.findtext("desc") or "").startswith(f"{len(shown)} changes between")
+    marked = {(event.kind.split("-")[0], event.at // DAY_MS) for event in shown}
+    lanes = {"listed": "listing", "delisted": "listing", "relisted": "listing", "network": "payto"}
+    marks = {(lanes.get(kind, kind), day) for kind, day in marked}
+    drawn = "".join(node.attrib["d"] for node in all_of(tree, "event"))
+    assert drawn.count("M") == len(marks)
 
 
 @given(
@@ -253,25 +277,21 @@ def test_a_day_without_probes_is_neither_up_nor_down() -> None:
     tree = parsed(uptime_bars((day(0, 0, p50=None, p95=None),)))
     assert not all_of(tree, "up")
     assert not all_of(tree, "down")
-    assert "2024-10-04: no data" in titles(tree)
+    assert tooltips(tree) == ["2024-10-04: no data"]
 
 
 def test_a_single_miss_of_many_is_visible_and_never_reads_100_percent() -> None:
     bar = day(100_000, 99_999)
     tree = parsed(uptime_bars((bar,)))
-    assert float(all_of(tree, "down")[0].attrib["height"]) >= 4
+    assert columns(tree, "down")[0][1] >= 4
     assert day_uptime(bar) == 999
     assert "99.9% up" in uptime_text(bar)
 
 
-def test_a_part_of_a_day_is_called_a_part_and_its_cover_is_shorter() -> None:
-    whole, part = (
-        float(all_of(parsed(uptime_bars((bar,))), "cover")[0].attrib["width"])
-        for bar in (day(48, 48), day(12, 12))
-    )
+def test_a_part_of_a_day_says_how_long_it_was_and_its_cover_is_shorter() -> None:
+    (whole,), (part,) = (covers(parsed(uptime_bars((bar,)))) for bar in (day(48, 48), day(12, 12)))
     assert part == pytest.approx(whole / 4, abs=0.02)
-    assert uptime_text(day(12, 12)).endswith("(part of the day)")
-    assert "part" not in uptime_text(day(48, 48))
+    assert uptime_text(day(12, 12)).endswith("up of 6.0 h")
 
 
 def test_probes_left_out_are_named_on_a_day_without_data() -> None:
@@ -284,7 +304,7 @@ def test_a_day_of_refusals_is_down_although_no_probe_of_it_is_scored() -> None:
     tree = parsed(uptime_bars((bar,)))
     assert len(all_of(tree, "down")) == 1
     assert not all_of(tree, "up")
-    assert uptime_text(bar) == "2024-10-04: 0.0% up of 24.0 h watched, 48 left out"
+    assert uptime_text(bar) == "2024-10-04: 0.0% up of 24.0 h, 48 left out"
 
 
 def test_a_line_has_a_gap_where_nothing_was_measured() -> None:

@@ -29,9 +29,10 @@ from tollgauge.core.settlement import Entry
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import packing
-from tollgauge.monitor import discovery
+from tollgauge.monitor import discovery, terms
 from tollgauge.store.chain import cursors
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, listings
+from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probes
 from tollgauge.web import wire
@@ -177,9 +178,7 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
         known = await shop.store.writing(endpoints.get, RESOURCE.id)
         assert known is not None
-        await shop.store.writing(
-            discovery.observe_quotes, {known.id: (quote, NOW - days_ago * DAY_MS)}
-        )
+        await shop.store.writing(terms.observe_quotes, {known.id: (quote, NOW - days_ago * DAY_MS)})
     got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
     assert got["discovery"] == [
         {
@@ -194,9 +193,23 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     HistoryShape.model_validate(got)
 
 
+async def test_a_change_of_pay_to_says_whether_the_seller_announced_it(shop: PaidServer) -> None:
+    await shop.live([probe(NOW - 5 * DAY_MS)])
+    change = DiscoveryEvent(
+        at=NOW - DAY_MS, event="payto-changed", source="probe", before="0xaa", after="0xbb"
+    )
+    changes = (change, replace(change, at=NOW, before="0xbb", after="0xcc", announced=True))
+    await shop.store.writing(listings.add_events, [(RESOURCE.id, event) for event in changes])
+    got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
+    alone, announced = got["discovery"]
+    assert "announced" not in alone
+    assert announced["announced"] is True
+    HistoryShape.model_validate(got)
+
+
 async def test_the_payers_are_those_who_paid_most_and_a_hundred_at_most(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
-    await shop.store.writing(discovery.observe_quotes, {RESOURCE.id: (QUOTE, NOW - DAY_MS)})
+    await shop.store.writing(terms.observe_quotes, {RESOURCE.id: (QUOTE, NOW - DAY_MS)})
     assert (await shop.ask({"resource": RESOURCE.url})).json()["payers"] == []
     await shop.store.writing(_paid_by, 120)
     got = (await shop.ask({"resource": RESOURCE.url})).json()

@@ -1,29 +1,39 @@
-"""The trust report: who shares the report of a probe, and for how long."""
+"""The trust report: who shares the report of a probe, for how long, and how it is signed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import orjson
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support import http_service, paid_service
 from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
 from tests.support.ledger_world import held_claim
+from tests.support.paid_service import PaidService, header
 from tests.support.record_probe import record_probe
+from tests.support.signing import KEY, OTHER_KEY, canonical, header_of
 from tests.support.statements import execute
 
+from tollgauge.core.answer_signature import HEADER
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
+from tollgauge.core.payment import canonical_body, request_digest
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import NORMAL
 from tollgauge.db import schema
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.web import wire
+from tollgauge.store.ledger import answers
+from tollgauge.web import routes, wire
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import SHARE_MS
 from tollgauge.web.paid.products import trust
 
+TRUST = "/v1/x402-trust"
+ORDER = {"resource": WEATHER, "evidence": "full"}
 ENDPOINT = Endpoint(
     id=endpoint_id(WEATHER),
     resource=WEATHER,
@@ -87,3 +97,87 @@ async def test_a_probe_that_grew_old_while_the_payment_was_verified_is_made_anew
     before = orjson.loads(await sold_before(running))
     report = await answered(running, verified_after_ms=SHARE_MS - 1_000)
     assert report["liveProbe"] != before["liveProbe"]
+
+
+@pytest.fixture
+async def shop(database: str) -> AsyncIterator[PaidService]:
+    """A service that can sell the report of a probe that it has just made."""
+    async with paid_service.opened(database, PaidService) as service:
+        await sold_before(service.running)
+        yield service
+
+
+async def test_a_paid_report_is_signed_and_bound_to_its_payment(shop: PaidService) -> None:
+    payment = shop.payment(TRUST)
+    answer = await shop.post(TRUST, ORDER, paid=header(payment))
+
+    assert answer.status_code == 200
+    assert "document" in answer.json()["evidence"]
+    signed = payment["payload"]["authorization"]
+    assert header_of(answer.headers[HEADER], canonical(answer.content)) == {
+        "alg": "EdDSA",
+        "b64": False,
+        "crit": ["b64"],
+        "kid": KEY.fingerprint,
+        "typ": "tollgauge-report",
+        "iat": shop.running.clock() // 1000,
+        "requestDigest": request_digest("POST", TRUST, canonical_body(ORDER)),
+        "payer": signed["from"],
+        "nonce": signed["nonce"],
+    }
+
+
+async def test_the_same_payment_gets_the_same_report_with_a_signature(shop: PaidService) -> None:
+    paid = header(shop.payment(TRUST))
+    first = await shop.post(TRUST, ORDER, paid=paid)
+    shop.running.clock.now += 60_000
+    again = await shop.post(TRUST, ORDER, paid=paid)
+
+    assert again.content == first.content
+    one, other = (header_of(a.headers[HEADER], canonical(a.content)) for a in (first, again))
+    assert (one.pop("iat"), other.pop("iat")) == (NOW // 1000 + 1, NOW // 1000 + 61)
+    assert one == other
+
+
+async def test_a_report_that_was_sold_under_another_key_is_signed_by_the_one_of_now(
+    shop: PaidService,
+) -> None:
+    paid = header(shop.payment(TRUST))
+    first = await shop.post(TRUST, ORDER, paid=paid)
+    rotated = replace(shop.running.service.server(), signing_key=OTHER_KEY)
+    async with http_service.client(routes.create(rotated)) as http:
+        again = await http.post(TRUST, json=ORDER, headers={"PAYMENT-SIGNATURE": paid})
+
+    assert again.content == first.content
+    header_of(again.headers[HEADER], canonical(again.content), OTHER_KEY)
+
+
+async def test_what_is_not_paid_is_not_signed(shop: PaidService) -> None:
+    unpaid = await shop.running.http.post(TRUST, json=ORDER)
+    invalid = await shop.post(TRUST, {})
+
+    assert (unpaid.status_code, invalid.status_code) == (402, 422)
+    assert HEADER not in unpaid.headers
+    assert HEADER not in invalid.headers
+
+
+async def test_without_a_key_a_report_is_sold_unsigned(shop: PaidService) -> None:
+    unsigned = replace(shop.running.service.server(), signing_key=None)
+    async with http_service.client(routes.create(unsigned)) as http:
+        paid = header(shop.payment(TRUST))
+        answer = await http.post(TRUST, json=ORDER, headers={"PAYMENT-SIGNATURE": paid})
+
+    assert answer.status_code == 200
+    assert HEADER not in answer.headers
+
+
+async def test_a_paid_answer_that_cannot_be_signed_leaves_unsigned(shop: PaidService) -> None:
+    paid = header(shop.payment(TRUST))
+    assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
+    body = b'{"count":9007199254740993}'  # beyond what has a canonical form
+    await execute(shop.store, sa.update(answers.payment_answer).values(body=body))
+
+    again = await shop.post(TRUST, ORDER, paid=paid)
+
+    assert (again.status_code, again.content) == (200, body)
+    assert HEADER not in again.headers

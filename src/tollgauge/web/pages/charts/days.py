@@ -2,12 +2,13 @@
 
 Rules: a day without data is drawn as such, never as up or down; a miss, however short, is
 visible; a line has a gap where nothing was measured. Every figure is also in a tooltip, and the
-pages repeat the figures in a table.
+pages repeat the figures in a table. What is alike on all days is one path, because a page holds
+90 of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 from typing import Final
 
@@ -16,14 +17,14 @@ from markupsafe import Markup
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar
 from tollgauge.store.probes.past_days import DayScore
-from tollgauge.web.pages.charts.svg import element, label, picture, points, title
+from tollgauge.web.pages.charts.svg import element, label, number, picture, points, title
 from tollgauge.web.pages.labels import count, day_date, hours, milliseconds, percent, tenths
 
 WIDTH: Final = 520
 LEFT: Final = 52
-_BAR_TOP: Final = 14
+_TOP: Final = 14
 _BAR_HEIGHT: Final = 96
-_LINE_TOP: Final = 14
+_COVER_Y: Final = _TOP + _BAR_HEIGHT + 6
 _LINE_HEIGHT: Final = 130
 _SCORE_MARKS: Final = (0, 200, 400, 600, 800, 1_000)
 _BAR_GAP: Final = 2.6
@@ -36,17 +37,26 @@ def uptime_bars(days: tuple[DayBar, ...], key: str = "uptime") -> Markup:
     """One bar a day: up from below, down from above, hatched without data; a line under each bar
     is as long as the share of the day that was measured. `key` is unique in the page.
     """
-    bottom, step = _BAR_TOP + _BAR_HEIGHT, _step(days)
-    measured = sum(bar.spoken_ms > 0 for bar in days)
+    bottom, step = _TOP + _BAR_HEIGHT, _step(days)
+    gap = min(_BAR_GAP, step / 4)
+    width = step - gap
+    placed = [(LEFT + index * step + gap / 2, bar) for index, bar in enumerate(days)]
+    measured = [(x, bar) for x, bar in placed if bar.spoken_ms]
+    downs = [(x, _down_height(bar)) for x, bar in measured]
+    hollow = [x for x, bar in placed if not bar.spoken_ms]
     return picture(
         key,
         "Uptime by day",
-        f"{measured} of {len(days)} days have data.",
+        f"{len(measured)} of {len(days)} days have data.",
         (WIDTH, bottom + 42),
         element("defs", _hatch(key)),
-        label("100%", LEFT - 8, _BAR_TOP + 10, anchor="end"),
+        label("100%", LEFT - 8, _TOP + 10, anchor="end"),
         label("0%", LEFT - 8, bottom, anchor="end"),
-        *(_day(bar, LEFT + index * step, step, key) for index, bar in enumerate(days)),
+        *_columns("up", width, [(x, down, _BAR_HEIGHT - down) for x, down in downs]),
+        *_columns("down", width, [(x, 0, down) for x, down in downs]),
+        *_hollow(width, hollow, key),
+        *_covers(width, measured),
+        _tooltips([uptime_text(bar) for bar in days], step, _BAR_HEIGHT),
         *_dates(days, bottom + 32),
     )
 
@@ -56,9 +66,8 @@ def uptime_text(bar: DayBar) -> str:
     left_out = f", {count(bar.excluded)} left out" if bar.excluded else ""
     if bar.spoken_ms == 0:
         return f"{day_date(bar.day)}: no data{left_out}"
-    partial = " (part of the day)" if bar.spoken_ms < DAY_MS else ""
-    share = f"{percent(day_uptime(bar))} up of {hours(bar.spoken_ms)} watched"
-    return f"{day_date(bar.day)}: {share}{left_out}{partial}"
+    share = f"{percent(day_uptime(bar))} up of {hours(bar.spoken_ms)}"
+    return f"{day_date(bar.day)}: {share}{left_out}"
 
 
 def day_uptime(bar: DayBar) -> int | None:
@@ -68,7 +77,7 @@ def day_uptime(bar: DayBar) -> int | None:
 
 def latency_lines(days: tuple[DayBar, ...]) -> Markup:
     """p50 and p95 a day, with gaps where no probe succeeded."""
-    bottom = _LINE_TOP + _LINE_HEIGHT
+    bottom = _TOP + _LINE_HEIGHT
     size = (WIDTH, bottom + 32)
     values = [ms for bar in days for ms in (bar.p50_ms, bar.p95_ms) if ms is not None]
     if not values:
@@ -87,7 +96,7 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
         *_grid(marks, top, lambda mark: milliseconds(mark) if mark == top else count(mark)),
         *_series([bar.p95_ms for bar in days], top, step, "p95"),
         *_series([bar.p50_ms for bar in days], top, step, "p50"),
-        *(_latency_day(bar, LEFT + index * step, step) for index, bar in enumerate(days)),
+        _tooltips([_latency_text(bar) for bar in days], step, _LINE_HEIGHT),
         *_dates(days, bottom + 22),
     )
 
@@ -98,7 +107,7 @@ def score_line(days: tuple[DayBar, ...]) -> Markup:
     """
     scores = [bar.score for bar in days]
     kept = [score for score in scores if score is not None]
-    bottom, step = _LINE_TOP + _LINE_HEIGHT, _step(days)
+    bottom, step = _TOP + _LINE_HEIGHT, _step(days)
     size = (WIDTH, bottom + 32)
     if not kept:
         note = "No score of these days is kept."
@@ -124,21 +133,24 @@ def score_line(days: tuple[DayBar, ...]) -> Markup:
         size,
         *_grid(_SCORE_MARKS, _SCORE_MARKS[-1], lambda mark: str(mark // 10)),
         *chain.from_iterable(lines),
-        *(
-            _hover(score_text(bar), LEFT + index * step, step)
-            for index, bar in enumerate(days)
-            if bar.score
-        ),
+        _tooltips(score_texts(days), step, _LINE_HEIGHT),
         *_dates(days, bottom + 22),
     )
 
 
-def score_text(bar: DayBar) -> str:
-    """What one day of the score chart says, in words."""
-    if bar.score is None:
-        return f"{day_date(bar.day)}: no score"
-    score = bar.score
-    return f"{day_date(bar.day)}: {tenths(score.tenths)} of 100, policy {score.policy_version}"
+def score_texts(days: tuple[DayBar, ...]) -> Iterator[str]:
+    """What each day of the score chart says, in words, and nothing without a score. The policy is
+    named where it is not that of the score before.
+    """
+    policy = 0
+    for bar in days:
+        score = bar.score
+        if score is None:
+            yield ""
+            continue
+        named = "" if score.policy_version == policy else f", policy {score.policy_version}"
+        policy = score.policy_version
+        yield f"{day_date(bar.day)}: {tenths(score.tenths)} of 100{named}"
 
 
 def ticks(largest: int) -> tuple[int, ...]:
@@ -173,25 +185,34 @@ def _step(days: tuple[DayBar, ...]) -> float:
     return (WIDTH - LEFT) / max(1, len(days))
 
 
-def _day(bar: DayBar, x: float, step: float, key: str) -> Markup:
-    """The bar of one day with its tooltip."""
-    place = {"x": x, "width": step - min(_BAR_GAP, step / 4)}
-    tip = title(uptime_text(bar))
-    if bar.spoken_ms == 0:
-        fill = f"url(#{key}-no-data)"
-        hollow = element("rect", y=_BAR_TOP, height=_BAR_HEIGHT, class_="none", fill=fill, **place)
-        return element("g", tip, hollow)
-    down = _down_height(bar)
-    up = _BAR_HEIGHT - down
-    parts = [tip]
-    if up:
-        parts.append(element("rect", y=_BAR_TOP + down, height=up, class_="up", **place))
-    if down:
-        parts.append(element("rect", y=_BAR_TOP, height=down, class_="down", **place))
-    cover = place["width"] * min(1.0, bar.spoken_ms / DAY_MS)
-    under = _BAR_TOP + _BAR_HEIGHT + 5
-    parts.append(element("rect", x=x, y=under, width=cover, height=3, class_="cover"))
-    return element("g", *parts)
+def _columns(
+    kind: str, width: float, columns: Iterable[tuple[float, float, float]]
+) -> list[Markup]:
+    """Columns of one kind, each by its left edge, how far it begins below the top, and its height:
+    one path, whose stroke is as wide as they are.
+    """
+    path = "".join(
+        f"M{number(x + width / 2)} {number(_TOP + below)}v{number(height)}"
+        for x, below, height in columns
+        if height
+    )
+    return [element("path", d=path, class_=kind, stroke_width=width)] if path else []
+
+
+def _hollow(width: float, edges: Iterable[float], key: str) -> list[Markup]:
+    """The outlines of days without data, by their left edges."""
+    side = number(width)
+    path = "".join(f"M{number(x)} {_TOP}h{side}v{_BAR_HEIGHT}h-{side}z" for x in edges)
+    return [element("path", d=path, class_="none", fill=f"url(#{key}-no-data)")] if path else []
+
+
+def _covers(width: float, days: Iterable[tuple[float, DayBar]]) -> list[Markup]:
+    """A line under each day, by its left edge, as long as the share that was measured."""
+    path = "".join(
+        f"M{number(round(x, 1))} {_COVER_Y}h{number(width * min(1.0, bar.spoken_ms / DAY_MS))}"
+        for x, bar in days
+    )
+    return [element("path", d=path, class_="cover", stroke_width=3)] if path else []
 
 
 def _down_height(bar: DayBar) -> float:
@@ -214,7 +235,7 @@ def _dates(days: tuple[DayBar, ...], y: float) -> list[Markup]:
 
 
 def _y(value: int, top: int) -> float:
-    return _LINE_TOP + _LINE_HEIGHT * (1 - max(0, value) / top)
+    return round(_TOP + _LINE_HEIGHT * (1 - max(0, value) / top), 1)
 
 
 def _grid(marks: tuple[int, ...], top: int, write: Callable[[int], str]) -> list[Markup]:
@@ -251,14 +272,19 @@ def _series(values: list[int | None], top: int, step: float, kind: str) -> list[
     return lines + dots
 
 
-def _latency_day(bar: DayBar, x: float, step: float) -> Markup:
-    words = f"p50 {milliseconds(bar.p50_ms)}, p95 {milliseconds(bar.p95_ms)}"
+def _latency_text(bar: DayBar) -> str:
     if bar.p50_ms is None and bar.p95_ms is None:
-        words = "no data"
-    return _hover(f"{day_date(bar.day)}: {words}", x, step)
+        return f"{day_date(bar.day)}: no data"
+    latencies = f"p50 {milliseconds(bar.p50_ms)}, p95 {milliseconds(bar.p95_ms)}"
+    return f"{day_date(bar.day)}: {latencies}"
 
 
-def _hover(words: str, x: float, step: float) -> Markup:
-    """A tooltip over the whole height of a day."""
-    place = {"x": x, "y": _LINE_TOP, "width": step, "height": _LINE_HEIGHT}
-    return element("rect", title(words), class_="hover", **place)
+def _tooltips(texts: Iterable[str], step: float, height: int) -> Markup:
+    """The text of each day over the whole height of the chart, none where it is empty. Inside, a
+    day is one unit wide and the chart one unit high.
+    """
+    days = [
+        element("path", title(text), d=f"M{index} 0v1") for index, text in enumerate(texts) if text
+    ]
+    place = f"translate({number(LEFT + step / 2)} {_TOP}) scale({number(step)} {height})"
+    return element("g", *days, class_="hover", transform=place)

@@ -93,6 +93,7 @@ _EVENTS: Final = (
 class HistoryEventShape(wire.Shape):
     """Something that happened to the listing or the price. `before` and `after` are absent for
     listings; of a price they are atomic amounts, followed by the asset where that changed.
+    `announced` is present, and true, for a change of payTo that the seller announced ahead.
     """
 
     ts: str
@@ -100,6 +101,7 @@ class HistoryEventShape(wire.Shape):
     source: str
     before: str | None = None
     after: str | None = None
+    announced: bool | None = wire.absent_if_null()
 
 
 class PayerShape(wire.Shape):
@@ -294,6 +296,5 @@ def _date(day: int) -> str:
 
 def _event(event: DiscoveryEvent) -> dict[str, Any]:
     row = {"ts": wire.iso(event.at), "event": event.event, "source": event.source}
-    return row | {
-        key: text for key, text in (("before", event.before), ("after", event.after)) if text
-    }
+    more = {"before": event.before, "after": event.after, "announced": event.announced}
+    return row | {key: value for key, value in more.items() if value}

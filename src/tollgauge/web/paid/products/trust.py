@@ -54,6 +54,7 @@ def product(dependencies: PaidDependencies) -> Product:
         compute=partial(_answer, dependencies),
         hosts=lambda request: (payer_limit.for_probe(request.resource.host),),
         check=partial(_check, dependencies),
+        typ="tollgauge-report",
     )
 
 

@@ -1,0 +1,133 @@
+"""Bundle: what the service knows of all endpoints, signed, as one file.
+
+A bundle is one zstd frame of lines of JSON: a header, then one array an endpoint, sorted by key.
+The lines stay as they are: a record is looked for by bisection and only its own line is parsed, so
+100,000 records cost no more memory than their text. Where bundles come from is bundle_source's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import zstandard
+
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.record import Record, read_record
+from tollgauge_guard.resource import DEFAULT_PORTS, Resource
+from tollgauge_guard.signature import PinnedKey, decode_base64url, encode_base64url, verify
+
+FORMAT: Final = 1
+SIZE_MAX: Final = 32 * 2**20
+"""Largest bundle in bytes as it is sent."""
+LINES_MAX: Final = 256 * 2**20
+"""Largest bundle in bytes when decompressed."""
+_WINDOW_MAX: Final = 2**27
+_KEY: Final = slice(2, 24)
+"""Where the key of a record is in its line: after `["`."""
+
+
+class BundleError(GuardError):
+    """Bytes that are no bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle that was verified. `as_of` is unix seconds; `lines` is its text, and its records
+    begin at `start`.
+    """
+
+    as_of: int
+    policy_version: int
+    count: int
+    salt: bytes
+    lines: bytes
+    start: int
+
+    def record(self, resource: Resource) -> Record | None:
+        """What is known of a resource, None where it is not in the bundle.
+
+        A resource that was asked by plain `http` is looked for as `https`: the bundle knows no
+        other, and whoever can read the connection can change what it says.
+        """
+        target = self._key(resource)
+        low, high = self.start, len(self.lines)
+        while low < high:
+            middle = (low + high) // 2
+            line = self.lines.rfind(b"\n", low - 1, middle) + 1
+            end = self.lines.find(b"\n", middle)
+            key = self.lines[line + _KEY.start : line + _KEY.stop]
+            if key == target:
+                return read_record(json.loads(self.lines[line:end]))
+            low, high = (end + 1, high) if key < target else (low, line)
+        return None
+
+    def _key(self, resource: Resource) -> bytes:
+        """The name of a resource in this bundle, which tells nobody the resource."""
+        url = resource.url
+        if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
+            url = "https" + url.removeprefix("http")
+        return encode_base64url(hashlib.sha256(self.salt + url.encode()).digest()[:16]).encode()
+
+
+def read_bundle(body: bytes, signature: str, key: PinnedKey) -> Bundle:
+    """The bundle of a body that the pinned key signed.
+
+    The signature is verified before anything is decompressed. Raises SignatureError and
+    BundleError.
+    """
+    if len(body) > SIZE_MAX:
+        raise BundleError(f"The bundle is larger than {SIZE_MAX >> 20} MB.")
+    verify(signature, body, key)
+    lines = _decompressed(body)
+    start = lines.find(b"\n") + 1
+    try:
+        header = json.loads(lines[:start])
+        if header["format"] != FORMAT:
+            raise BundleError(
+                f"The bundle has format {header['format']!r}, and this guard reads {FORMAT}.",
+                hint="Install a newer tollgauge-guard.",
+            )
+        bundle = Bundle(
+            as_of=int(header["asOf"]),
+            policy_version=int(header["policyVersion"]),
+            count=int(header["count"]),
+            salt=decode_base64url(header["salt"]),
+            lines=lines,
+            start=start,
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise BundleError("The bundle has no header that could be read.") from error
+    _check_order(bundle)
+    return bundle
+
+
+def _decompressed(body: bytes) -> bytes:
+    try:
+        size = zstandard.frame_content_size(body)
+        if not 0 <= size <= LINES_MAX:
+            raise BundleError(f"The bundle does not say its size, or more than {LINES_MAX} bytes.")
+        return zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX).decompress(
+            body, max_output_size=size, allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        raise BundleError("The bundle is no complete zstd frame.") from error
+
+
+def _check_order(bundle: Bundle) -> None:
+    """Raises BundleError unless the keys rise and are as many as the header says: bisection would
+    miss a record, and an endpoint to avoid would pass as unknown.
+    """
+    lines, position, count, previous = bundle.lines, bundle.start, 0, b""
+    while position < len(lines):
+        key = lines[position + _KEY.start : position + _KEY.stop]
+        if not lines.startswith(b'["', position) or key <= previous:
+            raise BundleError("The records of the bundle are not sorted by key.")
+        position = lines.find(b"\n", position) + 1
+        if position == 0:
+            raise BundleError("The last line of the bundle is not complete.")
+        count, previous = count + 1, key
+    if count != bundle.count:
+        raise BundleError(f"The bundle has {count} records and announces {bundle.count}.")

@@ -1,0 +1,193 @@
+"""Guard: decides about each payment, reserves it, and checks what was signed and what leaves.
+
+The steps of one payment, in order; each raises or refuses where anything is not as it must be:
+
+1. `judge`: may this offer be paid? (before it is signed)
+2. `reserve`: the amount is set aside in the journal, and goes over no budget (before it is signed)
+3. `check_signed`: what was signed is what was allowed, and is written down (after it is signed)
+4. `seal`: the payload that will be sent is still the one that was written down
+5. `check_leaving`: the header of a request that leaves is the one that was sealed
+6. `answered` or `unanswered`: what became of it
+
+Which client calls them, and when, is the work of `hooks` and of the module of each client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from x402.http.utils import decode_payment_signature_header, encode_payment_signature_header
+from x402.schemas import PaymentPayload
+from x402.schemas.v1 import PaymentPayloadV1
+
+from tollgauge_guard.bundle_source import BundleSource
+from tollgauge_guard.decision import Ask, Code, Decision, Refuse, decide
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.journal import Entry, Journal, Outcome
+from tollgauge_guard.offer import Offer, Terms
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.resource import ResourceError
+from tollgauge_guard.signed import Authorization, difference, read_signed, signer
+
+Payload = PaymentPayload | PaymentPayloadV1
+AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
+"""Called with a question and the URL; only an answer that is True lets pay."""
+PAYMENT_REQUIRED: Final = 402
+_SERVER_ERROR: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What stands between a wallet and the sellers that its software meets.
+
+    `ask` is called where a payment needs consent; without it such a payment is refused. `clock`
+    returns unix seconds.
+    """
+
+    bundles: BundleSource
+    policy: Policy
+    journal: Journal
+    ask: AskFunction | None = None
+    clock: Callable[[], float] = time.time
+
+    @property
+    def now(self) -> int:
+        """Unix seconds."""
+        return int(self.clock())
+
+    def unsettled(self) -> tuple[Entry, ...]:
+        """The payments that were signed and not answered: with payer and nonce, the chain says
+        whether one was taken.
+        """
+        return self.journal.unsettled()
+
+    def judge(self, attempt: Attempt, offer: Offer) -> Decision:
+        """Whether the offer that answered a request may be paid."""
+        try:
+            resource = attempt.resource
+        except ResourceError as error:
+            return Refuse(Code.RESOURCE_MISMATCH, f"The URL that was asked cannot be read. {error}")
+        bundle = self.bundles.current()
+        now = self.now
+        return decide(
+            None if bundle is None else bundle.record(resource),
+            offer,
+            attempt.url,
+            self.policy,
+            now,
+            bundle_as_of=None if bundle is None else bundle.as_of,
+            spent=self.journal.spent(attempt.paid_request, now),
+        )
+
+    def reserve(self, attempt: Attempt, terms: Terms) -> Refuse | None:
+        """Set the amount aside, or say which budget it would go over. From here on, these terms and
+        no others may be signed for the request.
+        """
+        self.give_up(attempt)
+        reserved = self.journal.reserve(attempt.paid_request, terms, self.policy, self.now)
+        if isinstance(reserved, Refuse):
+            return reserved
+        attempt.terms, attempt.entry, attempt.header = terms, reserved, None
+        attempt.stage = Stage.RESERVED
+        return None
+
+    def check_signed(self, attempt: Attempt, payload: Payload) -> None:
+        """Write down what was signed. Raises PaymentRefusedError unless it is what was allowed."""
+        signed = self._as_allowed(attempt, payload)
+        if attempt.entry is None or attempt.stage is not Stage.RESERVED:
+            raise self.refusal(attempt, "Nothing was reserved for what was signed.")
+        self.journal.sign(attempt.entry, signed)
+        attempt.stage = Stage.SIGNED
+
+    def seal(self, attempt: Attempt, payload: Payload) -> None:
+        """Fix the header that may leave. Raises PaymentRefusedError unless the payload is still the
+        one that was written down: extensions and other hooks may have changed it since.
+        """
+        signed = self._as_allowed(attempt, payload)
+        entry = None if attempt.entry is None else self.journal.entry(attempt.entry)
+        if attempt.stage is not Stage.SIGNED or entry is None:
+            raise self.refusal(attempt, "The payment was not written down.")
+        if (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
+            raise self.refusal(attempt, "The payment is not the one that was written down.")
+        attempt.header = encode_payment_signature_header(payload)
+        self.journal.keep(entry.id, attempt.header)
+
+    def kept_payment(self, attempt: Attempt) -> Payload | None:
+        """A payment that was signed earlier for the same request, is still valid and got no answer:
+        it is sent again instead of a second one.
+        """
+        reusable = self.journal.reuse(attempt.paid_request, self.now)
+        if reusable is None:
+            return None
+        attempt.entry, attempt.header, attempt.stage = reusable.entry, reusable.header, Stage.KEPT
+        return decode_payment_signature_header(reusable.header)
+
+    def check_leaving(self, attempt: Attempt | None, url: str, headers: list[str]) -> Attempt:
+        """The request that a payment leaves with. Raises PaymentRefusedError unless the payment
+        headers of what leaves are exactly the one that was sealed for this URL.
+        """
+        if attempt is None or attempt.header is None or headers != [attempt.header]:
+            raise self.refusal(attempt, "A payment was about to leave that was not allowed.")
+        if url != attempt.url:
+            raise self.refusal(attempt, "The payment was about to leave to another URL.")
+        return attempt
+
+    def answered(self, attempt: Attempt, status: int, settlement: str | None) -> None:
+        """Write down the answer to a payment: its status, and the transaction of its receipt."""
+        if settlement:
+            outcome = Outcome.SETTLED
+        elif status == PAYMENT_REQUIRED:
+            outcome = Outcome.REFUSED
+        else:
+            outcome = Outcome.UNKNOWN if status >= _SERVER_ERROR else Outcome.ANSWERED
+        self._conclude(attempt, outcome, status, settlement)
+
+    def unanswered(self, attempt: Attempt) -> None:
+        """Write down that a payment left and its answer did not come."""
+        self._conclude(attempt, Outcome.UNKNOWN)
+
+    def give_up(self, attempt: Attempt) -> None:
+        """End an attempt: what did not leave cannot be taken and counts as spent no longer."""
+        match attempt.stage, attempt.entry:
+            case Stage.RESERVED, int(entry):
+                self.journal.release(entry)
+            case Stage.SIGNED, int():
+                self._conclude(attempt, Outcome.NOT_TAKEN)
+            case Stage.KEPT, int():
+                self._conclude(attempt, Outcome.UNKNOWN)
+        attempt.stage, attempt.entry, attempt.header = Stage.ASKED, None, None
+
+    def _conclude(
+        self,
+        attempt: Attempt,
+        outcome: Outcome,
+        status: int | None = None,
+        settlement: str | None = None,
+    ) -> None:
+        if attempt.entry is not None:
+            self.journal.finish(attempt.entry, outcome, status, settlement)
+        attempt.stage = Stage.CONCLUDED
+
+    def refusal(self, attempt: Attempt | None, reason: str) -> PaymentRefusedError:
+        """The error for something that is not what was allowed; it ends the attempt."""
+        refuse = Refuse(Code.SIGNED_DIFFERS, reason)
+        if attempt is not None:
+            attempt.refusal, attempt.header = refuse, None
+        return PaymentRefusedError(refuse)
+
+    def _as_allowed(self, attempt: Attempt, payload: Payload) -> Authorization:
+        try:
+            signed = read_signed(payload)
+        except GuardError as error:
+            raise self.refusal(attempt, str(error)) from error
+        if attempt.terms is None:
+            raise self.refusal(attempt, "Nothing was allowed for what was signed.")
+        if other := difference(signed, attempt.terms, self.now):
+            raise self.refusal(attempt, f"What was signed has another {other} than was allowed.")
+        if not self.policy.is_contract_wallet and signer(signed, attempt.terms) != signed.payer:
+            raise self.refusal(attempt, "It was signed for another token, chain or account.")
+        return signed

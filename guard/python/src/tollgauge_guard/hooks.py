@@ -1,0 +1,206 @@
+"""Hooks: how a guard stands inside the official x402 client (Python SDK 2.25).
+
+The SDK selects an offer, runs the hooks before signing, signs, runs the hooks after signing, lets
+its extensions enrich the payload, and sends it. A later hook may change the offer in place, a hook
+of a failure may bring a payload of its own, and an extension may change the payload. So the guard
+decides before signing, compares after signing, and compares once more in `create_payment_payload`,
+through which every transport of the SDK gets its payload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import replace
+from typing import Final
+
+from x402 import x402Client, x402ClientSync
+from x402.http.x402_http_client import x402HTTPClient, x402HTTPClientSync
+from x402.schemas import (
+    AbortResult,
+    PaymentCreatedContext,
+    PaymentCreationContext,
+    PaymentCreationFailureContext,
+    PaymentRequired,
+    PaymentRequiredContext,
+)
+from x402.schemas.v1 import PaymentRequiredV1
+
+from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse
+from tollgauge_guard.guard import Guard, Payload
+from tollgauge_guard.offer import Offer, Terms, read_offer
+from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, request_digest
+
+_BLIND: Final = Refuse(
+    Code.RESOURCE_MISMATCH,
+    "The guard cannot see which URL is being paid. Pay through the client that it returned.",
+)
+
+
+class GuardedHTTPClient(x402HTTPClient):
+    """The SDK's asynchronous HTTP client, with a guard. Its x402Client gets the guard's hooks, so
+    register your own before.
+    """
+
+    def __init__(self, guard: Guard, client: x402Client) -> None:
+        super().__init__(client)
+        self._guard = guard
+        self.on_payment_required(self._see_url)
+        client.on_before_payment_creation(self._before)
+        client.on_after_payment_creation(self._after)
+        client.on_payment_creation_failure(self._failed)
+
+    async def create_payment_payload(
+        self, payment_required: PaymentRequired | PaymentRequiredV1
+    ) -> Payload:
+        """A payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
+        attempt = _current()
+        try:
+            if kept := self._guard.kept_payment(attempt):
+                return kept
+            payload = await super().create_payment_payload(payment_required)
+            self._guard.seal(attempt, payload)
+        except BaseException:
+            self._guard.give_up(attempt)
+            raise
+        finally:
+            _leave(attempt)
+        return payload
+
+    async def _before(self, context: PaymentCreationContext) -> AbortResult | None:
+        attempt = _current()
+        if attempt.owner is not self:
+            return None
+        if not self._guard.bundles.is_ready():
+            await asyncio.to_thread(self._guard.bundles.current)
+        decision = self._guard.judge(attempt, offer_of(attempt, context))
+        if isinstance(decision, Ask) and self._guard.ask is not None:
+            answer = self._guard.ask(decision, attempt.url)
+            decision = agreed(decision, await answer if inspect.isawaitable(answer) else answer)
+        return _conclude(self._guard, attempt, decision)
+
+    def _after(self, context: PaymentCreatedContext) -> None:
+        if (attempt := _current()).owner is self:
+            self._guard.check_signed(attempt, context.payment_payload)
+
+    def _failed(self, _context: PaymentCreationFailureContext) -> None:
+        if (attempt := _current()).owner is self:
+            self._guard.give_up(attempt)
+
+    def _see_url(self, context: PaymentRequiredContext) -> None:
+        _see_url(self, context.request_url)
+
+
+class GuardedHTTPClientSync(x402HTTPClientSync):
+    """The SDK's synchronous HTTP client, with a guard."""
+
+    def __init__(self, guard: Guard, client: x402ClientSync) -> None:
+        super().__init__(client)
+        self._guard = guard
+        self.on_payment_required(self._see_url)
+        client.on_before_payment_creation(self._before)
+        client.on_after_payment_creation(self._after)
+        client.on_payment_creation_failure(self._failed)
+
+    def create_payment_payload(
+        self, payment_required: PaymentRequired | PaymentRequiredV1
+    ) -> Payload:
+        """A payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
+        attempt = _current()
+        try:
+            if kept := self._guard.kept_payment(attempt):
+                return kept
+            payload = super().create_payment_payload(payment_required)
+            self._guard.seal(attempt, payload)
+        except BaseException:
+            self._guard.give_up(attempt)
+            raise
+        finally:
+            _leave(attempt)
+        return payload
+
+    def _before(self, context: PaymentCreationContext) -> AbortResult | None:
+        attempt = _current()
+        if attempt.owner is not self:
+            return None
+        decision = self._guard.judge(attempt, offer_of(attempt, context))
+        if isinstance(decision, Ask) and self._guard.ask is not None:
+            answer = self._guard.ask(decision, attempt.url)
+            if inspect.iscoroutine(answer):
+                answer.close()
+            decision = agreed(decision, answer)
+        return _conclude(self._guard, attempt, decision)
+
+    def _after(self, context: PaymentCreatedContext) -> None:
+        if (attempt := _current()).owner is self:
+            self._guard.check_signed(attempt, context.payment_payload)
+
+    def _failed(self, _context: PaymentCreationFailureContext) -> None:
+        if (attempt := _current()).owner is self:
+            self._guard.give_up(attempt)
+
+    def _see_url(self, context: PaymentRequiredContext) -> None:
+        _see_url(self, context.request_url)
+
+
+def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:
+    """The offer that the SDK selected."""
+    selected, required = context.selected_requirements, context.payment_required
+    resource = None if isinstance(required, PaymentRequiredV1) else required.resource
+    url = None if resource is None else resource.url
+    offer = read_offer(selected.model_dump(by_alias=True), url)
+    return named_as_asked(offer, attempt)
+
+
+def named_as_asked(offer: Offer, attempt: Attempt) -> Offer:
+    """An offer whose 402 calls the request by its alias, with the URL that was asked instead."""
+    is_alias = attempt.alias is not None and offer.resource_url == attempt.alias
+    return replace(offer, resource_url=attempt.url) if is_alias else offer
+
+
+def agreed(question: Ask, answer: object) -> Decision:
+    """What an answer to a question decides: only True lets pay."""
+    return Allow(question.terms) if answer is True else Refuse(question.code, question.reason)
+
+
+def _see_url(owner: object, url: str) -> None:
+    """Remember which URL answered 402. It must be the one that the transport asked."""
+    attempt = CURRENT.get()
+    if attempt is None or not attempt.is_of_transport:
+        digest = request_digest("", url, b"")
+        CURRENT.set(Attempt(owner=owner, url=url, digest=digest, is_of_transport=False))
+    elif attempt.url != url:
+        attempt.url = ""
+
+
+def _current() -> Attempt:
+    """The request that is being paid. Raises PaymentRefusedError where nobody knows it."""
+    attempt = CURRENT.get()
+    if attempt is None:
+        raise PaymentRefusedError(_BLIND)
+    return attempt
+
+
+def _leave(attempt: Attempt) -> None:
+    """Forget a URL that a hook saw: the next payment of this task is for another request."""
+    if not attempt.is_of_transport:
+        CURRENT.set(None)
+
+
+def _conclude(guard: Guard, attempt: Attempt, decision: Decision) -> AbortResult | None:
+    """Reserve what is allowed; abort otherwise."""
+    refusal = _refusal(guard, attempt, decision)
+    if refusal is None:
+        return None
+    attempt.refusal = refusal
+    return AbortResult(f"{refusal.code}: {refusal.reason}")
+
+
+def _refusal(guard: Guard, attempt: Attempt, decision: Decision) -> Refuse | None:
+    match decision:
+        case Allow(terms=Terms() as terms):
+            return guard.reserve(attempt, terms)
+        case Ask(code=code, reason=reason):
+            return Refuse(code, f"{reason} Nobody was asked.")
+        case Refuse():
+            return decision

@@ -1,0 +1,351 @@
+"""Journal: every payment that was signed, written before it leaves, and what became of it.
+
+One SQLite file (or memory) for all threads and processes of a wallet. A payment is first reserved:
+the budgets are checked in the same transaction that writes the row, so concurrent payments never
+exceed one. What was signed counts as spent on its day whatever became of it, because nobody but the
+chain can tell; `resolve` says that an authorization was not taken, and gives its amount back.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from tollgauge_guard.decision import REPEAT_S, Refuse, Spent, over_budget
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.offer import Terms
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.signed import Authorization
+
+MEMORY: Final = ":memory:"
+DAY_S: Final = 86_400
+UNSIGNED_S: Final = 600
+"""A reservation that was not signed in this time was given up: its process has died."""
+KEEP_S: Final = 90 * DAY_S
+"""How long payments are kept whose outcome is known."""
+SETTLE_MARGIN_S: Final = 6
+"""An authorization must be valid for this long to be sent again (x402 exact EVM)."""
+_BUSY_S: Final = 10.0
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS payment (
+  id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
+  request_digest TEXT NOT NULL, network TEXT NOT NULL, asset TEXT NOT NULL, pay_to TEXT NOT NULL,
+  amount TEXT NOT NULL, micro_usd INTEGER NOT NULL, owner INTEGER NOT NULL, payer TEXT, nonce TEXT,
+  valid_before INTEGER, header TEXT, outcome TEXT NOT NULL, status INTEGER, settlement TEXT,
+  UNIQUE (network, asset, payer, nonce));
+CREATE INDEX IF NOT EXISTS payment_at ON payment (at);
+CREATE INDEX IF NOT EXISTS payment_request ON payment (request_digest, at);
+CREATE VIEW IF NOT EXISTS entry AS SELECT id, at, host, resource, request_digest, network, asset,
+  pay_to, amount, micro_usd, payer, nonce, valid_before, outcome, status, settlement FROM payment
+  WHERE nonce IS NOT NULL;
+"""
+_RESERVE: Final = """
+INSERT INTO payment (at, host, resource, request_digest, network, asset, pay_to, amount, micro_usd,
+  owner, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_SPENT: Final = """
+SELECT coalesce(sum(CASE WHEN host = :host THEN micro_usd END), 0), coalesce(sum(micro_usd), 0)
+FROM payment WHERE at >= :today AND outcome <> 'not-taken' AND (nonce IS NOT NULL OR at > :unsigned)
+"""
+_REPEATS: Final = """
+SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent
+AND outcome <> 'not-taken'
+"""
+
+
+class JournalError(GuardError):
+    """The journal cannot do what it was asked."""
+
+
+class Outcome(StrEnum):
+    """What became of a payment."""
+
+    RESERVED = "reserved"
+    """It was allowed and is being signed."""
+    UNANSWERED = "unanswered"
+    """It was signed, and there is no answer yet."""
+    UNKNOWN = "unknown"
+    """It was sent and the connection broke: only the chain can tell whether it was taken."""
+    ANSWERED = "answered"
+    """The seller answered, without a receipt."""
+    REFUSED = "refused"
+    """The seller answered 402 again."""
+    SETTLED = "settled"
+    """The seller answered with a receipt that names a transaction."""
+    TAKEN = "taken"
+    """Its owner found it on the chain."""
+    NOT_TAKEN = "not-taken"
+    """Its owner knows that it was not taken and no longer can be."""
+
+
+UNSETTLED: Final = (Outcome.UNANSWERED, Outcome.UNKNOWN)
+"""Signed and not answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaidRequest:
+    """The request that is paid: its host, its canonical resource, and a digest of its method, URL
+    and body, by which the same request is known again.
+    """
+
+    host: str
+    resource: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One signed payment. Instants are unix seconds, `amount` atomic units, hex is lower case.
+
+    `status` is that of the answer and `settlement` the transaction that its receipt names.
+    """
+
+    id: int
+    at: int
+    host: str
+    resource: str
+    request_digest: str
+    network: str
+    asset: str
+    pay_to: str
+    amount: int
+    micro_usd: int
+    payer: str
+    nonce: str
+    valid_before: int
+    outcome: Outcome
+    status: int | None
+    settlement: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reusable:
+    """A payment that was signed for the same request and got no answer: its row and its header."""
+
+    entry: int
+    header: str
+
+
+class Journal:
+    """An open journal: a file, or memory, which forgets with its process."""
+
+    def __init__(self, path: Path | str = MEMORY) -> None:
+        self._path = str(path)
+        self._lock = threading.RLock()
+        self._process = 0
+        self._connection: sqlite3.Connection | None = None
+        with self._transaction() as rows:
+            rows.execute("SELECT 1")
+
+    def reserve(self, request: PaidRequest, terms: Terms, policy: Policy, now: int) -> int | Refuse:
+        """Set an amount aside for a payment that is about to be signed. Returns its row's id, or
+        the refusal where it would go over a budget.
+        """
+        with self._transaction() as rows:
+            if refusal := over_budget(terms.micro_usd, _spent(rows, request, now), policy):
+                return refusal
+            cursor = rows.execute(
+                _RESERVE,
+                (
+                    *(now, request.host, request.resource, request.digest),
+                    *(terms.network, terms.asset, terms.pay_to, str(terms.amount)),
+                    *(terms.micro_usd, os.getpid(), Outcome.RESERVED),
+                ),
+            )
+            return int(cursor.lastrowid or 0)
+
+    def release(self, entry: int) -> None:
+        """Give back what was reserved for a payment that was not signed."""
+        with self._transaction() as rows:
+            rows.execute("DELETE FROM payment WHERE id = ? AND nonce IS NULL", (entry,))
+
+    def sign(self, entry: int, signed: Authorization) -> None:
+        """Write down what was signed. Raises JournalError where its reservation is gone, or where
+        the same authorization was written before: it must not leave then.
+        """
+        with self._transaction() as rows:
+            try:
+                cursor = rows.execute(
+                    "UPDATE payment SET payer = ?, nonce = ?, valid_before = ?, outcome = ? "
+                    "WHERE id = ? AND nonce IS NULL",
+                    (signed.payer, signed.nonce, signed.valid_before, Outcome.UNANSWERED, entry),
+                )
+            except sqlite3.IntegrityError as error:
+                raise JournalError("This authorization was signed before.") from error
+        if cursor.rowcount != 1:
+            raise JournalError("The payment has no reservation any more; it is not sent.")
+
+    def keep(self, entry: int, header: str) -> None:
+        """Keep the header of a payment, so that it can be sent again while it has no answer."""
+        with self._transaction() as rows:
+            rows.execute("UPDATE payment SET header = ? WHERE id = ?", (header, entry))
+
+    def finish(
+        self, entry: int, outcome: Outcome, status: int | None = None, settlement: str | None = None
+    ) -> None:
+        """Write down the outcome. The header is forgotten unless the outcome is unknown."""
+        with self._transaction() as rows:
+            rows.execute(
+                "UPDATE payment SET outcome = ?1, status = ?2, settlement = ?3, "
+                "header = CASE ?1 WHEN 'unknown' THEN header END WHERE id = ?4",
+                (outcome, status, settlement, entry),
+            )
+
+    def reuse(self, request: PaidRequest, now: int) -> Reusable | None:
+        """Take over a payment of the same request that is still valid and got no answer: its
+        connection broke, or its process died. Nobody else gets it until its next answer.
+        """
+        with self._transaction() as rows:
+            candidates = rows.execute(
+                "SELECT id, header, outcome, owner FROM payment WHERE request_digest = ? "
+                "AND header IS NOT NULL AND valid_before >= ? AND outcome IN (?, ?) ORDER BY id",
+                (request.digest, now + SETTLE_MARGIN_S, *UNSETTLED),
+            )
+            for entry, header, outcome, owner in candidates.fetchall():
+                if outcome == Outcome.UNANSWERED and _is_alive(owner):
+                    continue
+                rows.execute(
+                    "UPDATE payment SET outcome = ?, owner = ? WHERE id = ?",
+                    (Outcome.UNANSWERED, os.getpid(), entry),
+                )
+                return Reusable(entry, header)
+        return None
+
+    def resolve(self, entry: int, *, is_taken: bool) -> None:
+        """Say what the chain shows of a payment. One that was not taken counts as spent no longer.
+        Raises JournalError for a payment that is not in the journal.
+        """
+        outcome = Outcome.TAKEN if is_taken else Outcome.NOT_TAKEN
+        if self.entry(entry) is None:
+            raise JournalError(f"The journal has no payment {entry}.")
+        self.finish(entry, outcome)
+
+    def spent(self, request: PaidRequest, now: int) -> Spent:
+        """What counts as spent when this request is paid at `now`."""
+        with self._transaction() as rows:
+            return _spent(rows, request, now)
+
+    def entry(self, number: int) -> Entry | None:
+        """One signed payment, None where there is none with this id."""
+        found = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
+        return next(iter(found), None)
+
+    def signed(self, signed: Authorization) -> Entry | None:
+        """The payment with this authorization, None where it was not written down."""
+        key = (signed.payer, signed.nonce, signed.network)
+        found = self._entries(
+            "SELECT * FROM entry WHERE payer = ? AND nonce = ? AND network = ?", key
+        )
+        return next(iter(found), None)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All payments that were signed, oldest first."""
+        return self._entries("SELECT * FROM entry ORDER BY id", ())
+
+    def unsettled(self) -> tuple[Entry, ...]:
+        """The payments that were signed and got no answer, oldest first. With payer and nonce
+        anyone can ask the chain whether one was taken.
+        """
+        return self._entries("SELECT * FROM entry WHERE outcome IN (?, ?) ORDER BY id", UNSETTLED)
+
+    def prune(self, now: int) -> None:
+        """Forget payments that were answered more than KEEP_S ago, and reservations that were
+        given up.
+        """
+        with self._transaction() as rows:
+            rows.execute("DELETE FROM payment WHERE nonce IS NULL AND at <= ?", (now - UNSIGNED_S,))
+            rows.execute(
+                "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?)",
+                (now - KEEP_S, *UNSETTLED),
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _entries(self, statement: str, values: tuple[object, ...]) -> tuple[Entry, ...]:
+        with self._transaction() as rows:
+            cursor = rows.execute(statement, values)
+            names = [column[0] for column in cursor.description]
+            return tuple(_entry(dict(zip(names, row, strict=True))) for row in cursor)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, alone among threads and processes."""
+        with self._lock:
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+
+    def _opened(self) -> sqlite3.Connection:
+        """The connection of this process: one that was open when a process forked is not shared."""
+        if self._connection is None or (self._process != os.getpid() and self._path != MEMORY):
+            self._process = os.getpid()
+            self._connection = _connect(self._path)
+        return self._connection
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    try:
+        if path != MEMORY:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).touch(mode=0o600)
+        connection = sqlite3.connect(
+            path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        # Safe from the death of any process; a power cut may take the last moments. To wait for
+        # the disk at each step would cost a payment several milliseconds.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.executescript(_SCHEMA)
+    except (OSError, sqlite3.Error) as error:
+        raise JournalError(
+            f"The journal {path} cannot be opened ({error}).",
+            hint="Name a file that can be written. Nothing is paid without a journal.",
+        ) from error
+    return connection
+
+
+def _spent(rows: sqlite3.Connection, request: PaidRequest, now: int) -> Spent:
+    values = {
+        "host": request.host,
+        "digest": request.digest,
+        "today": now - now % DAY_S,
+        "recent": now - REPEAT_S,
+        "unsigned": now - UNSIGNED_S,
+    }
+    host_day, day = rows.execute(_SPENT, values).fetchone()
+    (repeats,) = rows.execute(_REPEATS, values).fetchone()
+    return Spent(host_day=host_day, day=day, repeats=repeats)
+
+
+def _entry(row: dict[str, object]) -> Entry:
+    fields = row | {"amount": int(str(row["amount"])), "outcome": Outcome(str(row["outcome"]))}
+    return Entry(**fields)  # type: ignore[arg-type]  # the columns of our own table
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process of this machine is running."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

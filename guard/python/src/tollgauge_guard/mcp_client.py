@@ -1,0 +1,97 @@
+"""MCP: the paid tools of a server, called with a guard.
+
+The SDK's own MCP clients do not work with mcp 2 (x402 2.25), so the payment is put into the call
+here: `tools = GuardedTools(guard, client, session, url=...)`, then `await tools.call_tool(...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+from x402 import x402Client
+from x402.http.utils import encode_payment_signature_header
+from x402.schemas import PaymentAbortedError
+
+from tollgauge_guard.guard import PAYMENT_REQUIRED, Guard
+from tollgauge_guard.hooks import GuardedHTTPClient
+from tollgauge_guard.mcp_messages import (
+    PAYMENT,
+    call_digest,
+    payment_required,
+    settlement,
+    tool_url,
+)
+from tollgauge_guard.request import Attempt, PaymentRefusedError, asking
+
+_OK = 200
+
+
+class Session(Protocol):
+    """What calls tools: a `Client` or a `ClientSession` of mcp 2."""
+
+    @property
+    def call_tool(self) -> Callable[..., Awaitable[BaseModel]]:
+        """Its method of this name: name and arguments of the tool, and `meta`."""
+
+
+class GuardedTools:
+    """The tools of one MCP server.
+
+    `url` is the server's address, by which the bundle may know it; without one (a server on stdio)
+    each tool is a resource of its own that the bundle does not know.
+    """
+
+    def __init__(
+        self, guard: Guard, client: x402Client, session: Session, *, url: str | None = None
+    ) -> None:
+        self.guard = guard
+        self._payer, self._session, self._url = GuardedHTTPClient(guard, client), session, url
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, **options: Any
+    ) -> BaseModel:
+        """The result of a tool, paid for where that is asked and allowed. `options` are those of
+        the session. Raises PaymentRefusedError where the guard refuses.
+        """
+        result = await self._session.call_tool(name, arguments, **options)
+        required = payment_required(_json(result))
+        if required is None:
+            return result
+        url = self._url or tool_url(name)
+        attempt = Attempt(
+            owner=self._payer,
+            url=url,
+            digest=call_digest(url, name, arguments),
+            alias=tool_url(name),
+        )
+        with asking(attempt):
+            try:
+                payload = await self._payer.create_payment_payload(required)
+                self.guard.check_leaving(attempt, url, [encode_payment_signature_header(payload)])
+                payment = {PAYMENT: payload.model_dump(by_alias=True, exclude_none=True)}
+                meta = dict(options.pop("meta", None) or {}) | payment
+                return await self._paid(attempt, name, arguments, meta=meta, **options)
+            except PaymentAbortedError as error:
+                if attempt.refusal is None:
+                    raise
+                raise PaymentRefusedError(attempt.refusal) from error
+            finally:
+                self.guard.give_up(attempt)
+
+    async def _paid(self, attempt: Attempt, *arguments: Any, **options: Any) -> BaseModel:
+        """The result of the call that carries the payment."""
+        try:
+            result = await self._session.call_tool(*arguments, **options)
+        except BaseException:
+            self.guard.unanswered(attempt)
+            raise
+        document = _json(result)
+        status = _OK if payment_required(document) is None else PAYMENT_REQUIRED
+        self.guard.answered(attempt, status, settlement(document))
+        return result
+
+
+def _json(result: BaseModel) -> object:
+    return result.model_dump(by_alias=True, mode="json")

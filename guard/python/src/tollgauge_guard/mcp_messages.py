@@ -1,0 +1,87 @@
+"""How x402 looks in the messages of MCP (x402 specification, transport mcp).
+
+A tool that wants to be paid answers with an error result that holds the 402; the payment goes in
+`_meta["x402/payment"]` of the next call, the receipt comes in `_meta` of its result.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from pydantic import ValidationError
+from x402.schemas import PaymentPayload, PaymentRequired, SettleResponse
+from x402.schemas.v1 import PaymentPayloadV1, PaymentRequiredV1
+
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.request import request_digest
+
+PAYMENT: Final = "x402/payment"
+RECEIPT: Final = "x402/payment-response"
+_V1: Final = 1
+
+
+class McpPaymentError(GuardError):
+    """A payment in a message that cannot be read."""
+
+
+def tool_url(name: str) -> str:
+    """How the 402 of a tool names it."""
+    return f"mcp://tool/{name}"
+
+
+def call_digest(url: str, name: str, arguments: object) -> str:
+    """By what the same call of a tool is known again."""
+    text = json.dumps(arguments or {}, sort_keys=True, default=str)
+    return request_digest("tools/call", f"{url}#{name}", text.encode())
+
+
+def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | None:
+    """The 402 in the result of a tool (JSON), None where it asks for no payment."""
+    fields = result if isinstance(result, dict) else {}
+    if fields.get("isError") is not True:
+        return None
+    content = fields.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    text = first.get("text") if isinstance(first, dict) else None
+    for document in (fields.get("structuredContent"), _parsed(text)):
+        if isinstance(document, dict) and isinstance(document.get("accepts"), list):
+            model = PaymentRequiredV1 if document.get("x402Version") == _V1 else PaymentRequired
+            try:
+                return model.model_validate(document)
+            except ValidationError:
+                continue
+    return None
+
+
+def payment_of(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
+    """The payment in the `_meta` of a call (JSON), None without one. Raises McpPaymentError for one
+    that cannot be read.
+    """
+    value = meta.get(PAYMENT) if isinstance(meta, dict) else None
+    if value is None:
+        return None
+    document = _parsed(value) if isinstance(value, str) else value
+    is_v1 = isinstance(document, dict) and document.get("x402Version") == _V1
+    try:
+        return (PaymentPayloadV1 if is_v1 else PaymentPayload).model_validate(document)
+    except ValidationError as error:
+        raise McpPaymentError("The payment of the call cannot be read.") from error
+
+
+def settlement(result: object) -> str | None:
+    """The transaction that the receipt of a settled payment names, None without one."""
+    meta = result.get("_meta") if isinstance(result, dict) else None
+    value = meta.get(RECEIPT) if isinstance(meta, dict) else None
+    try:
+        receipt = SettleResponse.model_validate(_parsed(value) if isinstance(value, str) else value)
+    except ValidationError:
+        return None
+    return receipt.transaction or None if receipt.success else None
+
+
+def _parsed(text: object) -> object:
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,255 @@
+"""Proxy: a stdio MCP server that guards the paid tools of another one.
+
+It starts the other server, passes the messages of both sides on, and remembers which 402 a tool
+answered. A call that carries a payment is passed on only where the payment is for such a 402 and
+the decision allows it; else the client gets an error result that says why. The client has signed by
+then, but what does not reach the server cannot be taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from x402.schemas import PaymentRequired
+from x402.schemas.v1 import PaymentRequiredV1
+
+from tollgauge_guard.decision import Allow, Ask, Code, Refuse
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.guard import PAYMENT_REQUIRED, Guard, Payload
+from tollgauge_guard.hooks import named_as_asked
+from tollgauge_guard.journal import UNSETTLED
+from tollgauge_guard.mcp_messages import (
+    call_digest,
+    payment_of,
+    payment_required,
+    settlement,
+    tool_url,
+)
+from tollgauge_guard.offer import Offer, read_offer
+from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.signed import read_signed
+
+LINE_MAX: Final = 16 * 2**20
+"""Longest message in bytes."""
+KEPT: Final = 1_000
+"""How many 402s and calls are remembered."""
+_OK: Final = 200
+_INVALID_REQUEST: Final = -32_600
+Required = PaymentRequired | PaymentRequiredV1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool that waits for its result, and the payment that it carries."""
+
+    digest: str
+    attempt: Attempt | None
+
+
+class ToolGate:
+    """Decides message by message. `url` is the server's address as the bundle may know it."""
+
+    def __init__(self, guard: Guard, url: str | None = None) -> None:
+        self._guard, self._url = guard, url
+        self._offers: OrderedDict[str, Required] = OrderedDict()
+        self._calls: OrderedDict[str, Call] = OrderedDict()
+
+    def to_server(self, message: object) -> object | None:
+        """The answer to a message of the client that must not be passed on, None for one that may
+        be.
+        """
+        if not isinstance(message, dict):
+            error = {"code": _INVALID_REQUEST, "message": "Send each message by itself."}
+            return {"jsonrpc": "2.0", "id": None, "error": error}
+        params = message.get("params")
+        if message.get("method") != "tools/call" or not isinstance(params, dict):
+            return None
+        try:
+            call = self._call(params)
+        except GuardError as error:
+            return _refused(message.get("id"), error)
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong, no payment passes
+            return _refused(message.get("id"), GuardError(f"The guard failed: {error!r}"))
+        _remember(self._calls, _key(message.get("id")), call)
+        return None
+
+    def to_client(self, message: object) -> None:
+        """Learn from a message of the server what a tool costs and what became of a payment."""
+        if not isinstance(message, dict) or "method" in message:
+            return
+        call = self._calls.pop(_key(message.get("id")), None)
+        if call is None:
+            return
+        result = message.get("result")
+        required = payment_required(result)
+        if required is not None:
+            _remember(self._offers, call.digest, required)
+        if call.attempt is not None and "error" in message:
+            self._guard.unanswered(call.attempt)
+        elif call.attempt is not None:
+            status = _OK if required is None else PAYMENT_REQUIRED
+            self._guard.answered(call.attempt, status, settlement(result))
+
+    def close(self) -> None:
+        """The server has gone: what was not answered is unknown."""
+        for call in self._calls.values():
+            if call.attempt is not None:
+                self._guard.unanswered(call.attempt)
+        self._calls.clear()
+
+    def _call(self, params: dict[str, object]) -> Call:
+        """A call that may be passed on. Raises PaymentRefusedError where its payment may not."""
+        name = str(params.get("name"))
+        url = self._url or tool_url(name)
+        digest = call_digest(url, name, params.get("arguments"))
+        payment = payment_of(params.get("_meta"))
+        if payment is None:
+            return Call(digest, None)
+        attempt = Attempt(owner=self, url=url, digest=digest, alias=tool_url(name))
+        try:
+            self._admit(attempt, payment)
+        except BaseException:
+            self._guard.give_up(attempt)
+            raise
+        return Call(digest, attempt)
+
+    def _admit(self, attempt: Attempt, payment: Payload) -> None:
+        """Write a payment down that may be passed on."""
+        written = self._guard.journal.signed(read_signed(payment))
+        if written is not None:
+            if written.request_digest != attempt.digest:
+                raise self._guard.refusal(attempt, "The payment was sent for another call before.")
+            if written.outcome in UNSETTLED:
+                attempt.entry, attempt.stage = written.id, Stage.KEPT
+            return
+        decision = self._guard.judge(attempt, self._offer(attempt, payment))
+        if isinstance(decision, Allow):
+            refusal = self._guard.reserve(attempt, decision.terms)
+        elif isinstance(decision, Ask):
+            refusal = Refuse(decision.code, f"{decision.reason} A proxy can ask nobody.")
+        else:
+            refusal = decision
+        if refusal is not None:
+            raise PaymentRefusedError(refusal)
+        self._guard.check_signed(attempt, payment)
+        self._guard.seal(attempt, payment)
+
+    def _offer(self, attempt: Attempt, payment: Payload) -> Offer:
+        """The offer that is paid: an entry of the 402 that this call was answered with."""
+        required = self._offers.get(attempt.digest)
+        offers = () if required is None else _offers_of(required)
+        for offer in offers:
+            if _is_paid_by(offer, payment):
+                return named_as_asked(offer, attempt)
+        raise PaymentRefusedError(
+            Refuse(
+                Code.RESOURCE_MISMATCH,
+                "The payment is for no offer that this call was answered with. Call without one.",
+            )
+        )
+
+
+async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> int:
+    """Stand between this process's standard streams and a server that `command` starts, until one
+    of them ends. Returns the server's exit code.
+    """
+    gate = ToolGate(guard, url)
+    server = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_MAX
+    )
+    if server.stdin is None or server.stdout is None:
+        raise GuardError("The server was started without its streams.")
+    up = asyncio.create_task(_from_client(gate, await _standard_input(), server.stdin))
+    try:
+        async for line in server.stdout:
+            if (message := _parsed(line)) is not None:
+                gate.to_client(message)
+            _print(line)
+    finally:
+        up.cancel()
+        gate.close()
+        if server.returncode is None:
+            server.terminate()
+    return await server.wait()
+
+
+async def _from_client(
+    gate: ToolGate, lines: asyncio.StreamReader, server: asyncio.StreamWriter
+) -> None:
+    async for line in lines:
+        message = _parsed(line)
+        if message is None:
+            continue
+        answer = gate.to_server(message)
+        if answer is not None:
+            _print(json.dumps(answer).encode() + b"\n")
+            continue
+        # Written again: the server must read the message as the gate has read it.
+        server.write(json.dumps(message).encode() + b"\n")
+        await server.drain()
+    server.close()
+
+
+async def _standard_input() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=LINE_MAX)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    return reader
+
+
+def _print(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def _parsed(line: bytes) -> object | None:
+    """A message, None for a line that holds none."""
+    try:
+        return json.loads(line) if line.strip() else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _offers_of(required: Required) -> tuple[Offer, ...]:
+    """The entries of a 402."""
+    resource = None if isinstance(required, PaymentRequiredV1) else required.resource
+    url = None if resource is None else resource.url
+    return tuple(read_offer(entry.model_dump(by_alias=True), url) for entry in required.accepts)
+
+
+def _is_paid_by(offer: Offer, payment: Payload) -> bool:
+    """Whether a payment says that it pays this offer."""
+    signed = read_signed(payment)
+    is_asset = signed.asset is None or str(offer.asset).lower() == signed.asset
+    return is_asset and (offer.network, offer.amount) == (signed.network, str(signed.value))
+
+
+def _refused(number: object, error: GuardError) -> dict[str, object]:
+    """The result of a call that was not passed on (MCP, tool errors)."""
+    code = error.code if isinstance(error, PaymentRefusedError) else "failed"
+    text = f"Payment refused by tollgauge-guard: {error}"
+    result = {
+        "resultType": "complete",  # which MCP asks for since 2026-07-28
+        "isError": True,
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": {"error": "payment-refused", "code": code, "reason": str(error)},
+    }
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+def _key(number: object) -> str:
+    """The id of a message, which JSON-RPC lets be a number or a text."""
+    return json.dumps(number, default=str)
+
+
+def _remember(kept: OrderedDict[str, T], key: str, value: T) -> None:
+    kept[key] = value
+    while len(kept) > KEPT:
+        kept.popitem(last=False)

@@ -1,0 +1,100 @@
+"""The request that is being paid: which URL it asks, and what was allowed and signed for it.
+
+The hooks of the x402 client see an offer but not the request, so the transport (or, without one,
+the hook of the HTTP client) puts the request into a context variable, and they take it from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from tollgauge_guard.decision import Code, Refuse
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.journal import PaidRequest
+from tollgauge_guard.offer import Terms
+from tollgauge_guard.resource import Resource, parse
+
+
+class PaymentRefusedError(GuardError):
+    """The guard refused a payment: nothing left the process. `code` is the rule that decided."""
+
+    def __init__(self, refusal: Refuse) -> None:
+        super().__init__(f"{refusal.code}: {refusal.reason}")
+        self.code: Code = refusal.code
+        self.reason = refusal.reason
+
+
+class Stage(Enum):
+    """How far a payment has come."""
+
+    ASKED = auto()
+    """Nothing is reserved for it."""
+    RESERVED = auto()
+    """Its amount is set aside, and nothing is signed."""
+    SIGNED = auto()
+    """It is signed and written down, and has not left."""
+    KEPT = auto()
+    """It was signed earlier and may have left then."""
+    CONCLUDED = auto()
+    """It has left, and its outcome is written down."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One request that may have to be paid.
+
+    `url` is what was asked, `digest` tells the same request again, `alias` is another name by which
+    the 402 may call it. `terms` are what was allowed,
+    `entry` the row of the journal, `header` the text that may leave as the payment; each is None
+    until then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another
+    guard on the same x402 client leave it alone. `is_of_transport`: a transport knows the request
+    and ends it; else a hook saw its URL.
+    """
+
+    owner: object
+    url: str
+    digest: str
+    alias: str | None = None
+    is_of_transport: bool = True
+    stage: Stage = Stage.ASKED
+    terms: Terms | None = None
+    entry: int | None = None
+    header: str | None = None
+    refusal: Refuse | None = None
+
+    @property
+    def resource(self) -> Resource:
+        """The canonical resource. Raises ResourceError for a URL that cannot be read."""
+        return parse(self.url)
+
+    @property
+    def paid_request(self) -> PaidRequest:
+        """The request as the journal knows it: without its query, which may hold secrets."""
+        resource = self.resource
+        return PaidRequest(host=resource.host, resource=resource.url, digest=self.digest)
+
+
+CURRENT: Final[ContextVar[Attempt | None]] = ContextVar("tollgauge_guard_attempt", default=None)
+"""The request that this task or thread is about to pay."""
+
+
+@contextmanager
+def asking(attempt: Attempt) -> Iterator[Attempt]:
+    """Make a request the current one while it is sent."""
+    token = CURRENT.set(attempt)
+    try:
+        yield attempt
+    finally:
+        CURRENT.reset(token)
+
+
+def request_digest(method: str, url: str, body: bytes) -> str:
+    """By what the same request is known again: SHA-256 over its method, URL and body."""
+    parts = (method.upper().encode(), url.encode(), body)
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

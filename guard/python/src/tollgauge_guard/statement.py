@@ -1,0 +1,110 @@
+"""Statement: what a payer says about one payment, signed as EIP-712 typed data.
+
+Anyone can check that the payer said it: the statement names the payment by its nonce, and only the
+account that signed the payment can sign the statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final
+
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.journal import Entry, Outcome
+
+DOMAIN_NAME: Final = "tollgauge outcome"
+DOMAIN_VERSION: Final = "1"
+TYPES: Final = {
+    "Outcome": [
+        {"name": "resource", "type": "string"},
+        {"name": "payTo", "type": "address"},
+        {"name": "nonce", "type": "bytes32"},
+        {"name": "outcome", "type": "string"},
+        {"name": "at", "type": "uint256"},
+    ]
+}
+"""The statement as EIP-712 types."""
+
+
+class Delivery(StrEnum):
+    """What the payer got."""
+
+    DELIVERED = "delivered"
+    NOT_MATCHING = "delivered-not-matching"
+    EMPTY = "empty"
+    ERROR = "error-after-payment"
+    NOT_DELIVERED = "settled-not-delivered"
+    ASKED_AGAIN = "asked-again"
+
+
+class StatementError(GuardError):
+    """A statement that cannot be signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A signed statement. `at` is the instant of the payment (unix seconds), `payer` who signed."""
+
+    resource: str
+    payTo: str  # noqa: N815  # the names of the signed type
+    nonce: str
+    outcome: Delivery
+    at: int
+    network: str
+    payer: str
+    signature: str
+
+    def document(self) -> dict[str, object]:
+        """The statement as JSON."""
+        return asdict(self)
+
+
+def likely(entry: Entry) -> Delivery:
+    """What the journal knows of a delivery: the payer, who saw the answer, may know better."""
+    if entry.outcome == Outcome.REFUSED:
+        return Delivery.ASKED_AGAIN
+    if entry.status is None:
+        return Delivery.NOT_DELIVERED
+    is_good = 200 <= entry.status < 300
+    return Delivery.DELIVERED if is_good else Delivery.ERROR
+
+
+def sign_statement(entry: Entry, outcome: Delivery, private_key: str) -> Statement:
+    """A statement about a payment of the journal. Raises StatementError where the key is not that
+    of the account that paid; the key is in no message.
+    """
+    from eth_account import Account  # only who signs has it
+    from eth_account.messages import encode_typed_data
+
+    try:
+        account = Account.from_key(private_key)
+    except Exception:  # noqa: BLE001  # the library's own words may show the key
+        raise StatementError(
+            "The private key cannot be read.", hint="It is 32 bytes of hex."
+        ) from None
+    if account.address.lower() != entry.payer:
+        raise StatementError(
+            f"The key is that of {account.address.lower()}, and {entry.payer} paid.",
+            hint="Only the account that paid can say what it got.",
+        )
+    message = {
+        "resource": entry.resource,
+        "payTo": entry.pay_to,
+        "nonce": bytes.fromhex(entry.nonce[2:]),
+        "outcome": outcome.value,
+        "at": entry.at,
+    }
+    chain = int(entry.network.removeprefix("eip155:"))
+    domain = {"name": DOMAIN_NAME, "version": DOMAIN_VERSION, "chainId": chain}
+    signed = account.sign_message(encode_typed_data(domain, TYPES, message))
+    return Statement(
+        resource=entry.resource,
+        payTo=entry.pay_to,
+        nonce=entry.nonce,
+        outcome=outcome,
+        at=entry.at,
+        network=entry.network,
+        payer=entry.payer,
+        signature="0x" + signed.signature.hex().removeprefix("0x"),
+    )

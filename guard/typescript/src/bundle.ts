@@ -1,0 +1,150 @@
+/**
+ * A bundle: what the service knows of every endpoint, signed, so that no URL has to be sent to
+ * anyone. One zstd frame of newline-delimited JSON; a header, then one array an endpoint, sorted
+ * by key. It is searched as bytes: only the line that is asked for is parsed.
+ */
+
+import { createHash } from "node:crypto";
+import { type EndpointRecord, readRecord } from "./record.js";
+import { type Resource, securedUrl } from "./resource.js";
+import { type PublicKey, verifyDigest } from "./signature.js";
+import { decompress } from "./zstd.js";
+
+/** The largest body that is read, in bytes. */
+export const BODY_MAX = 32 * 1024 * 1024;
+/** The largest content that is decompressed, in bytes. */
+export const CONTENT_MAX = 128 * 1024 * 1024;
+
+const KEY_LENGTH = 22;
+/** A line begins with `["`, the key, and `",`. */
+const LINE_MIN = 2 + KEY_LENGTH + 2;
+const NEWLINE = 0x0a;
+
+/** Bytes that are no bundle; the message says why. */
+export class BundleError extends Error {
+  override readonly name = "BundleError";
+}
+
+interface Header {
+  readonly policyVersion: number;
+  /** Unix seconds at which the service knew this. */
+  readonly asOf: number;
+  readonly count: number;
+  readonly salt: Buffer;
+  readonly variant: "all" | "avoid";
+}
+
+/** A verified bundle. */
+export class Bundle {
+  readonly header: Header;
+  readonly #content: Buffer;
+  readonly #start: number;
+
+  private constructor(header: Header, content: Buffer, start: number) {
+    this.header = header;
+    this.#content = content;
+    this.#start = start;
+  }
+
+  /**
+   * Reads a body after its signature: nothing of an unsigned body is decompressed or parsed.
+   * Throws SignatureError, BundleError, or what `decompress` throws.
+   */
+  static open(body: Uint8Array, signature: string, key: PublicKey): Bundle {
+    if (body.length > BODY_MAX) {
+      throw new BundleError(`The bundle is larger than ${BODY_MAX} bytes.`);
+    }
+    const digest = createHash("sha256").update(body).digest();
+    verifyDigest(signature, digest, "tollgauge-bundle", key);
+    const content = decompress(body, CONTENT_MAX);
+    const end = content.indexOf(NEWLINE);
+    if (end === -1) throw new BundleError("The bundle has no header.");
+    const header = readHeader(parsed(content.toString("utf8", 0, end)));
+    checkOrder(content, end + 1, header.count);
+    return new Bundle(header, content, end + 1);
+  }
+
+  /**
+   * What the service knows of a resource, or null. One that was asked by plain `http` is looked for
+   * as `https`: the bundle knows no other.
+   * Throws RecordError for a record that is not of the right form.
+   */
+  find(resource: Resource): EndpointRecord | null {
+    const line = this.#line(this.#key(securedUrl(resource)));
+    return line === null ? null : readRecord(parsed(line));
+  }
+
+  /** The name of a resource in this bundle, which tells nobody the resource. */
+  #key(url: string): Buffer {
+    const digest = createHash("sha256").update(this.header.salt).update(url, "utf8").digest();
+    return Buffer.from(digest.subarray(0, 16).toString("base64url"), "latin1");
+  }
+
+  /** The line of a key, by bisection between the starts of lines. */
+  #line(key: Buffer): string | null {
+    let low = this.#start;
+    let high = this.#content.length;
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const start = Math.max(low, this.#content.lastIndexOf(NEWLINE, middle - 1) + 1);
+      const end = this.#content.indexOf(NEWLINE, start);
+      const order = keyAt(this.#content, start).compare(key);
+      if (order === 0) return this.#content.toString("utf8", start, end);
+      if (order < 0) low = end + 1;
+      else high = start;
+    }
+    return null;
+  }
+}
+
+function keyAt(content: Buffer, start: number): Buffer {
+  return content.subarray(start + 2, start + 2 + KEY_LENGTH);
+}
+
+/** Bisection is right only where every line is one record, and each key is above the last. */
+function checkOrder(content: Buffer, start: number, count: number): void {
+  let lines = 0;
+  let last: Buffer = Buffer.alloc(0);
+  for (let at = start; at < content.length; lines += 1) {
+    const end = content.indexOf(NEWLINE, at);
+    if (end - at < LINE_MIN) throw new BundleError("A line of the bundle is broken.");
+    const key = keyAt(content, at);
+    if (key.compare(last) <= 0) throw new BundleError("The bundle is not sorted by key.");
+    last = key;
+    at = end + 1;
+  }
+  if (lines !== count) {
+    throw new BundleError(`The bundle says ${count} records and holds ${lines}.`);
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new BundleError("A line of the bundle is no JSON.");
+  }
+}
+
+function readHeader(value: unknown): Header {
+  const { format, policyVersion, asOf, count, salt, variant } = (value ?? {}) as Record<
+    string,
+    unknown
+  >;
+  if (format !== 1) throw new BundleError("The bundle has a format that is not known here.");
+  if (
+    !isCount(policyVersion) ||
+    !isCount(asOf) ||
+    !isCount(count) ||
+    typeof salt !== "string" ||
+    !/^[A-Za-z0-9_-]{22}$/.test(salt) ||
+    (variant !== "all" && variant !== "avoid")
+  ) {
+    throw new BundleError("The header of the bundle is not of the right form.");
+  }
+  return { policyVersion, asOf, count, salt: Buffer.from(salt, "base64url"), variant };
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}

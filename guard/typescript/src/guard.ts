@@ -1,0 +1,284 @@
+/**
+ * The guard of one x402 client: it decides before a payment is signed, and looks again before it
+ * is sent. Whatever goes wrong in between refuses.
+ *
+ * The client's hooks see the offer and not the URL; other hooks may change the offer after ours;
+ * and a failure hook may put another payment in place of ours. So the URL comes from the transport
+ * (AsyncLocalStorage ties it to the hooks), and the transport has the last word.
+ */
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
+import { type Call, newCall, PaymentRefused, type SentPayment } from "./call.js";
+import { type Code, decide, overBudget, readTerms, refuse, type Refuse, type Spent } from "./decision.js";
+import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
+import { type Entry, Journal, type Outcome } from "./journal.js";
+import { guardMcp, type McpLike, type SigningClient } from "./mcp.js";
+import { type Offer, readOffer, record as members, type Terms } from "./offer.js";
+import { difference, PAYMENT_HEADERS, paymentInHeader, readPayment } from "./payment.js";
+import { type Policy, policyOf } from "./policy.js";
+import { parseResource } from "./resource.js";
+import { freeze } from "./freeze.js";
+import { fateOf } from "./settlement.js";
+import { type BundleLocation, BundleSource, type PinnedKey } from "./source.js";
+import { UnclearPayments } from "./unclear.js";
+
+/** The part of an x402 client that the guard uses; `x402Client` of `@x402/core` has it. */
+export interface PayingClient {
+  onBeforePaymentCreation(
+    hook: (context: {
+      readonly paymentRequired: unknown;
+      readonly selectedRequirements: unknown;
+    }) => Promise<void | { abort: true; reason: string }>,
+  ): unknown;
+  onAfterPaymentCreation(
+    hook: (context: { readonly paymentPayload: unknown }) => Promise<void>,
+  ): unknown;
+}
+
+/** A payment that somebody has to agree to. */
+export interface Question {
+  readonly code: Code;
+  readonly reason: string;
+  /** The URL that asks to be paid. */
+  readonly url: string;
+  readonly terms: Terms;
+}
+
+export interface GuardOptions {
+  readonly bundle: BundleLocation;
+  readonly key: PinnedKey;
+  /** What differs from `DEFAULT_POLICY`. */
+  readonly policy?: Partial<Policy>;
+  /** Who is asked; without it, a payment that needs consent is refused. */
+  readonly ask?: (question: Question) => boolean | Promise<boolean>;
+  /** The file of the journal, of one process alone; without it, the journal is in memory. */
+  readonly journal?: string;
+  /** A file that keeps the last good bundle for times without a network. */
+  readonly cache?: string;
+  /** The most milliseconds that a payment waits for the first bundle: 5000 by default. */
+  readonly bundleTimeoutMs?: number;
+}
+
+/** A look at a header of a request or an answer; null where it is not there. */
+export type Header = (name: string) => string | null;
+
+const UNREADABLE = "The payment is no transfer that the guard can read.";
+const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
+
+/**
+ * Adds the guard to a client. Throws TypeError for options that cannot be used, and JournalError
+ * for a journal that cannot be read.
+ */
+export function guarded<Client extends PayingClient>(
+  client: Client,
+  options: GuardOptions,
+): Guard<Client> {
+  return new Guard(client, options);
+}
+
+export class Guard<Client extends PayingClient = PayingClient> {
+  readonly client: Client;
+  readonly #policy: Policy;
+  readonly #journal: Journal;
+  readonly #source: BundleSource;
+  readonly #ask: NonNullable<GuardOptions["ask"]>;
+  readonly #calls = new AsyncLocalStorage<Call>();
+  readonly #unclear = new UnclearPayments();
+
+  constructor(client: Client, options: GuardOptions) {
+    const { bundle, key, policy = {}, ask = () => false, journal = null, cache = null } = options;
+    this.client = client;
+    this.#policy = policyOf(policy);
+    this.#ask = ask;
+    this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
+    this.#journal = new Journal(journal);
+    client.onBeforePaymentCreation(async (context) => {
+      const refused = await this.#judge(context.selectedRequirements, context.paymentRequired);
+      return refused === null ? undefined : { abort: true, reason: refused.message };
+    });
+    client.onAfterPaymentCreation(async (context) => this.#checkSigned(context.paymentPayload));
+  }
+
+  /** A `fetch` that pays what the guard allows: `guard.fetch(wrapFetchWithPayment)`. */
+  fetch(wrap: WrapFetch<Client>, fetch: Fetch = globalThis.fetch): Fetch {
+    return guardFetch(this, wrap, fetch);
+  }
+
+  /** An axios instance that pays what the guard allows: `guard.axios(wrapAxiosWithPayment, axios.create())`. */
+  axios<Instance extends AxiosLike>(wrap: WrapAxios<Client, Instance>, instance: Instance): Instance {
+    return guardAxios(this, wrap, instance);
+  }
+
+  /**
+   * `callTool` of an MCP client that pays what the guard allows: `guard.mcp(client, serverUrl)`.
+   * `server` is null for one that is no web server; then nothing is known of it.
+   */
+  mcp<Mcp extends McpLike>(
+    this: Guard<Client & SigningClient>,
+    client: Mcp,
+    server: string | null,
+  ): Mcp["callTool"] {
+    return guardMcp(this, client, server);
+  }
+
+  /**
+   * Payments that were signed and got no receipt, oldest first. With the payer and the nonce anybody
+   * can ask the chain, or the service's payment trace, whether one was taken.
+   */
+  unsettled(): Entry[] {
+    return this.#journal.unsettled();
+  }
+
+  /**
+   * Says what the chain shows of a payment. One that was not taken, and no longer can be, counts as
+   * spent no longer. Throws JournalError.
+   */
+  async resolve(nonce: string, fate: "taken" | "not-taken"): Promise<void> {
+    await this.#journal.recordOutcome(nonce, { at: seconds(), status: null, fate, transaction: null });
+  }
+
+  /** Runs one request of the caller; for transports. Throws PaymentRefused for a refused payment. */
+  async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
+    const call = newCall();
+    try {
+      return await this.#calls.run(call, () => work(call));
+    } catch (error) {
+      throw call.refused ?? error;
+    } finally {
+      for (const { reservation, nonce } of call.allowed.splice(0)) {
+        if (nonce === null) this.#journal.release(reservation);
+      }
+    }
+  }
+
+  /** The call that this code runs in; for transports. */
+  get call(): Call | null {
+    return this.#calls.getStore() ?? null;
+  }
+
+  /**
+   * The payment to send with a request that has these headers, recorded in the journal; null where
+   * they hold none. For transports, as the last thing before they send.
+   * Throws PaymentRefused, and JournalError.
+   */
+  async admit(header: Header): Promise<SentPayment | null> {
+    const present = PAYMENT_HEADERS.filter((name) => header(name) !== null);
+    const [name] = present;
+    if (name === undefined) return null;
+    const value = header(name) ?? "";
+    const payment = present.length === 1 ? paymentInHeader(value) : null;
+    if (payment === null) throw this.#differs(UNREADABLE);
+    const allowed = this.call?.allowed.find(
+      (one) => one.nonce === null || one.nonce === payment.nonce,
+    );
+    if (allowed === undefined) throw this.#differs("Nobody allowed this payment.");
+    const { reservation, again } = allowed;
+    const differs = difference(payment, reservation.terms, seconds());
+    if (differs !== null) throw this.#differs(differs);
+    if (again !== null) return again;
+    const isFirst = allowed.nonce === null;
+    allowed.nonce = payment.nonce;
+    if (isFirst) await this.#journal.recordSigned(reservation, payment);
+    const { terms, request } = reservation;
+    const { nonce, validBefore } = payment;
+    return { header: name, value, nonce, validBefore, terms, request };
+  }
+
+  /** Records what a payment was answered with; for transports. Never throws. */
+  async answered(sent: SentPayment, status: number, header: Header): Promise<void> {
+    await this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header) });
+  }
+
+  /** Records that a payment was sent and no answer came; for transports. Never throws. */
+  async unanswered(sent: SentPayment): Promise<void> {
+    await this.#conclude(sent, { at: seconds(), status: null, fate: "unknown", transaction: null });
+  }
+
+  async #conclude(sent: SentPayment, outcome: Outcome): Promise<void> {
+    this.#unclear.answered(sent, outcome.fate);
+    // The answer was paid for: the caller gets it even where the disk is full.
+    await this.#journal.recordOutcome(sent.nonce, outcome).catch(() => undefined);
+  }
+
+  /** Why an offer must not be paid; null where money was set aside for it. */
+  async #judge(requirements: unknown, paymentRequired: unknown): Promise<PaymentRefused | null> {
+    const { call } = this;
+    const { url } = members(members(paymentRequired)["resource"]);
+    const refusal =
+      call === null
+        ? refuse("resource-mismatch", "The client was not called through the guard.")
+        : await this.#reserve(call, requirements, url);
+    if (refusal === null) return null;
+    const refused = new PaymentRefused(refusal.code, refusal.reason);
+    if (call !== null) call.refused = refused;
+    return refused;
+  }
+
+  async #reserve(call: Call, requirements: unknown, resourceUrl: unknown): Promise<Refuse | null> {
+    if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
+    // The token and its chain are in the signature and not in the payment: no later hook may change
+    // them for the time of signing.
+    if (!freeze(requirements)) return refuse("signed-differs", "The offer is no plain data.");
+    const bundle = await this.#source.current(seconds());
+    const asked = parseResource(call.url);
+    const { host, url: resource } = asked ?? { host: "", url: "" };
+    const record = asked === null ? null : (bundle?.find(asked) ?? null);
+    const bundleAsOf = bundle?.header.asOf ?? null;
+    const claimed = call.alias !== null && resourceUrl === call.alias ? call.url : resourceUrl;
+    const offer = readOffer(requirements, claimed);
+    const again = this.#again(call, offer);
+    const spent = (): Spent =>
+      again === null ? this.#journal.spent(host, call.request, seconds()) : NOTHING_SPENT;
+    const situation = { requestUrl: call.url, record, bundleAsOf, spent: spent(), now: seconds() };
+    const decision = decide(offer, situation, this.#policy);
+    if (decision.decision === "refuse") return this.#explained(decision);
+    const { terms } = decision;
+    if (decision.decision === "ask") {
+      const { code, reason } = decision;
+      const agreed: unknown = await this.#ask({ code, reason, url: call.url ?? "", terms });
+      if (agreed !== true) return refuse(code, `${reason} Nobody agreed to it.`);
+      const over = overBudget(terms.microUsd, spent(), this.#policy);
+      if (over !== null) return over;
+    }
+    // Nothing is awaited since the look at the budgets, so that the next look sees this payment.
+    const reservation = { terms, host, resource, request: call.request, at: seconds() };
+    if (again === null) this.#journal.reserve(reservation);
+    call.allowed.push({ requirements, reservation, again, nonce: null });
+    return null;
+  }
+
+  /** The payment that is sent again instead of one for this offer. */
+  #again(call: Call, offer: Offer): SentPayment | null {
+    const terms = readTerms(offer, call.url, this.#policy);
+    return "decision" in terms ? null : this.#unclear.find(call.request, terms, seconds());
+  }
+
+  /** A refusal for want of a bundle, with the reason why there is none. */
+  #explained(refusal: Refuse): Refuse {
+    const { problem } = this.#source;
+    if (refusal.code !== "bundle-old" || problem === null) return refusal;
+    return { ...refusal, reason: `${refusal.reason} ${problem}` };
+  }
+
+  #checkSigned(payload: unknown): void {
+    const payment = readPayment(payload);
+    const allowed = this.call?.allowed.at(-1);
+    if (payment === null || allowed === undefined) throw this.#differs(UNREADABLE);
+    // An earlier hook may have shown us another offer than the client signs.
+    const isJudged = payment.asset === null || members(payload)["accepted"] === allowed.requirements;
+    if (!isJudged) throw this.#differs("Another offer was signed than the one that was judged.");
+    const differs = difference(payment, allowed.reservation.terms, seconds());
+    if (differs !== null) throw this.#differs(differs);
+  }
+
+  #differs(reason: string): PaymentRefused {
+    const refused = new PaymentRefused("signed-differs", reason);
+    if (this.call !== null) this.call.refused = refused;
+    return refused;
+  }
+}
+
+function seconds(): number {
+  return Math.floor(Date.now() / 1000);
+}

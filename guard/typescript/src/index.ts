@@ -1,0 +1,13 @@
+export { type Allow, type Ask, type Code, type Decision, decide, type Refuse, type Situation, type Spent } from "./decision.js";
+export { type Offer, readOffer, type Terms } from "./offer.js";
+export { DEFAULT_POLICY, type Policy, policyOf } from "./policy.js";
+export { type EndpointRecord, readRecord, RecordError } from "./record.js";
+export { parseResource, type Resource } from "./resource.js";
+export { type Asset, USDC } from "./units.js";
+export { Bundle, BundleError } from "./bundle.js";
+export { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
+export { PaymentRefused } from "./call.js";
+export { Guard, guarded, type GuardOptions, type PayingClient, type Question } from "./guard.js";
+export { type Entry, JournalError, type Outcome } from "./journal.js";
+export type { BundleLocation, PinnedKey, SignedBody } from "./source.js";
+export type { Fate } from "./settlement.js";

@@ -1,0 +1,211 @@
+/**
+ * The journal: every payment before it is sent, and its outcome afterwards; and what the budgets
+ * count. A file of JSON lines that one process writes, or memory.
+ *
+ * A payment counts from its reservation, which is made in one step of the event loop with the look
+ * at the budgets; so payments at the same time cannot go over one together. It counts whatever its
+ * outcome is, since an authorization that was sent can be taken until it expires.
+ */
+
+import { closeSync, fdatasync, fsyncSync, ftruncateSync, openSync, readFileSync, write } from "node:fs";
+import { dirname } from "node:path";
+import { promisify } from "node:util";
+import { REPEAT_S, type Spent } from "./decision.js";
+import type { Terms } from "./offer.js";
+import type { SignedPayment } from "./payment.js";
+import type { Fate } from "./settlement.js";
+
+const writeAsync = promisify(write);
+const syncAsync = promisify(fdatasync);
+const DAY_S = 86_400;
+
+/** A journal that cannot be read or written. While one cannot be written, nothing is paid. */
+export class JournalError extends Error {
+  override readonly name = "JournalError";
+}
+
+/** What came of a payment. */
+export interface Outcome {
+  /** Unix seconds. */
+  readonly at: number;
+  readonly fate: Fate;
+  /** The status of the answer; null where none came. */
+  readonly status: number | null;
+  /** The transaction that the receipt names. */
+  readonly transaction: string | null;
+}
+
+/** A payment that was signed and allowed to be sent. Amounts are decimal texts. */
+export interface Entry {
+  readonly nonce: string;
+  readonly payer: string;
+  readonly payTo: string;
+  /** Atomic units. */
+  readonly amount: string;
+  readonly microUsd: string;
+  readonly network: string;
+  readonly asset: string;
+  /** Unix seconds after which nobody can take it any more. */
+  readonly validBefore: number;
+  readonly host: string;
+  readonly resource: string;
+  /** SHA-256 of the request (method, URL, body) in hex. */
+  readonly request: string;
+  /** Unix seconds. */
+  readonly at: number;
+  /** Null while there is no answer. */
+  readonly outcome: Outcome | null;
+}
+
+/** Money that is set aside for one payment. */
+export interface Reservation {
+  readonly terms: Terms;
+  readonly host: string;
+  readonly resource: string;
+  readonly request: string;
+  /** Unix seconds. */
+  readonly at: number;
+}
+
+type Line =
+  | { readonly signed: Omit<Entry, "outcome"> }
+  | { readonly nonce: string; readonly outcome: Outcome };
+type Claim = Pick<Reservation, "host" | "request" | "at"> & { readonly microUsd: bigint };
+
+export class Journal {
+  readonly #file: number | null;
+  /** What counts, by reservation, and by nonce once it was recorded. */
+  readonly #claims = new Map<Reservation | string, Claim>();
+  readonly #unsettled = new Map<string, Entry>();
+  #written: Promise<void> = Promise.resolve();
+
+  /** `path` is a file, or null for memory alone. Throws JournalError for a file that is broken. */
+  constructor(path: string | null) {
+    this.#file = path === null ? null : openFile(path);
+    if (path !== null) for (const line of readLines(path)) this.#apply(line);
+  }
+
+  /** What counts at `now` for a payment to `host` for `request`. */
+  spent(host: string, request: string, now: number): Spent {
+    let [hostDay, day, repeats] = [0n, 0n, 0];
+    for (const [owner, claim] of this.#claims) {
+      const isToday = Math.floor(claim.at / DAY_S) === Math.floor(now / DAY_S);
+      const isRecent = claim.at > now - REPEAT_S;
+      if (isToday) day += claim.microUsd;
+      if (isToday && claim.host === host) hostDay += claim.microUsd;
+      if (isRecent && claim.request === request) repeats += 1;
+      if (!isToday && !isRecent && claim.at < now) this.#claims.delete(owner);
+    }
+    return { hostDay, day, repeats };
+  }
+
+  /** Sets money aside, until the payment is recorded, and counts as such, or is given up. */
+  reserve(reservation: Reservation): void {
+    const { terms, host, request, at } = reservation;
+    this.#claims.set(reservation, { host, request, at, microUsd: terms.microUsd });
+  }
+
+  /** Gives back what was set aside for a payment that is not sent. */
+  release(reservation: Reservation): void {
+    this.#claims.delete(reservation);
+  }
+
+  /** Records a payment; it may be sent when this is done. Throws JournalError. */
+  async recordSigned(reservation: Reservation, payment: SignedPayment): Promise<void> {
+    const { terms, host, resource, request, at } = reservation;
+    const signed = {
+      nonce: payment.nonce,
+      payer: payment.payer,
+      payTo: terms.payTo,
+      amount: String(terms.amount),
+      microUsd: String(terms.microUsd),
+      network: terms.network,
+      asset: terms.asset,
+      validBefore: payment.validBefore,
+      host,
+      resource,
+      request,
+      at,
+    };
+    // In one step: a look at the budgets sees the payment either here or there, and once.
+    this.#claims.delete(reservation);
+    this.#apply({ signed });
+    await this.#append({ signed });
+  }
+
+  /** Records what became of a payment. Throws JournalError. */
+  async recordOutcome(nonce: string, outcome: Outcome): Promise<void> {
+    const line = { nonce, outcome };
+    this.#apply(line);
+    await this.#append(line);
+  }
+
+  /** Payments without a receipt: only the chain can tell whether they were taken. Oldest first. */
+  unsettled(): Entry[] {
+    return [...this.#unsettled.values()];
+  }
+
+  /** Writes one line after the other; after a failure none, so that no line is broken in two. */
+  #append(line: Line): Promise<void> {
+    const file = this.#file;
+    if (file === null) return this.#written;
+    this.#written = this.#written.then(() => writeLine(file, line));
+    // Whoever waits for this line gets the error, and whoever waits for a later one.
+    this.#written.catch(() => undefined);
+    return this.#written;
+  }
+
+  /** Takes a line of the file into account. */
+  #apply(line: Line): void {
+    if ("signed" in line) {
+      const { signed } = line;
+      this.#unsettled.set(signed.nonce, { ...signed, outcome: null });
+      this.#claims.set(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
+      return;
+    }
+    const { nonce, outcome } = line;
+    const entry = this.#unsettled.get(nonce);
+    if (["settled", "taken", "not-taken"].includes(outcome.fate)) this.#unsettled.delete(nonce);
+    else if (entry !== undefined) this.#unsettled.set(nonce, { ...entry, outcome });
+    if (outcome.fate === "not-taken") this.#claims.delete(nonce);
+  }
+}
+
+/** Opens a file for appending, and removes the half of a line that a crash left at its end. */
+function openFile(path: string): number {
+  try {
+    const file = openSync(path, "a+", 0o600);
+    const content = readFileSync(path);
+    ftruncateSync(file, content.lastIndexOf(0x0a) + 1);
+    const folder = openSync(dirname(path), "r");
+    fsyncSync(folder);
+    closeSync(folder);
+    return file;
+  } catch (error) {
+    throw new JournalError(`The journal ${path} cannot be opened.`, { cause: error });
+  }
+}
+
+function readLines(path: string): Line[] {
+  const lines = readFileSync(path, "utf8").split("\n").slice(0, -1);
+  return lines.map((text, index) => {
+    try {
+      return JSON.parse(text) as Line;
+    } catch {
+      const advice = "Repair it, or name another file: then what it counted is forgotten.";
+      throw new JournalError(`Line ${index + 1} of the journal ${path} is broken. ${advice}`);
+    }
+  });
+}
+
+async function writeLine(file: number, line: Line): Promise<void> {
+  try {
+    const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
+    const { bytesWritten } = await writeAsync(file, bytes);
+    if (bytesWritten !== bytes.length) throw new Error("The disk took only a part of the line.");
+    await syncAsync(file);
+  } catch (error) {
+    const message = "The journal cannot be written, so nothing is paid until the next start.";
+    throw new JournalError(message, { cause: error });
+  }
+}

@@ -1,0 +1,54 @@
+/** What a seller asks to be paid, before and after it was checked. */
+
+import { V1_NETWORKS } from "./units.js";
+
+/** One entry of `accepts` as the seller wrote it: every field may hold anything. */
+export interface Offer {
+  readonly scheme: unknown;
+  readonly network: unknown;
+  readonly asset: unknown;
+  readonly amount: unknown;
+  readonly payTo: unknown;
+  readonly timeout: unknown;
+  readonly extra: unknown;
+  /** What the 402 names as its resource. */
+  readonly resourceUrl: unknown;
+}
+
+/** An offer that is well formed. */
+export interface Terms {
+  /** CAIP-2. */
+  readonly network: string;
+  /** The token's contract, in lower-case hex. */
+  readonly asset: string;
+  /** Atomic units of the token. */
+  readonly amount: bigint;
+  readonly microUsd: bigint;
+  /** Lower-case hex. */
+  readonly payTo: string;
+  /** The most seconds for which the authorization may be valid. */
+  readonly timeout: number;
+}
+
+/** The offer in an entry of `accepts` from JSON, of x402 version 1 or 2. Never throws. */
+export function readOffer(entry: unknown, resourceUrl: unknown): Offer {
+  const fields = record(entry);
+  const isV1 = "maxAmountRequired" in fields;
+  const network = fields["network"];
+  return {
+    scheme: fields["scheme"],
+    network: isV1 && typeof network === "string" ? V1_NETWORKS.get(network) : network,
+    asset: fields["asset"],
+    amount: fields[isV1 ? "maxAmountRequired" : "amount"],
+    payTo: fields["payTo"],
+    timeout: fields["maxTimeoutSeconds"],
+    extra: fields["extra"],
+    resourceUrl: isV1 ? fields["resource"] : resourceUrl,
+  };
+}
+
+/** The members of a value from JSON; none where it is no object. */
+export function record(value: unknown): Readonly<Record<string, unknown>> {
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  return isObject ? (value as Record<string, unknown>) : {};
+}

@@ -1,0 +1,78 @@
+/** What the owner of a wallet lets its software pay. */
+
+import { GRADES } from "./record.js";
+import type { Asset } from "./units.js";
+
+/**
+ * Limits of money are BigInts of micro-dollars: `10_000n` is a cent. A payment of exactly a limit
+ * is allowed.
+ */
+export interface Policy {
+  /** The most for one payment. */
+  readonly maxCall: bigint;
+  /** The most for all payments to a host on a day (UTC). */
+  readonly maxHostDay: bigint;
+  /** The most for all payments on a day (UTC). */
+  readonly maxDay: bigint;
+  /** How often the same request may be paid in ten minutes. */
+  readonly maxRepeats: number;
+  /** The most seconds for which an authorization may be valid. */
+  readonly maxTimeoutSeconds: number;
+  /** What to do about an endpoint that the bundle does not know. */
+  readonly unknown: "allow-up-to" | "ask" | "refuse";
+  /** The limit for an unknown endpoint, and for every one while the bundle is old. */
+  readonly unknownMax: bigint;
+  /** A price above this multiple of the known one is refused. */
+  readonly priceFactor: bigint;
+  /** A lower grade asks. */
+  readonly minGrade: string;
+  /** Dollar tokens to pay with besides USDC. */
+  readonly assets: readonly Asset[];
+  /** While no bundle could be had: treat every endpoint as unknown instead of refusing all. */
+  readonly failOpen: boolean;
+}
+
+const CENT = 10_000n;
+const DOLLAR = 100n * CENT;
+
+export const DEFAULT_POLICY: Policy = {
+  maxCall: DOLLAR,
+  maxHostDay: 5n * DOLLAR,
+  maxDay: 20n * DOLLAR,
+  maxRepeats: 3,
+  maxTimeoutSeconds: 3600,
+  unknown: "allow-up-to",
+  unknownMax: CENT,
+  priceFactor: 2n,
+  minGrade: "C",
+  assets: [],
+  failOpen: false,
+};
+
+const MONEY = ["maxCall", "maxHostDay", "maxDay", "unknownMax", "priceFactor"] as const;
+const NUMBERS = ["maxRepeats", "maxTimeoutSeconds"] as const;
+
+/** The default policy with changes. Throws TypeError for a value that is no limit, grade or word. */
+export function policyOf(changes: Partial<Policy>): Policy {
+  const unknownNames = Object.keys(changes).filter((name) => !(name in DEFAULT_POLICY));
+  if (unknownNames.length > 0) {
+    const known = Object.keys(DEFAULT_POLICY).join(", ");
+    throw new TypeError(`A policy has no ${unknownNames.join(", ")}; it has ${known}.`);
+  }
+  const policy = { ...DEFAULT_POLICY, ...changes };
+  for (const name of MONEY) {
+    if (typeof policy[name] !== "bigint" || policy[name] < 0n) {
+      throw new TypeError(`${name} must be a BigInt of 0n or more; 10_000n is a cent.`);
+    }
+  }
+  for (const name of NUMBERS) {
+    if (!Number.isSafeInteger(policy[name]) || policy[name] < 0) {
+      throw new TypeError(`${name} must be a whole number of 0 or more.`);
+    }
+  }
+  if (!GRADES.includes(policy.minGrade)) throw new TypeError("minGrade must be A, B, C, D or F.");
+  if (!["allow-up-to", "ask", "refuse"].includes(policy.unknown)) {
+    throw new TypeError('unknown must be "allow-up-to", "ask" or "refuse".');
+  }
+  return policy;
+}

@@ -1,0 +1,87 @@
+/**
+ * A URL in the one form by which the bundle knows it: scheme, host (lower case, IDNA A-labels, no
+ * trailing dot), the port where it is not the scheme's default, and path (percent-encoding
+ * normalised, dot segments removed, case kept); no query and no fragment (RFC 3986 section 6.2).
+ * guard/cases/resources.json holds cases that the service and both guards agree on.
+ */
+
+/** A URL in canonical form. */
+export interface Resource {
+  /** `https`, `http`, or `mcp`, by which the 402 of an MCP tool names it: `mcp://tool/NAME`. */
+  readonly scheme: "https" | "http" | "mcp";
+  readonly host: string;
+  readonly port: number;
+  /** Scheme, host, and the port where it is not the scheme's default. */
+  readonly origin: string;
+  /** The canonical text, of which a bundle holds a hash. */
+  readonly url: string;
+}
+
+/** The longest URL in characters. */
+const URL_MAX = 8192;
+const DEFAULT_PORTS = { https: 443, http: 80, mcp: 0 };
+/** A scheme, and an authority that holds no user information and no escape. */
+const FORM = /^(https?|mcp):\/\/[^/?#@%]+(?:[/?#]|$)/i;
+/** Spaces, controls, backslashes, and what is invisible (Default_Ignorable_Code_Point). */
+const BAD_CHARACTER = /[\x00-\x20\x7f-\xa0\\\p{Z}\p{Surrogate}\p{Default_Ignorable_Code_Point}]/u;
+/** RFC 3986 section 2.3. */
+const UNRESERVED = /^[A-Za-z0-9._~-]$/;
+const ESCAPE = /(%[0-9A-Fa-f]{2})/;
+/** What stands escaped in a path: all but `pchar` of RFC 3986 section 3.3, and "/". */
+const NOT_IN_A_PATH = /[^A-Za-z0-9/:@!$&'()*+,;=._~-]/gu;
+
+/** The canonical form of a URL, or null for a text that is no URL of the three schemes. */
+export function parseResource(text: unknown): Resource | null {
+  if (typeof text !== "string" || text.length > URL_MAX) return null;
+  if (BAD_CHARACTER.test(text) || !FORM.test(text) || !URL.canParse(text)) return null;
+  const url = new URL(text);
+  const scheme = url.protocol.slice(0, -1) as Resource["scheme"];
+  const host = url.hostname.toLowerCase().replace(/\.$/, "");
+  if (host === "" || host.endsWith(".")) return null;
+  const port = url.port === "" ? DEFAULT_PORTS[scheme] : Number(url.port);
+  const shownPort = url.port === "" ? "" : `:${url.port}`;
+  const origin = `${scheme}://${host}${shownPort}`;
+  return { scheme, host, port, origin, url: `${origin}${canonicalPath(url.pathname || "/")}` };
+}
+
+/**
+ * Whether both are at one host and port. An `http` URL on its default port counts as `https`:
+ * sellers behind a TLS proxy do not know that they are asked by TLS.
+ */
+export function namesHostOf(claimed: Resource, asked: Resource): boolean {
+  if (claimed.host !== asked.host) return false;
+  const isSame = claimed.scheme === asked.scheme && claimed.port === asked.port;
+  return isSame || securedPort(claimed) === securedPort(asked);
+}
+
+/** The canonical text with `https` in place of `http` on its default port. */
+export function securedUrl(resource: Resource): string {
+  return isPlain(resource) ? resource.url.replace(/^http:/, "https:") : resource.url;
+}
+
+function isPlain(resource: Resource): boolean {
+  return resource.scheme === "http" && resource.port === DEFAULT_PORTS.http;
+}
+
+function securedPort(resource: Resource): number {
+  return isPlain(resource) ? DEFAULT_PORTS.https : resource.port;
+}
+
+/** RFC 3986 section 6.2.2.2; the parser has removed dot segments and escaped what is not ASCII. */
+function canonicalPath(path: string): string {
+  return path
+    .split(ESCAPE)
+    .map((piece, index) => (index % 2 === 1 ? canonicalEscape(piece) : escaped(piece)))
+    .join("");
+}
+
+function canonicalEscape(escape: string): string {
+  const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16));
+  return UNRESERVED.test(character) ? character : escape.toUpperCase();
+}
+
+function escaped(text: string): string {
+  return text.replace(NOT_IN_A_PATH, (character) =>
+    `%${character.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`,
+  );
+}

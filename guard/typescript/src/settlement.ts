@@ -1,0 +1,35 @@
+/** What became of a payment, by its answer: x402 version 2 and 1. */
+
+import { record as members } from "./offer.js";
+
+/**
+ * - `settled`: the answer has a receipt that names a transaction.
+ * - `refused`: the seller answered 402 again.
+ * - `answered`: the seller answered, without a receipt.
+ * - `unknown`: no answer came, or the seller failed: only the chain can tell whether it was taken.
+ * - `taken`, `not-taken`: the owner of the wallet said so.
+ */
+export type Fate = "settled" | "refused" | "answered" | "unknown" | "taken" | "not-taken";
+
+const RECEIPTS = ["payment-response", "x-payment-response"];
+
+/** What an answer says of the payment that it answers. */
+export function fateOf(
+  status: number,
+  header: (name: string) => string | null,
+): { readonly fate: Fate; readonly transaction: string | null } {
+  const { success, transaction } = members(parsed(RECEIPTS.map(header).find((text) => text !== null)));
+  if (success === true && typeof transaction === "string" && transaction !== "") {
+    return { fate: "settled", transaction };
+  }
+  if (status === 402) return { fate: "refused", transaction: null };
+  return { fate: status >= 500 ? "unknown" : "answered", transaction: null };
+}
+
+function parsed(base64: string | null | undefined): unknown {
+  try {
+    return JSON.parse(Buffer.from(base64 ?? "", "base64").toString("utf8"));
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,180 @@
+/** Where the bundle comes from: an address, a file, or bytes; kept, and refreshed beside payments. */
+
+import { readFile, rename, writeFile } from "node:fs/promises";
+import { BODY_MAX, Bundle, BundleError } from "./bundle.js";
+import { STALE_S } from "./decision.js";
+import { record as members } from "./offer.js";
+import { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
+
+/** A body and the value of its header `Tollgauge-Signature`. */
+export interface SignedBody {
+  readonly body: Uint8Array;
+  readonly signature: string;
+}
+
+/**
+ * Where a bundle is: a URL; the path of a file, whose signature is in the file of the same name
+ * with `.jws` at its end; or the bytes themselves.
+ */
+export type BundleLocation = string | URL | SignedBody;
+
+/** A pinned key: the public JWK, or its fingerprint (RFC 7638), which needs a URL as location. */
+export type PinnedKey = PublicKey | string;
+
+/** Seconds for which a bundle is not asked for again. */
+const FRESH_S = 3600;
+/** Seconds after a failure before the next try. */
+const RETRY_S = 60;
+const JWKS_MAX = 1_048_576;
+const SIGNATURE_HEADER = "tollgauge-signature";
+
+export class BundleSource {
+  /** Why the last try failed, or null. */
+  problem: string | null = null;
+  #bundle: Bundle | null = null;
+  #etag = "";
+  #dueAt = 0;
+  #loading: Promise<void> | null = null;
+  readonly #location: BundleLocation;
+  #key: PinnedKey;
+  readonly #cache: string | null;
+  readonly #timeoutMs: number;
+
+  /**
+   * `cache` is a file that keeps what was fetched from a URL.
+   * Throws SignatureError for what is no key, TypeError for a fingerprint where no key is published.
+   */
+  constructor(location: BundleLocation, key: PinnedKey, cache: string | null, timeoutMs: number) {
+    this.#location = isWebAddress(location) ? new URL(location) : location;
+    this.#key = typeof key === "string" ? key : publicKey(key);
+    this.#cache = cache;
+    this.#timeoutMs = timeoutMs;
+    if (typeof key === "string" && !(this.#location instanceof URL)) {
+      throw new TypeError("A fingerprint needs a bundle at a URL; give the public JWK as the key.");
+    }
+  }
+
+  /**
+   * The bundle at `now` (unix seconds), or null while none could be had. Where there is none, or a
+   * stale one, it waits for a newer one, `timeoutMs` at most; else that is fetched beside the
+   * payments. Never throws.
+   */
+  async current(now: number): Promise<Bundle | null> {
+    if (now >= this.#dueAt) this.#loading ??= this.#load(now);
+    const asOf = this.#bundle?.header.asOf ?? 0;
+    if (now - asOf > STALE_S) await this.#loading;
+    return this.#bundle;
+  }
+
+  async #load(now: number): Promise<void> {
+    try {
+      if (this.#bundle === null) await this.#loadCache();
+      await this.#refresh();
+      this.problem = null;
+      this.#dueAt = now + FRESH_S;
+    } catch (error) {
+      this.problem = messageOf(error);
+      this.#dueAt = now + RETRY_S;
+    } finally {
+      this.#loading = null;
+    }
+  }
+
+  async #refresh(): Promise<void> {
+    const location = this.#location;
+    if (location instanceof URL) return this.#download(location);
+    const signed = typeof location === "string" ? await readPair(location) : location;
+    this.#use(signed, this.#key as PublicKey);
+  }
+
+  async #download(url: URL): Promise<void> {
+    const signal = AbortSignal.timeout(this.#timeoutMs);
+    const headers = this.#etag === "" ? {} : { "if-none-match": this.#etag };
+    const answer = await fetch(url, { headers, signal, redirect: "error" });
+    if (answer.status === 304) return;
+    const body = await bodyOf(answer, BODY_MAX);
+    const signature = answer.headers.get(SIGNATURE_HEADER);
+    if (signature === null) throw new SignatureError("The bundle is not signed.");
+    const key = typeof this.#key === "string" ? await publishedKey(url, this.#key, signal) : this.#key;
+    this.#use({ body, signature }, key);
+    this.#key = key;
+    this.#etag = answer.headers.get("etag") ?? "";
+    if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, key);
+  }
+
+  /** Takes a bundle into use, unless the one at hand is newer: an old one can be sent by anybody. */
+  #use({ body, signature }: SignedBody, key: PublicKey): void {
+    const bundle = Bundle.open(body, signature, key);
+    if (bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0)) this.#bundle = bundle;
+  }
+
+  /** Takes what was kept into use; a file that is broken or of another key is as none. */
+  async #loadCache(): Promise<void> {
+    try {
+      if (this.#cache === null) return;
+      const { key, ...signed } = await readCache(this.#cache);
+      const pinned = typeof this.#key === "string" ? this.#key : fingerprint(this.#key);
+      if (fingerprint(key) === pinned) this.#use(signed, key);
+    } catch (error) {
+      this.problem = messageOf(error);
+    }
+  }
+}
+
+/** The key with a fingerprint among those that the service publishes. */
+async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Promise<PublicKey> {
+  const answer = await fetch(new URL("/.well-known/jwks.json", url), { signal, redirect: "error" });
+  const { keys } = members(JSON.parse((await bodyOf(answer, JWKS_MAX)).toString()));
+  for (const jwk of Array.isArray(keys) ? keys : []) {
+    try {
+      const key = publicKey(jwk);
+      if (fingerprint(key) === pinned) return key;
+    } catch {
+      // A key of another kind.
+    }
+  }
+  throw new SignatureError("The service publishes no key with the pinned fingerprint.");
+}
+
+function isWebAddress(location: BundleLocation): location is string | URL {
+  return location instanceof URL || (typeof location === "string" && /^https?:\/\//i.test(location));
+}
+
+/** A line of JSON with the signature and the key, then the body; replaced in one step. */
+async function writeCache(path: string, { body, signature }: SignedBody, key: PublicKey): Promise<void> {
+  const first = Buffer.from(`${JSON.stringify({ signature, key })}\n`);
+  await writeFile(`${path}.part`, Buffer.concat([first, body]));
+  await rename(`${path}.part`, path);
+}
+
+async function readCache(path: string): Promise<SignedBody & { readonly key: PublicKey }> {
+  const content = await readFile(path);
+  const end = content.indexOf(0x0a);
+  const { signature, key } = members(JSON.parse(content.toString("utf8", 0, end)));
+  return { body: content.subarray(end + 1), signature: String(signature), key: publicKey(key) };
+}
+
+async function readPair(path: string): Promise<SignedBody> {
+  const [body, signature] = await Promise.all([readFile(path), readFile(`${path}.jws`, "utf8")]);
+  return { body, signature: signature.trim() };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** The body of a good answer. Throws BundleError for another status, and for more than `limit`. */
+async function bodyOf(answer: Response, limit: number): Promise<Buffer> {
+  const place = answer.url.replace(/[?#].*$/s, "");
+  if (!answer.ok || answer.body === null) {
+    throw new BundleError(`${place} answered with status ${answer.status}.`);
+  }
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of answer.body) {
+    size += chunk.length;
+    if (size > limit) throw new BundleError(`${place} sent more than ${limit} bytes.`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}

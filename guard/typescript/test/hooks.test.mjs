@@ -1,0 +1,104 @@
+// Other hooks of the client, which change what is paid: none of it leaves.
+import assert from "node:assert/strict";
+import { after, before, beforeEach, test } from "node:test";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { row } from "./support/bundles.mjs";
+import { paying, signingClient } from "./support/client.mjs";
+import { offer, PAYEE, seller, sells, THIEF } from "./support/seller.mjs";
+
+const OTHER_TOKEN = "0x0b2c639c533813f4aa9d7837caf62653d097ff85";
+let shop;
+
+before(async () => {
+  shop = await seller({ "/good": sells() });
+});
+after(() => shop.close());
+beforeEach(() => shop.payments.splice(0));
+
+const changed = (changes) => ({ selectedRequirements }) => Object.assign(selectedRequirements, changes);
+
+/** Each registers hooks before the guard's (`earlier`) or after them (`later`). */
+const ATTACKS = {
+  "a later hook changes the payee": { later: (client) => client.onBeforePaymentCreation(async (context) => void changed({ payTo: THIEF })(context)) },
+  "a later hook changes the price": { later: (client) => client.onBeforePaymentCreation(async (context) => void changed({ amount: "999999" })(context)) },
+  "a later hook replaces the domain": { later: (client) => client.onBeforePaymentCreation(async ({ selectedRequirements }) => void (selectedRequirements.extra.name = "Other")) },
+  "the token is another one while it is signed": {
+    earlier: (client) => client.onAfterPaymentCreation(async (context) => void changed(offer())(context)),
+    later: (client) => client.onBeforePaymentCreation(async (context) => void changed({ asset: OTHER_TOKEN })(context)),
+  },
+  "the guard is shown another offer than the one that is signed": {
+    earlier: (client) => client.onBeforePaymentCreation(async (context) => {
+      changed({ payTo: THIEF })(context);
+      context.selectedRequirements = offer();
+    }),
+  },
+  "the guard is shown another token than the one that is signed": {
+    earlier: (client) => client.onBeforePaymentCreation(async (context) => {
+      const { selectedRequirements: real } = context;
+      context.selectedRequirements = offer();
+      real.asset = OTHER_TOKEN;
+      client.onAfterPaymentCreation(async () => void (real.asset = offer().asset));
+    }),
+  },
+  "an offer says something else each time it is read": {
+    earlier: (client) => client.registerPolicy((_, accepts) => accepts.map((one) => {
+      let reads = 0;
+      return Object.defineProperty({ ...one }, "payTo", { get: () => (reads++ < 1 ? PAYEE : THIEF), enumerable: true });
+    })),
+  },
+  "an offer is a proxy": { earlier: (client) => client.registerPolicy((_, accepts) => accepts.map((one) => new Proxy(one, {}))) },
+  "a later hook changes what was signed": {
+    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.payload.authorization.to = THIEF)),
+  },
+  "a hook of failures brings a payment of its own": {
+    later: (client) => {
+      let mine;
+      client.onAfterPaymentCreation(async ({ paymentPayload }) => {
+        mine = structuredClone(paymentPayload);
+        throw new Error("something fails");
+      });
+      client.onPaymentCreationFailure(async () => {
+        mine.payload.authorization.to = THIEF;
+        return { recovered: true, payload: mine };
+      });
+    },
+  },
+  "an extension adds a second authorization": {
+    later: (client) => client.registerExtension({
+      key: "more",
+      enrichPaymentPayload: async (payload) => ({ ...payload, payload: { ...payload.payload, permit: "0x" } }),
+    }),
+  },
+};
+
+for (const [name, { earlier, later = () => undefined }] of Object.entries(ATTACKS)) {
+  test(`nothing is paid when ${name}`, async () => {
+    const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
+    const { client, guard } = paying(rows, earlier === undefined ? {} : { earlier });
+    later(client);
+    await assert.rejects(guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`));
+    assert.deepEqual(shop.payments, []);
+    assert.deepEqual(guard.unsettled(), []);
+  });
+
+  test(`without a guard it is paid when ${name}`, async () => {
+    const client = signingClient();
+    earlier?.(client);
+    later(client);
+    assert.equal((await wrapFetchWithPayment(fetch, client)(`${shop.url}/good`)).status, 200);
+  });
+}
+
+test("nothing is paid when a hook fails", async () => {
+  const { client, guard } = paying([row(`${shop.url}/good`, { payTo: [PAYEE] })]);
+  client.onBeforePaymentCreation(() => Promise.reject(new Error("it fails")));
+  await assert.rejects(guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`), /it fails/);
+  assert.deepEqual(shop.payments, []);
+});
+
+test("hooks that change nothing, and extensions that add to the extensions, are no obstacle", async () => {
+  const { client, guard } = paying([row(`${shop.url}/good`, { payTo: [PAYEE] })]);
+  client.onBeforePaymentCreation(async () => undefined);
+  client.registerExtension({ key: "note", enrichPaymentPayload: async (payload) => ({ ...payload, extensions: { note: 1 } }) });
+  assert.equal((await guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`)).status, 200);
+});

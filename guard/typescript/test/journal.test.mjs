@@ -1,0 +1,108 @@
+// The journal on disk: what it says after a crash, a full disk, and a second start.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { paying } from "./support/client.mjs";
+import { asks, offer, PAYEE, seller, sells } from "./support/seller.mjs";
+
+const support = (name) => fileURLToPath(new URL(`support/${name}`, import.meta.url));
+let shop;
+let folder;
+let file;
+let paid = () => undefined;
+
+before(async () => {
+  shop = await seller({
+    "/good": sells(),
+    "/silent": (request, response, payment, { url }) => {
+      if (payment === null) asks(response, url + request.url, offer());
+      else paid();
+    },
+    "/hangs-up": (request, response, payment, { url }) => {
+      if (payment === null) asks(response, url + request.url, offer());
+      else request.socket.destroy();
+    },
+  });
+});
+after(() => shop.close());
+beforeEach(() => {
+  shop.payments.length = 0;
+  folder = mkdtempSync(join(tmpdir(), "guard-"));
+  file = join(folder, "journal.jsonl");
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function customer(options = {}) {
+  const { guard } = paying([], { journal: file, ...options });
+  const fetch = guard.fetch(wrapFetchWithPayment);
+  return { guard, pay: (path) => fetch(shop.url + path) };
+}
+
+test("a payment whose process is killed is in the journal, and counts", async () => {
+  const arrived = new Promise((resolve) => (paid = resolve));
+  const process = spawn("node", [support("pays-and-dies.mjs"), `${shop.url}/silent`, file], { stdio: "inherit" });
+  await arrived;
+  process.kill("SIGKILL");
+  await once(process, "exit");
+  const { guard, pay } = customer({ policy: { maxDay: 1_999n } });
+  const [entry] = guard.unsettled();
+  assert.equal(entry.nonce, shop.payments[0].payload.authorization.nonce);
+  assert.equal(entry.payer, shop.payments[0].payload.authorization.from.toLowerCase());
+  assert.deepEqual([entry.payTo, entry.amount, entry.outcome], [PAYEE, "1000", null]);
+  await assert.rejects(pay("/good"), { code: "over-day-budget" });
+});
+
+test("a second start knows what was paid, repeated and settled", async () => {
+  const first = customer();
+  for (let time = 0; time < 3; time += 1) await first.pay("/good");
+  await first.pay("/hangs-up").catch(() => undefined);
+  const second = customer();
+  await assert.rejects(second.pay("/good"), { code: "retry-storm" });
+  assert.deepEqual(second.guard.unsettled().map(({ outcome }) => outcome.fate), ["unknown"]);
+  assert.deepEqual(second.guard.unsettled(), first.guard.unsettled());
+  await second.guard.resolve(second.guard.unsettled()[0].nonce, "not-taken");
+  assert.deepEqual(customer().guard.unsettled(), []);
+});
+
+test("half a line at the end, which a crash leaves, is removed", async () => {
+  await customer().pay("/good");
+  const whole = readFileSync(file, "utf8");
+  appendFileSync(file, '{"signed":{"nonce":"0x');
+  await customer().pay("/good?again");
+  const content = readFileSync(file, "utf8");
+  assert.ok(content.startsWith(whole));
+  assert.equal(content.trimEnd().split("\n").every((line) => JSON.parse(line)), true);
+});
+
+test("a journal with a broken line, or in no folder, is an error at the start", () => {
+  writeFileSync(file, 'nonsense\n{"nonce":"0x1"}\n');
+  assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
+  file = join(folder, "nowhere", "journal.jsonl");
+  assert.throws(() => customer(), { name: "JournalError" });
+});
+
+test("nobody else can read the journal, and it holds neither a signature nor a query", async () => {
+  await customer().pay("/good?token=secret");
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  const content = readFileSync(file, "utf8");
+  assert.ok(!content.includes("secret"));
+  assert.ok(!content.includes(shop.payments[0].payload.signature.slice(2)));
+});
+
+test("while the disk is full nothing is paid", async () => {
+  const command = `trap '' XFSZ; ulimit -f 4; exec node ${support("pays-until-full.mjs")} ${shop.url}/good ${file}`;
+  const process = spawn("sh", ["-c", command], { stdio: ["ignore", "pipe", "inherit"] });
+  const output = (await process.stdout.toArray()).join("");
+  const errors = JSON.parse(output);
+  const lines = readFileSync(file, "utf8").split("\n").filter((line) => line.startsWith('{"signed"'));
+  assert.ok(errors.length > 0 && errors.length < 20, output);
+  assert.ok(errors.every((error) => error.startsWith("JournalError")), output);
+  assert.ok(shop.payments.length === 20 - errors.length);
+  assert.ok(lines.length >= shop.payments.length);
+});

@@ -1,0 +1,87 @@
+// What becomes of a payment that got no answer, and of the next call for the same request.
+import assert from "node:assert/strict";
+import { after, before, beforeEach, test } from "node:test";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { row } from "./support/bundles.mjs";
+import { paying } from "./support/client.mjs";
+import { asks, delivers, offer, PAYEE, seller } from "./support/seller.mjs";
+
+let shop;
+/** What the seller does with its next payments. */
+let moods = [];
+
+before(async () => {
+  shop = await seller({
+    "/moody": (request, response, payment, { url }) => {
+      const mood = payment === null ? "ask" : (moods.shift() ?? "deliver");
+      if (mood === "ask") asks(response, url + request.url, offer());
+      if (mood === "deliver") delivers(response);
+      if (mood === "hang up") request.socket.destroy();
+      if (mood === "fail") response.writeHead(500).end();
+      if (mood === "no receipt") response.end("delivered");
+    },
+  });
+});
+after(() => shop.close());
+beforeEach(() => {
+  shop.payments.length = 0;
+});
+
+function customer(policy = {}) {
+  const { guard } = paying([row(`${shop.url}/moody`, { payTo: [PAYEE] })], { policy });
+  const fetch = guard.fetch(wrapFetchWithPayment);
+  return { guard, call: (init) => fetch(`${shop.url}/moody`, init) };
+}
+
+const nonces = () => shop.payments.map(({ payload }) => payload.authorization.nonce);
+
+for (const mood of ["hang up", "fail"]) {
+  test(`after a seller did ${mood}, the same payment is sent again, and counts once`, async () => {
+    moods = [mood, mood];
+    const { guard, call } = customer({ maxDay: 1_000n });
+    for (let time = 0; time < 2; time += 1) await call().catch(() => undefined);
+    assert.equal(guard.unsettled().length, 1);
+    assert.equal((await call()).status, 200);
+    assert.equal(new Set(nonces()).size, 1);
+    assert.equal(nonces().length, 3);
+    assert.deepEqual(guard.unsettled(), []);
+  });
+}
+
+test("a payment that may have been taken is not followed by a second one when the seller asks again", async () => {
+  moods = ["hang up", "ask"];
+  const { call } = customer();
+  await call().catch(() => undefined);
+  assert.equal((await call()).status, 402);
+  assert.equal((await call()).status, 200);
+  assert.equal(new Set(nonces()).size, 1);
+});
+
+test("another request is paid by a payment of its own", async () => {
+  moods = ["hang up"];
+  const { call } = customer();
+  await call({ method: "POST", body: "one" }).catch(() => undefined);
+  await call({ method: "POST", body: "two" });
+  assert.equal(new Set(nonces()).size, 2);
+});
+
+test("an answered request is paid again by another payment", async () => {
+  const { call } = customer();
+  await call();
+  await call();
+  assert.equal(new Set(nonces()).size, 2);
+});
+
+test("a payment without a receipt is unsettled, with its answer, until somebody says what the chain shows", async () => {
+  moods = ["no receipt", "ask"];
+  const { guard, call } = customer({ maxDay: 2_000n });
+  await call();
+  await call();
+  assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["answered", "refused"]);
+  await assert.rejects(call(), { code: "over-day-budget" });
+  const [first, second] = nonces();
+  await guard.resolve(first, "taken");
+  await guard.resolve(second, "not-taken");
+  assert.deepEqual(guard.unsettled(), []);
+  assert.equal((await call()).status, 200);
+});

@@ -1,0 +1,175 @@
+// Where bundles come from: a service that is there, away, slow or hostile; files; bytes.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { fingerprint } from "@tollgauge/guard";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { newKey, row, signedBundle } from "./support/bundles.mjs";
+import { key, paying, refusal } from "./support/client.mjs";
+import { PAYEE, seller, sells } from "./support/seller.mjs";
+
+const HOUR = 3600;
+const now = () => Math.floor(Date.now() / 1000);
+let shop;
+let service;
+let folder;
+/** What the service answers on its paths, and what it was asked. */
+let answers;
+let asked;
+
+before(async () => {
+  shop = await seller({ "/good": sells({ amount: "20000" }), "/cheap": sells() });
+  service = createServer((request, response) => {
+    asked.push(request.url);
+    (answers[request.url] ?? ((_, answer) => answer.writeHead(404).end()))(request, response);
+  });
+  service.listen(0, "127.0.0.1");
+  await once(service, "listening");
+});
+after(() => {
+  shop.close();
+  service.closeAllConnections();
+  service.close();
+});
+beforeEach(() => {
+  asked = [];
+  answers = { "/trust/bundle": serves(bundle()) };
+  shop.payments.length = 0;
+  folder = mkdtempSync(join(tmpdir(), "guard-"));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const address = () => `http://127.0.0.1:${service.address().port}/trust/bundle`;
+
+/** A bundle of an age in seconds. The price of /good is only known, and paid, by it. */
+function bundle({ age = 0, signer = key, recommendation = "proceed" } = {}) {
+  const good = row(`${shop.url}/good`, { payTo: [PAYEE], amount: "20000", recommendation });
+  return signedBundle([good], signer, { asOf: now() - age });
+}
+
+function serves({ body, signature }, headers = {}) {
+  return (request, response) => {
+    if (request.headers["if-none-match"] === '"1"') response.writeHead(304).end();
+    else response.writeHead(200, { "tollgauge-signature": signature, etag: '"1"', ...headers }).end(body);
+  };
+}
+
+function customer(options = {}) {
+  const { guard } = paying([], { bundle: address(), ...options });
+  const fetch = guard.fetch(wrapFetchWithPayment);
+  return (path) => fetch(shop.url + path);
+}
+
+test("the bundle of a URL is fetched once", async () => {
+  const pay = customer();
+  assert.equal((await pay("/good")).status, 200);
+  assert.equal((await pay("/good")).status, 200);
+  assert.deepEqual(asked, ["/trust/bundle"]);
+});
+
+test("a bundle is asked for again after an hour, and by its ETag", async (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  const pay = customer();
+  await pay("/good");
+  context.mock.timers.tick(2 * HOUR * 1000);
+  answers["/trust/bundle"] = serves(bundle({ recommendation: "avoid" }), { etag: '"2"' });
+  await pay("/good").catch(() => undefined);
+  assert.deepEqual(asked, ["/trust/bundle", "/trust/bundle"]);
+});
+
+test("a newer bundle is used, and an older one is not", async (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  const headers = { etag: '"2"' };
+  answers["/trust/bundle"] = serves(bundle({ age: HOUR }), headers);
+  const pay = customer({ policy: { maxRepeats: 100 } });
+  await pay("/good");
+  for (const [age, isUsed] of [[2 * HOUR, false], [0, true]]) {
+    answers["/trust/bundle"] = serves(bundle({ age, recommendation: "avoid" }), headers);
+    context.mock.timers.tick(2 * HOUR * 1000);
+    await pay("/cheap");
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    if (isUsed) assert.equal(await refusal(pay("/good")), "avoid");
+    else assert.equal((await pay("/good")).status, 200);
+  }
+});
+
+test("a key that is pinned by its fingerprint is found among the published ones", async () => {
+  const keys = [{ kty: "RSA", n: "1", e: "AQAB" }, newKey().jwk, { ...key.jwk, use: "sig" }];
+  answers["/.well-known/jwks.json"] = (_, response) => response.end(JSON.stringify({ keys }));
+  assert.equal((await customer({ key: fingerprint(key.jwk) })("/good")).status, 200);
+  assert.equal(await refusal(customer({ key: fingerprint(newKey().jwk) })("/good")), "bundle-old");
+  assert.throws(() => customer({ key: fingerprint(key.jwk), bundle: bundle() }), TypeError);
+});
+
+const HOSTILE = {
+  "is signed by another key": () => serves(bundle({ signer: newKey() })),
+  "is not signed": () => (_, response) => response.end(bundle().body),
+  "is cut off": () => (_, response) => {
+    response.writeHead(200, { "tollgauge-signature": "x", "content-length": "1000" }).write("x");
+    setImmediate(() => response.destroy());
+  },
+  "is endless": () => (_, response) => {
+    response.writeHead(200, { "tollgauge-signature": "x" });
+    const chunk = Buffer.alloc(1024 * 1024);
+    const more = () => response.destroyed || response.write(chunk, () => setImmediate(more));
+    more();
+  },
+  "never comes": () => () => undefined,
+  "is elsewhere": () => (_, response) => response.writeHead(302, { location: "/other" }).end(),
+  "is an error": () => (_, response) => response.writeHead(503).end(),
+};
+for (const [name, answer] of Object.entries(HOSTILE)) {
+  test(`where the bundle ${name}, nothing is paid unless the policy fails open`, async () => {
+    answers["/trust/bundle"] = answer();
+    answers["/other"] = serves(bundle());
+    const bundleTimeoutMs = 1000;
+    assert.equal(await refusal(customer({ bundleTimeoutMs })("/cheap")), "bundle-old");
+    const open = customer({ bundleTimeoutMs, policy: { failOpen: true } });
+    assert.equal((await open("/cheap")).status, 200);
+    assert.equal(await refusal(open("/good")), "unknown-resource");
+  });
+}
+
+test("failing open does not override what a bundle refuses", async () => {
+  answers["/trust/bundle"] = serves(bundle({ age: 30 * 24 * HOUR, recommendation: "avoid" }));
+  assert.equal(await refusal(customer({ policy: { failOpen: true } })("/good")), "avoid");
+});
+
+test("the last good bundle is kept for times without the service, and only as its key signed it", async () => {
+  const cache = join(folder, "bundle");
+  assert.equal((await customer({ cache })("/good")).status, 200);
+  answers = {};
+  assert.equal((await customer({ cache })("/good")).status, 200);
+  assert.equal(await refusal(customer({ cache, key: newKey().jwk })("/good")), "bundle-old");
+  writeFileSync(cache, "broken");
+  assert.equal(await refusal(customer({ cache })("/good")), "bundle-old");
+});
+
+test("a bundle that is kept too long vouches for nobody", async () => {
+  const cache = join(folder, "bundle");
+  answers["/trust/bundle"] = serves(bundle({ age: 49 * HOUR }));
+  await customer({ cache })("/cheap");
+  answers = {};
+  assert.equal(await refusal(customer({ cache })("/good")), "bundle-stale");
+});
+
+test("a bundle in a file has its signature beside it", async () => {
+  const file = join(folder, "bundle.zst");
+  const { body, signature } = bundle();
+  writeFileSync(file, body);
+  assert.equal(await refusal(customer({ bundle: file })("/good")), "bundle-old");
+  writeFileSync(`${file}.jws`, `${signature}\n`);
+  assert.equal((await customer({ bundle: file })("/good")).status, 200);
+});
+
+test("why there is no bundle is said in the refusal, without what its URL may hold in secret", async () => {
+  const pay = customer({ bundle: `${address()}?token=secret` });
+  await assert.rejects(pay("/good"), ({ message }) => {
+    assert.match(message, /trust\/bundle answered with status 404/);
+    return !message.includes("secret");
+  });
+});

@@ -1,0 +1,58 @@
+// Bundles that a test signs itself: one zstd frame of stored blocks (RFC 8878 section 3.1.1.2.1).
+import { createHash, generateKeyPairSync, sign } from "node:crypto";
+import { fingerprint, publicKey } from "@tollgauge/guard";
+
+const SALT = Buffer.alloc(16, 7);
+const BLOCK = 100_000;
+
+export function newKey() {
+  const pair = generateKeyPairSync("ed25519");
+  return { private: pair.privateKey, jwk: publicKey(pair.publicKey.export({ format: "jwk" })) };
+}
+
+export function keyOf(resource) {
+  const digest = createHash("sha256").update(SALT).update(resource).digest();
+  return digest.subarray(0, 16).toString("base64url");
+}
+
+/** A record of a resource, in the order of the bundle's arrays. */
+export function row(resource, { recommendation = "proceed", grade = "A", payTo = [], network = "eip155:8453", amount = "1000", asOf = 1 } = {}) {
+  return [keyOf(resource), recommendation, grade, 90.5, payTo.map((one) => [one, 1]), network, amount, [], asOf];
+}
+
+/** A frame that says the size of its content, or the size that it is told to say. */
+export function zstdFrame(content, size = content.length) {
+  const header = Buffer.alloc(13);
+  header.writeUInt32LE(0xfd2fb528, 0);
+  header[4] = 0xe0;
+  header.writeBigUInt64LE(BigInt(size), 5);
+  const blocks = [];
+  for (let at = 0; at === 0 || at < content.length; at += BLOCK) {
+    const block = content.subarray(at, at + BLOCK);
+    const isLast = at + BLOCK >= content.length ? 1 : 0;
+    const head = Buffer.alloc(3);
+    head.writeUIntLE((block.length << 3) | isLast, 0, 3);
+    blocks.push(head, block);
+  }
+  return Buffer.concat([header, ...blocks]);
+}
+
+export function contentOf(rows, header = {}) {
+  const first = { format: 1, policyVersion: 1, asOf: Math.floor(Date.now() / 1000), count: rows.length, salt: SALT.toString("base64url"), variant: "all", ...header };
+  const sorted = [...rows].sort((one, other) => (one[0] < other[0] ? -1 : 1));
+  return Buffer.from([first, ...sorted].map((line) => `${JSON.stringify(line)}\n`).join(""));
+}
+
+/** The detached JWS of a body. */
+export function signature(body, key, header = {}) {
+  const fields = { alg: "EdDSA", b64: false, crit: ["b64"], kid: fingerprint(key.jwk), typ: "tollgauge-bundle", iat: 1, ...header };
+  const encoded = Buffer.from(JSON.stringify(fields)).toString("base64url");
+  const digest = createHash("sha256").update(body).digest();
+  const signed = sign(null, Buffer.concat([Buffer.from(`${encoded}.`), digest]), key.private);
+  return `${encoded}..${signed.toString("base64url")}`;
+}
+
+export function signedBundle(rows, key, header = {}) {
+  const body = zstdFrame(contentOf(rows, header));
+  return { body, signature: signature(body, key) };
+}

@@ -1,0 +1,7 @@
+// A process that pays URL with the journal FILE. The seller never answers, so somebody ends it.
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { paying } from "./client.mjs";
+
+const [url, journal] = process.argv.slice(2);
+const { guard } = paying([], { journal });
+await guard.fetch(wrapFetchWithPayment)(url);

@@ -1,0 +1,267 @@
+"""`tollgauge verify`: whether a saved answer is what was signed, and whether its score follows from
+its evidence (docs/signatures.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import orjson
+import typer
+
+from tollgauge.cli.buy import SERVICE, SUFFIX
+from tollgauge.cli.inputs import download, load_config, read_input
+from tollgauge.cli.terminal import BAD, FAILED, GOOD, ConfigFile, Json, show
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.core.answer_signature import PublicKey, Signature
+
+_FINGERPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_VERDICTS: Final = {
+    GOOD: " is what was signed",
+    BAD: " cannot be believed",
+    FAILED: " is what was signed, but not everything could be checked",
+}
+_LATEST_YEAR_S: Final = 253_402_300_799
+"""The end of the year 9999: no later instant can be printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: passed or not, None where it could not be made; and why."""
+
+    name: str
+    passed: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """The keys that are believed, and where they come from; `offline` asks nobody."""
+
+    keys: tuple[PublicKey, ...]
+    source: str
+    offline: bool
+
+
+def verify(
+    file: Annotated[str, typer.Argument(help="A saved report, snapshot or bundle, or -.")],
+    signature: Annotated[
+        str,
+        typer.Option("--signature", metavar="JWS", help="Its signature; else FILE.jws is read."),
+    ] = "",
+    headers: Annotated[
+        str, typer.Option("--headers", metavar="FILE", help="Its headers, as curl -D saves them.")
+    ] = "",
+    key: Annotated[
+        str, typer.Option("--key", help="The key to believe: a JWK, its file, or a fingerprint.")
+    ] = "",
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            envvar=SERVICE,
+            help="Whose keys to believe; else tollgauge.toml's base_url, or the demo.",
+        ),
+    ] = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Check the signature of a saved answer, and a report's score. Exit 1 when a check fails, 2
+    when one could not be made.
+
+    With a key as JWK or file nobody is asked. With a fingerprint the keys
+    of the service are fetched, and that one alone is believed.
+
+    A report that only names its evidence: it is fetched, unless offline.
+    """
+    body = read_input(file)
+    text = _signature_text(file, signature, headers)
+    trust = _trust(key, url, config)
+    signed, checks = _signature_checks(body, text, trust)
+    if signed is not None and signed.typ == "tollgauge-report":
+        genuine = all(check.passed for check in checks)
+        checks += _report_checks(body, fetch=genuine and not trust.offline)
+    code = _exit_code(checks, offline=trust.offline)
+    document = {
+        "file": file,
+        "good": code == GOOD,
+        "typ": signed and signed.typ,
+        "kid": signed and signed.kid,
+        "signedAt": signed and signed.iat,
+        "sale": signed and signed.bound,
+        "checks": [asdict(check) for check in checks],
+    }
+    show(document, _lines(file, signed, checks, code), as_json=as_json)
+    raise typer.Exit(code)
+
+
+def _signature_text(file: str, signature: str, headers: str) -> str:
+    """The signature that was given, or is beside the file. Raises TollgaugeError."""
+    if signature:
+        return signature
+    if headers:
+        return _header_of(headers)
+    beside = Path(f"{file}{SUFFIX}")
+    if not beside.is_file():
+        raise TollgaugeError(
+            f"{file} comes without its signature: there is no file {beside}.",
+            hint="Give it with --signature, or the answer's headers with --headers.",
+        )
+    return read_input(str(beside)).decode("ascii", "replace")
+
+
+def _header_of(file: str) -> str:
+    """The signature among saved headers; the last one, after those of earlier answers."""
+    from tollgauge.core.answer_signature import HEADER
+
+    lines = read_input(file).decode("latin-1").splitlines()
+    pairs = [line.partition(":") for line in lines]
+    values = [value.strip() for name, _, value in pairs if name.strip().lower() == HEADER.lower()]
+    if not values:
+        raise TollgaugeError(
+            f"{file} has no header {HEADER}.",
+            hint="Save them with `curl -D headers.txt`. A service without a key signs nothing.",
+        )
+    return values[-1]
+
+
+def _trust(key: str, url: str, config: Path | None) -> Trust:
+    """Which keys are believed. Raises TollgaugeError."""
+    from tollgauge.core.answer_signature import KeyFormatError, read_keys
+    from tollgauge.web.free.keys import JWKS
+
+    text = (
+        read_input(key) if key and not key.startswith("{") and Path(key).is_file() else key.encode()
+    )
+    pinned = text.decode("ascii", "replace").strip()
+    pinned = pinned if _FINGERPRINT.fullmatch(pinned) else ""
+    source = "--key"
+    if pinned or not key:
+        base_url = (url or load_config(config).server.base_url).rstrip("/")
+        source = f"{base_url}{JWKS}"
+        text = download(source, hint="Give the key itself with --key.")
+    try:
+        keys = read_keys(text)
+    except KeyFormatError as error:
+        raise TollgaugeError(
+            f"{source} gives no key to believe. {error}",
+            hint="--key takes a public JWK, a file that holds one, or a fingerprint.",
+        ) from error
+    if pinned:
+        keys = tuple(item for item in keys if item.fingerprint == pinned)
+    return Trust(keys=keys, source=source, offline=bool(key) and not pinned)
+
+
+def _signature_checks(
+    body: bytes, text: str, trust: Trust
+) -> tuple[Signature | None, tuple[Check, ...]]:
+    """The signature as it was read, None for a text that is none, and what is true of it."""
+    from tollgauge.core.answer_signature import SignatureError, read
+
+    try:
+        signed = read(text)
+    except SignatureError as error:
+        return None, (Check("signature", False, str(error)),)
+    keys = [key for key in trust.keys if key.fingerprint == signed.kid]
+    if not keys:
+        unknown = f"{signed.kid} is not a key of {trust.source}"
+        return signed, (
+            Check("key", False, unknown),
+            Check("signature", None, "only its key could tell"),
+        )
+    at = _time(signed.iat)
+    counted = any(key.counts_at(signed.iat) for key in keys)
+    when = f"signed {at}, when the key counted" if counted else f"the key did not count {at}"
+    try:
+        valid = signed.is_valid(body, keys[0])
+        what = f"of this {signed.typ}" if valid else "not that of this file"
+    except SignatureError as error:
+        valid, what = False, str(error)
+    return signed, (
+        Check("key", True, f"{signed.kid} of {trust.source}"),
+        Check("time", counted, when),
+        Check("signature", valid, what),
+    )
+
+
+def _report_checks(body: bytes, *, fetch: bool) -> tuple[Check, ...]:
+    """Whether evidence and score of a report, or of each report of a preview, are what it says."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ()
+    samples = document.get("samples") if isinstance(document, dict) else None
+    if not isinstance(samples, list):
+        return tuple(_evidence_checks(body, fetch=fetch))
+    reports = [orjson.dumps(row.get("report")) for row in samples if isinstance(row, dict)]
+    return tuple(
+        replace(check, name=f"{check.name} {number}")
+        for number, report in enumerate(reports, 1)
+        for check in _evidence_checks(report, fetch=fetch)
+    )
+
+
+def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
+    """Whether a report's evidence has the digest that it names, and gives its score."""
+    from tollgauge.core.evidence import EvidenceError
+    from tollgauge.core.score import ScoreError
+    from tollgauge.web import wire
+
+    try:
+        url = wire.evidence_url(report)
+        if url and not fetch:
+            yield Check("evidence", None, f"it is not in the report, but at {url}")
+            yield Check("score", None, "only its evidence could tell")
+            return
+        whole = wire.with_evidence(report, download(url)) if url else report
+        check = wire.checked(whole)
+    except (EvidenceError, ScoreError) as error:
+        yield Check("evidence", False, str(error))
+        return
+    except TollgaugeError as error:
+        yield Check("evidence", None, f"{error} {error.hint}")
+        return
+    differences = check.differences or ()
+    named = [item.field for item in differences if item.field.startswith(("evidence", "resource"))]
+    others = [item.field for item in differences if item.field not in named]
+    yield Check("evidence", not named, _differ(named) or "it is what the report names")
+    yield Check("score", not others, _differ(others) or "it follows from the evidence")
+
+
+def _differ(fields: Sequence[str]) -> str:
+    """What the evidence contradicts, in words."""
+    return f"the evidence gives another {', '.join(fields)}" if fields else ""
+
+
+def _exit_code(checks: Sequence[Check], *, offline: bool) -> int:
+    """Bad where a check failed; failed where one could not be made that nobody left out."""
+    results = {check.passed for check in checks}
+    if False in results:
+        return BAD
+    return FAILED if None in results and not offline else GOOD
+
+
+def _time(instant: int) -> str:
+    """An instant (unix seconds) for people."""
+    if not 0 <= instant <= _LATEST_YEAR_S:
+        return f"at second {instant}"
+    return f"{datetime.fromtimestamp(instant, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _lines(
+    file: str, signed: Signature | None, checks: Sequence[Check], code: int
+) -> Iterator[str]:
+    words: dict[bool | None, str] = {True: "yes", False: "no", None: "?"}
+    for check in checks:
+        yield f"{check.name:10} {words[check.passed]:3} {check.reason}"
+    for name, value in (signed.bound if signed else {}).items():
+        yield f"sale           {name} {value}"
+    name = "standard input" if file == "-" else file
+    yield name + _VERDICTS[code]

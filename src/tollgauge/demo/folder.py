@@ -1,0 +1,105 @@
+"""Folder: the files of a demo, its database and its configuration.
+
+One demo has a folder at a time. A past that was not loaded to its end is loaded anew by the next
+demo: half of one would look like sellers who came late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tollgauge.config.write import toml_text
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.web.signing import new_key
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+
+CONFIG_FILE: Final = "tollgauge.toml"
+_DATABASE: Final = "demo.sqlite"
+_LOCK: Final = "demo.lock"
+_UNFINISHED: Final = "demo.unfinished"
+_HEAD: Final = """\
+# The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
+# these keys but the one that signs reports, and they are worth nothing on any other chain.
+
+"""
+
+
+class DemoFolderError(TollgaugeError):
+    """A folder that a demo cannot use."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFolder:
+    """The folder at `path`, which is this demo's alone."""
+
+    path: Path
+
+    @property
+    def store_url(self) -> str:
+        """The database's URL."""
+        return f"sqlite:///{self.path / _DATABASE}"
+
+    def signing_key(self) -> str:
+        """The key that signs reports: that of an earlier demo in the same folder, so that its
+        reports can still be verified, else a new one.
+        """
+        file = self.path / CONFIG_FILE
+        if not file.is_file():
+            return new_key()
+        earlier = tomllib.loads(file.read_text(encoding="utf-8"))
+        return str(earlier.get("signing", {}).get("key", "")) or new_key()
+
+    def write(self, config: Config) -> None:
+        """Write the configuration, which other commands read, for its owner alone."""
+        (self.path / CONFIG_FILE).touch(mode=0o600)
+        (self.path / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """What is loaded in the block counts as whole once the block ends without an exception."""
+        mark = self.path / _UNFINISHED
+        mark.touch()
+        yield
+        mark.unlink()
+
+
+@contextlib.contextmanager
+def named_folder(path: Path) -> Iterator[DemoFolder]:
+    """A folder that stays. Raises DemoFolderError where it cannot be made, or another demo runs in
+    it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / _LOCK).open("w")
+    except OSError as error:
+        raise DemoFolderError(
+            f"{path} cannot be used: {error.strerror}.",
+            hint="Name a folder where you may write: --folder.",
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DemoFolderError(
+                f"A demo runs in {path} already.", hint="End it, or name another folder: --folder."
+            ) from error
+        if (path / _UNFINISHED).exists():
+            for file in path.glob(f"{_DATABASE}*"):
+                file.unlink()
+        yield DemoFolder(path.resolve())
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[DemoFolder]:
+    """A folder that ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="tollgauge-demo-") as path:
+        yield DemoFolder(Path(path))

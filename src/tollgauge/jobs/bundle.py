@@ -1,0 +1,77 @@
+"""The bundle loop: builds the bundles when they are due (monitor/bundles), signs them, and stores
+them for every web process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from tollgauge.core.answer_signature import SigningKey
+from tollgauge.core.bundle import SALT_BYTES, Bundle
+from tollgauge.core.units import HOUR_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.monitor import bundles as building
+from tollgauge.store import bundles
+from tollgauge.store.bundles import StoredBundle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleSettings:
+    """How often the bundles are built."""
+
+    every_ms: Annotated[int, Field(ge=SECOND_MS, le=HOUR_MS)] = HOUR_MS
+    """At most an hour: clients ask again after that time."""
+
+
+async def run(
+    store: Store, *, settings: BundleSettings, key: SigningKey | None, clock: Callable[[], int]
+) -> dict[str, object]:
+    """Build the bundles if they are due; the tally says how many records there are, and how many
+    bytes. Nothing is stored before the first endpoint is listed.
+    """
+    now, key_id = clock(), key.fingerprint if key else None
+    due = await store.reading(building.is_due, now=now, every_ms=settings.every_ms, key_id=key_id)
+    if not due:
+        return {}
+    built = await building.build(store, salt=_salt(), now=now)
+    if not built[0].records and await store.reading(bundles.newest) is None:
+        return {}
+    took_ms = clock() - now
+    stored = await asyncio.to_thread(_signed, built, key, now=clock(), took_ms=took_ms)
+    await store.writing(bundles.save, stored)
+    return {"records": built[0].records, "bytes": len(built[0].body)}
+
+
+def _salt() -> bytes:
+    """New for each build, so that nobody can compute the keys of many URLs once for all bundles."""
+    return secrets.token_bytes(SALT_BYTES)
+
+
+def _signed(
+    built: Iterable[Bundle], key: SigningKey | None, *, now: int, took_ms: int
+) -> list[tuple[StoredBundle, bytes]]:
+    """Bundles as they are stored, signed now (ms UTC)."""
+    return [
+        (
+            StoredBundle(
+                variant=bundle.variant,
+                as_of=bundle.as_of,
+                took_ms=took_ms,
+                policy_version=bundle.policy_version,
+                records=bundle.records,
+                scored=bundle.scored,
+                size=len(bundle.body),
+                digest=bundle.digest,
+                signature=key.sign_digest(bundle.body, "tollgauge-bundle", now) if key else None,
+                key_id=key.fingerprint if key else None,
+            ),
+            bundle.body,
+        )
+        for bundle in built
+    ]

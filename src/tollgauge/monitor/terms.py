@@ -1,0 +1,107 @@
+"""Terms: what the prices, payTo addresses and networks that were seen add up to, as changes.
+
+Rules:
+- a probe's terms are compared only with what probes saw before; a directory's are no such ground;
+- a change that several sources saw counts once, as the first saw it.
+
+What an entry of a directory changes is monitor/discovery's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core import discovery
+from tollgauge.core.discovery import NETWORK_CHANGED, PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.evidence import TermChange
+from tollgauge.core.terms import Quote
+from tollgauge.db.codec import clean_quote
+from tollgauge.monitor.seller_files import ask_soon, is_announced
+from tollgauge.store.endpoints import listings
+from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint
+from tollgauge.store.probes.probes import PROBE
+
+_KINDS: Final = frozenset({PRICE_CHANGED, PAYTO_CHANGED, NETWORK_CHANGED})
+
+
+def observe_quotes(
+    tx: Connection, quotes: Mapping[str, tuple[Quote, int]]
+) -> tuple[TermChange, ...]:
+    """Take the terms that probes saw, (terms, instant) by endpoint's id, as the endpoints' prices.
+    What differs from the terms that probes saw before becomes events; a directory's price is no
+    such ground, and neither is an older probe.
+    """
+    quoted: list[LockedEndpoint] = []
+    events: list[tuple[str, DiscoveryEvent]] = []
+    for id_, locked in listings.lock(tx, quotes).items():
+        quote, at = quotes[id_]
+        endpoint = locked.endpoint
+        probed = locked.quote_source == PROBE
+        if probed and endpoint.quote_at is not None and endpoint.quote_at >= at:
+            continue
+        after = clean_quote(quote)
+        before = endpoint.quote if probed else None
+        changed = discovery.changes(before, after)
+        announced = is_announced(tx, endpoint, before, after, at=at, source=PROBE)
+        if any(kind == PAYTO_CHANGED for kind, *_ in changed):
+            ask_soon(tx, endpoint.host, now=at)
+        updated = replace(
+            locked, endpoint=replace(endpoint, quote=after, quote_at=at), quote_source=PROBE
+        )
+        quoted.append(updated.owing_score(at) if changed else updated)
+        events += [
+            (id_, discovery_event(kind, PROBE, at, *texts, announced=announced))
+            for kind, *texts in changed
+        ]
+    listings.save_quotes(tx, quoted)
+    listings.add_events(tx, events)
+    return tuple(_change(event) for _, event in events)
+
+
+def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
+    """The changes of price, payTo and network among an endpoint's events, oldest first. One that
+    several sources saw counts once, as the first saw it: a transition happened as often as the
+    source that saw it most often says.
+    """
+    counted: Counter[tuple[str, str, str]] = Counter()
+    by_source: Counter[tuple[str, str, str, str]] = Counter()
+    distinct: list[TermChange] = []
+    for event in events:
+        if event.event not in _KINDS:
+            continue
+        transition = (event.event, event.before, event.after)
+        by_source[event.source, *transition] += 1
+        if by_source[event.source, *transition] > counted[transition]:
+            counted[transition] += 1
+            distinct.append(_change(event))
+    return tuple(distinct)
+
+
+def discovery_event(
+    kind: str, source: str, at: int, before: str, after: str, *, announced: bool = False
+) -> DiscoveryEvent:
+    """An event of an endpoint; `announced` counts for a change of payTo alone."""
+    return DiscoveryEvent(
+        at=at,
+        event=kind,
+        source=source,
+        before=before,
+        after=after,
+        announced=announced and kind == PAYTO_CHANGED,
+    )
+
+
+def _change(event: DiscoveryEvent) -> TermChange:
+    return TermChange(
+        at=event.at,
+        kind=event.event,
+        source=event.source,
+        before=event.before,
+        after=event.after,
+        announced=event.announced,
+    )

@@ -1,0 +1,124 @@
+"""The public keys of signatures, in the two forms that verifiers look for.
+
+`/.well-known/jwks.json` is a JWK Set (RFC 7517): the key that signs first, and the retired ones
+with `nbf` and `exp`. `/.well-known/did.json` is the document of `did:web:HOST`, which has the
+retired keys too, but asserts with the one that signs alone (W3C, Decentralized Identifiers;
+W3C CCG, did:web).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+from urllib.parse import quote, urlsplit
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tollgauge.core.answer_signature import PublicKey
+from tollgauge.web import wire
+from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.api import json_response
+from tollgauge.web.wire import examples
+
+JWKS: Final = "/.well-known/jwks.json"
+DID: Final = "/.well-known/did.json"
+_CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/suites/jws-2020/v1"]
+
+
+class JwkShape(wire.Shape):
+    """A public Ed25519 key (RFC 8037). `kid` is its thumbprint (RFC 7638); a retired key counts for
+    what was signed from `nbf` until `exp` (unix seconds).
+    """
+
+    kty: Annotated[str, wire.OneOf(("OKP",))]
+    crv: Annotated[str, wire.OneOf(("Ed25519",))]
+    x: str
+    kid: str
+    alg: Annotated[str, wire.OneOf(("EdDSA",))]
+    use: Annotated[str, wire.OneOf(("sig",))]
+    nbf: int | None = wire.absent_if_null()
+    exp: int | None = wire.absent_if_null()
+
+
+class JwksShape(wire.Shape):
+    """The keys of all signatures; none where nothing is signed."""
+
+    keys: list[JwkShape]
+
+
+class MethodShape(wire.Shape):
+    """A key in the form of a DID document."""
+
+    id: str
+    type: str
+    controller: str
+    public_key_jwk: JwkShape
+
+
+class DidShape(wire.Shape):
+    """The DID document of the service's host."""
+
+    context: list[str] = Field(serialization_alias="@context")
+    id: str
+    verification_method: list[MethodShape]
+    assertion_method: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """The handlers of both files."""
+
+    dependencies: Dependencies
+
+    async def jwks(self) -> Response:
+        """The JWK Set."""
+        return json_response(jwks(self.dependencies.public_keys))
+
+    async def did(self) -> Response:
+        """The DID document. Raises Problem 404 where no key has ever signed."""
+        keys, current = self.dependencies.public_keys, self.dependencies.signing_key
+        if not keys:
+            raise Problem(
+                404,
+                "nothing-signed",
+                "This service signs nothing: its operator has set no signing key.",
+            )
+        signs = (current.public,) if current else ()
+        return json_response(did(self.dependencies.base_url, keys, signs))
+
+
+def jwks(keys: tuple[PublicKey, ...]) -> JwksShape:
+    """A JWK Set of keys."""
+    return JwksShape(keys=[_jwk(key) for key in keys])
+
+
+def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]) -> DidShape:
+    """The document of `did:web` for the host of a URL: all `keys`, and those that sign now. A port
+    is written behind `%3A`.
+    """
+    id_ = f"did:web:{quote(urlsplit(base_url).netloc.rpartition('@')[2].lower(), safe='')}"
+    return DidShape(
+        context=_CONTEXT,
+        id=id_,
+        verification_method=[
+            MethodShape(
+                id=f"{id_}#{key.fingerprint}",
+                type="JsonWebKey2020",
+                controller=id_,
+                public_key_jwk=_jwk(key),
+            )
+            for key in keys
+        ],
+        assertion_method=[f"{id_}#{key.fingerprint}" for key in signs],
+    )
+
+
+def example_keys() -> tuple[PublicKey, ...]:
+    """The key that the interface description shows."""
+    return (PublicKey.of({"kty": "OKP", "crv": "Ed25519", "x": examples.PUBLIC_KEY}),)
+
+
+def _jwk(key: PublicKey) -> JwkShape:
+    return JwkShape.model_validate(key.jwk)

@@ -1,0 +1,78 @@
+"""The rows of the pages for people, and of the files that they load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.free.api import FreeApi
+from tollgauge.web.free.lint import Linting
+from tollgauge.web.pages import lint
+from tollgauge.web.pages.finding import Finding
+from tollgauge.web.pages.site import Site
+from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
+from tollgauge.web.wire import openapi
+from tollgauge.web.wire.lint import RULES_PATH
+
+_OTHER: Final = {422: "The resource is not that of the path"}
+
+
+def page_routes(
+    dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
+) -> Iterable[Route]:
+    """Pages for people, and the files that they load."""
+    site, api = Site(dependencies, documented), FreeApi(dependencies)
+    page, known = openapi.page(), openapi.page(own=UNKNOWN_PAGE)
+    policies = openapi.page(own={404: "There is no policy of this version"})
+    badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE)
+    paying = "Where a wallet in the browser pays for the live report"
+    get = partial(Route, "GET", tag="pages")
+    for path, summary, handler, answers in (
+        ("/", "The first page", site.home, page),
+        ("/leaderboard", "The leaderboard as a page", site.leaderboard, page),
+        ("/provider/{host}", "One host's endpoints", site.provider, known),
+        ("/methodology", "How scores come about", site.methodology, page),
+        ("/methodology/{version}", "The same by any policy", site.methodology_of, policies),
+        ("/calibration", "Forecasts held against what happened", site.calibration, page),
+        ("/docs", "How to ask", site.docs, page),
+        ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
+        ("/endpoint/{id}/badge.svg", "The badge of an endpoint", api.badge, badge),
+        ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=UNKNOWN_PAGE | _OTHER)),
+    ):
+        yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
+    asked = openapi.page(own=INVALID_QUERY)
+    for path, summary, handler in (
+        ("/statistics", "How scores, prices and the rest are spread", site.statistics),
+        ("/incidents", "What changed lately", site.incidents),
+        ("/compare", "Up to four endpoints side by side", site.compare),
+    ):
+        id_ = f"page_{handler.__name__}"
+        yield get(path, summary, handler, id_, asked, cached=True, strict_query=True)
+    finding, redirect = Finding(dependencies), openapi.redirect()
+    leads = "From a resource's URL to its page, or to the offer to probe it"
+    yield get("/endpoint", leads, finding.endpoint, "page_find", redirect)
+    yield get(
+        "/search", "What a URL, a host or words name", finding.search, "page_search", redirect
+    )
+    every, lists_page = "Every endpoint, page by page", openapi.page(own=INVALID_FILTER)
+    yield get("/endpoints", every, finding.endpoints, "page_endpoints", lists_page, cached=True)
+    for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
+        yield get(path, "", file, "", {}, cached=True, internal=True)
+    yield from _lint_routes(dependencies)
+
+
+def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """The linter for sellers, as pages."""
+    pages = lint.LintPages(Linting(dependencies))
+    row = partial(Route, tag="pages", strict_query=True)
+    html = partial(openapi.page, own=lint.ERRORS)
+    for method, path, summary, handler, cached, request in (
+        ("GET", lint.PATH, "The linter as a page", pages.form, True, {}),
+        ("POST", lint.PATH, "The same, answered", pages.submit, False, lint.REQUEST),
+        ("GET", RULES_PATH, "Every rule of the linter", pages.rules, True, {}),
+        ("GET", f"{RULES_PATH}/{{slug}}", "A rule of the linter", pages.rule, True, {}),
+    ):
+        id_ = f"page_lint_{handler.__name__}"
+        yield row(method, path, summary, handler, id_, html(), cached=cached, request=request)

@@ -1,0 +1,306 @@
+"""`tollgauge verify`: what it believes, and what it says of anything else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.command_line import Command, Done
+from tests.support.signing import KEY, OTHER_KEY
+from tests.support.static_server import serving
+
+from tollgauge.core.answer_signature import PublicKey, SigningKey, Typ
+from tollgauge.core.evidence import to_json
+from tollgauge.web.wire import examples
+
+NOW = 1_795_000_000_000
+SIGNED_AT = "2026-11-18 11:06:40 UTC"
+JWKS = "/.well-known/jwks.json"
+PUBLIC = json.dumps(KEY.public_jwk)
+BOUND: dict[str, Any] = {
+    "requestDigest": "ab" * 32,
+    "payer": "0x" + "1" * 40,
+    "nonce": "0x" + "2" * 64,
+}
+
+
+def key_set(*keys: PublicKey) -> bytes:
+    return orjson.dumps({"keys": [{"kty": "EC", "crv": "P-256"}, *(key.jwk for key in keys)]})
+
+
+@pytest.fixture(scope="module")
+def documents() -> dict[str, bytes]:
+    return {JWKS: key_set(OTHER_KEY.public, KEY.public), "/evidence/x": evidence()}
+
+
+@pytest.fixture(scope="module")
+def service(documents: dict[str, bytes]) -> Iterator[str]:
+    """A service of which nothing is left but its keys and a piece of evidence."""
+    with serving(documents) as url:
+        yield url
+
+
+def evidence() -> bytes:
+    return to_json(examples._evidence())
+
+
+def full_report() -> Any:
+    return orjson.loads(orjson.dumps(examples.trust_report()))
+
+
+def save(
+    document: Any, *, typ: Typ = "tollgauge-report", key: SigningKey = KEY, **bound: Any
+) -> None:
+    """Write a document and its signature into this folder, as `tollgauge buy` does."""
+    body = orjson.dumps(document)
+    Path("report.json").write_bytes(body + b"\n")
+    Path("report.json.jws").write_text(key.sign_document(body, typ, NOW, **bound) + "\n")
+
+
+def passed(done: Done) -> dict[str, bool | None]:
+    return {check["name"]: check["passed"] for check in done.json["checks"]}
+
+
+def reason(done: Done, name: str) -> str:
+    (words,) = (check["reason"] for check in done.json["checks"] if check["name"] == name)
+    return str(words)
+
+
+def test_a_genuine_report_passes_every_check_offline(tollgauge: Command) -> None:
+    save(full_report(), **BOUND)
+    done = tollgauge("verify", "report.json", "--key", PUBLIC)
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        f"key        yes {KEY.fingerprint} of --key",
+        f"time       yes signed {SIGNED_AT}, when the key counted",
+        "signature  yes of this tollgauge-report",
+        "evidence   yes it is what the report names",
+        "score      yes it follows from the evidence",
+        f"sale           nonce {BOUND['nonce']}",
+        f"sale           payer {BOUND['payer']}",
+        f"sale           requestDigest {BOUND['requestDigest']}",
+        "report.json is what was signed",
+    ]
+
+
+def test_the_result_is_the_same_as_json(tollgauge: Command) -> None:
+    save(full_report(), **BOUND)
+    done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
+
+    assert done.code == 0
+    assert done.json["good"] is True
+    assert done.json["typ"] == "tollgauge-report"
+    assert (done.json["kid"], done.json["signedAt"]) == (KEY.fingerprint, NOW // 1000)
+    assert done.json["sale"] == BOUND
+    names = ("key", "time", "signature", "evidence", "score")
+    assert passed(done) == dict.fromkeys(names, True)
+
+
+def test_a_report_with_one_figure_changed_is_not_believed(tollgauge: Command) -> None:
+    save(full_report())
+    changed = full_report()
+    changed["score"] = 99.9
+    Path("report.json").write_bytes(orjson.dumps(changed))
+    done = tollgauge("verify", "report.json", "--key", PUBLIC)
+
+    assert done.code == 1
+    assert "signature  no  not that of this file" in done.out
+    assert "score      no  the evidence gives another score" in done.out
+    assert "report.json cannot be believed" in done.out
+
+
+def test_a_report_that_was_signed_with_a_score_that_does_not_follow_is_told(
+    tollgauge: Command,
+) -> None:
+    wrong = full_report()
+    wrong["score"] = 99.9
+    save(wrong)
+    done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
+
+    assert done.code == 1
+    assert passed(done)["signature"] is True
+    assert passed(done)["evidence"] is True
+    assert passed(done)["score"] is False
+    assert reason(done, "score") == "the evidence gives another score"
+
+
+def test_evidence_that_was_changed_does_not_have_the_digest_that_the_report_names(
+    tollgauge: Command,
+) -> None:
+    wrong = full_report()
+    wrong["evidence"]["document"]["firstSeen"] -= 1
+    save(wrong)
+    done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
+
+    assert done.code == 1
+    assert passed(done)["evidence"] is False
+    assert "evidence.digest" in reason(done, "evidence")
+
+
+def test_a_short_report_s_evidence_is_fetched_from_the_service(
+    tollgauge: Command, service: str
+) -> None:
+    short = examples.short_trust_report()
+    save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/x"}})
+
+    online = tollgauge("verify", "report.json", "--url", service, "--json")
+    offline = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
+
+    assert (online.code, offline.code) == (0, 0)
+    assert set(passed(online).values()) == {True}
+    assert f"{service}{JWKS}" in reason(online, "key")
+    assert passed(offline)["evidence"] is None
+    assert reason(offline, "evidence") == f"it is not in the report, but at {service}/evidence/x"
+
+
+def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, service: str) -> None:
+    short = examples.short_trust_report()
+    save(short)
+    short |= {"evidence": short["evidence"] | {"url": "http://127.0.0.1:9/trap"}}
+    Path("report.json").write_bytes(orjson.dumps(short))
+    done = tollgauge("verify", "report.json", "--url", service, "--json")
+
+    assert done.code == 1
+    assert passed(done)["signature"] is False
+    assert passed(done)["evidence"] is None
+
+
+def test_evidence_that_cannot_be_fetched_leaves_the_score_open(
+    tollgauge: Command, service: str
+) -> None:
+    short = examples.short_trust_report()
+    save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/gone"}})
+    done = tollgauge("verify", "report.json", "--url", service)
+
+    assert done.code == 2
+    assert "signature  yes" in done.out
+    assert f"evidence   ?   {service}/evidence/gone answered 404. Evidence is kept" in done.out
+    assert "is what was signed, but not everything could be checked" in done.out
+
+
+def test_a_snapshot_is_verified_and_named_as_one(tollgauge: Command, service: str) -> None:
+    save(examples.snapshot(service), typ="tollgauge-snapshot")
+    done = tollgauge("verify", "report.json", TOLLGAUGE_URL=service)
+
+    assert done.code == 0
+    assert "signature  yes of this tollgauge-snapshot" in done.out
+    assert "evidence" not in done.out
+
+
+def test_the_reports_of_a_preview_are_checked_one_by_one(tollgauge: Command) -> None:
+    rows = [{"role": role, "report": full_report()} for role in ("best", "worst")]
+    rows[1]["report"]["grade"] = "F"
+    save({"samples": rows})
+    done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
+
+    assert done.code == 1
+    assert (passed(done)["score 1"], passed(done)["score 2"]) == (True, False)
+    assert (passed(done)["evidence 1"], passed(done)["evidence 2"]) == (True, True)
+
+
+def test_a_bundle_is_verified_with_the_headers_that_came_with_it(tollgauge: Command) -> None:
+    body = b"\x28\xb5\x2f\xfd" + bytes(range(256))
+    signature = KEY.sign_digest(body, "tollgauge-bundle", NOW)
+    Path("bundle.zst").write_bytes(body)
+    earlier = "HTTP/1.1 200 Connection established\r\nTollgauge-Signature: old\r\n\r\n"
+    now = f"HTTP/1.1 200 OK\r\nETag: x\r\ntollgauge-signature: {signature}\r\n\r\n"
+    Path("headers.txt").write_text(earlier + now, newline="")
+    words = ("verify", "bundle.zst", "--headers", "headers.txt", "--key", PUBLIC)
+
+    genuine = tollgauge(*words)
+    Path("bundle.zst").write_bytes(body + b"\0")
+    changed = tollgauge(*words)
+
+    assert (genuine.code, changed.code) == (0, 1)
+    assert "signature  yes of this tollgauge-bundle" in genuine.out
+
+
+def test_the_key_may_be_in_a_file_and_the_signature_an_option(tollgauge: Command) -> None:
+    body = orjson.dumps(full_report())
+    signature = KEY.sign_document(body, "tollgauge-report", NOW)
+    Path("key.json").write_text(PUBLIC)
+    Path("keys.json").write_bytes(key_set(OTHER_KEY.public, KEY.public))
+
+    for file in ("key.json", "keys.json"):
+        words = ("verify", "-", "--signature", signature, "--key", file)
+        done = tollgauge(*words, stdin=body)
+        assert done.code == 0, done.err
+        assert "standard input is what was signed" in done.out
+
+
+def test_a_fingerprint_pins_one_key_of_the_service(tollgauge: Command, service: str) -> None:
+    save(full_report())
+    Path("fingerprint").write_text(KEY.fingerprint + "\n")
+
+    for key, code in ((KEY.fingerprint, 0), ("fingerprint", 0), (OTHER_KEY.fingerprint, 1)):
+        done = tollgauge("verify", "report.json", "--key", key, "--url", service)
+        assert done.code == code, key
+
+
+def test_a_key_that_is_not_known_is_told_and_nothing_else_is_claimed(tollgauge: Command) -> None:
+    save(full_report(), key=OTHER_KEY)
+    done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
+
+    assert done.code == 1
+    assert passed(done)["key"] is False
+    assert passed(done)["signature"] is None
+    assert OTHER_KEY.fingerprint in reason(done, "key")
+
+
+def test_a_retired_key_counts_for_what_it_signed_in_its_time(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    save(full_report())
+    at = NOW // 1000
+    for nbf, exp, code in ((at - 10, at + 10, 0), (at - 10, at - 1, 1), (at + 1, at + 10, 1)):
+        Path("keys.json").write_bytes(key_set(replace(KEY.public, nbf=nbf, exp=exp)))
+        done = tollgauge("verify", "report.json", "--key", "keys.json")
+        assert done.code == code
+        assert ("the key did not count" in done.out) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        ("", "The signature is not a detached JWS"),
+        ("eyJhbGciOiJub25lIn0..", "algorithm is not EdDSA"),
+        ("eyJhbGciOiJIUzI1NiIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19..AAAA", "not EdDSA"),
+    ],
+)
+def test_a_text_that_is_no_signature_fails_the_check(
+    tollgauge: Command, signature: str, words: str
+) -> None:
+    save(full_report())
+    Path("report.json.jws").write_text(signature)
+    done = tollgauge("verify", "report.json", "--key", PUBLIC)
+
+    assert done.code == 1
+    assert words in done.out
+    assert "report.json cannot be believed" in done.out
+
+
+def test_what_is_missing_is_said_with_what_to_do(tollgauge: Command, service: str) -> None:
+    save(full_report())
+    Path("report.json.jws").unlink()
+    Path("headers.txt").write_text("HTTP/1.1 200 OK\n\n")
+    Path("private.txt").write_text("hunter2")
+
+    for words, message in (
+        ((), "report.json comes without its signature: there is no file report.json.jws."),
+        (("--headers", "headers.txt"), "headers.txt has no header Tollgauge-Signature."),
+        (("--signature", "x", "--key", "nonsense"), "--key gives no key to believe."),
+        (("--signature", "x", "--key", '{"kty":"EC"}'), "The key is not an Ed25519 key."),
+        (("--signature", "x", "--url", f"{service}/no"), "answered 404."),
+        (("--signature", "x", "--url", "http://127.0.0.1:9"), "cannot be fetched"),
+    ):
+        done = tollgauge("verify", "report.json", *words)
+        assert (done.code, done.out) == (2, ""), words
+        assert message in done.err
+    secret = tollgauge("verify", "report.json", "--signature", "x", "--key", "private.txt")
+    assert "hunter2" not in secret.err

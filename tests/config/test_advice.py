@@ -1,0 +1,93 @@
+"""What an operator is told of a configuration that works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.signing import PRIVATE_JWK
+
+from tollgauge.config import Config, load
+from tollgauge.config.advice import advice
+
+PAY_TO = "0x" + "ab" * 20
+SELLS = f"""
+[sale]
+pay_to = "{PAY_TO}"
+[facilitator]
+url = "https://facilitator.example.com"
+"""
+
+
+def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(path, environment)
+
+
+def test_a_service_that_is_set_up_in_full_gets_no_advice(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        f"""
+[server]
+base_url = "https://trust.example.com"
+[sale]
+pay_to = "{PAY_TO}"
+[facilitator]
+url = "https://facilitator.example.com"
+[egress]
+user_agent = "tollgauge (x402 endpoint monitor; contact and opt-out: ops@example.com)"
+[probe]
+references = ["https://www.example.com/"]
+[[sources]]
+name = "one"
+kind = "bazaar"
+location = "https://directory.example.com/discovery"
+""",
+        TOLLGAUGE_RPC_URL="https://node.example.com/key",
+        TOLLGAUGE_WATCH_KEY="k" * 32,
+        TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK,
+    )
+    assert advice(found) == ()
+
+
+def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
+    for text, environment, expected in (
+        ("", {}, "There are no [[sources]]"),
+        ("", {}, "egress.user_agent names no contact"),
+        ("", {}, "nobody is asked whether this machine is online"),
+        ("", {"DATABASE_URL": "sqlite://"}, "everything is lost at the end"),
+        ('[server]\nhost = "0.0.0.0"\n', {}, "server.base_url is an address of this machine"),
+        (
+            '[server]\nport = 9000\nbase_url = "http://127.0.0.1:8402"\n',
+            {},
+            "server.base_url names another port",
+        ),
+        (SELLS, {}, "rpc.url is not set"),
+        (SELLS, {}, "watch.key is not set"),
+        (SELLS, {}, "signing.key is not set"),
+        (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "travel in the open"),
+    ):
+        found = advice(loaded(tmp_path, text, **environment))
+        assert any(expected in each for each in found), (expected, found)
+
+
+def test_without_references_the_hosts_that_are_named_already_are_asked(tmp_path: Path) -> None:
+    text = """
+[facilitator]
+url = "https://facilitator.example.com/v2"
+[[sources]]
+name = "one"
+kind = "bazaar"
+location = "https://directory.example.com:8443/discovery?x=1"
+[[sources]]
+name = "two"
+kind = "file"
+location = "listing.json"
+"""
+    found = loaded(tmp_path, text)
+    named = ("https://directory.example.com:8443/", "https://facilitator.example.com/")
+    assert found.references == named
+    assert any("directory.example.com, facilitator.example.com alone" in x for x in advice(found))
+    own = loaded(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
+    assert own.references == ("https://www.example.com/",)
+    assert load(None, {}).references == ()

@@ -1,0 +1,227 @@
+"""The bundle: what is signed is found, and nothing else is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from guard.cases import sample_bundle as sample
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge_guard import bundle as module
+from tollgauge_guard.bundle import BundleError, read_bundle
+from tollgauge_guard.record import RecordError, read_record
+from tollgauge_guard.resource import parse
+from tollgauge_guard.signature import SignatureError, from_jwks, pin, verify
+
+CASES = Path("guard/cases")
+FACTS: dict[str, Any] = json.loads((CASES / "bundle.json").read_text())
+BODY = (CASES / "bundle.zst").read_bytes()
+SIGNATURE = (CASES / "bundle.zst.jws").read_text()
+KEY = pin(FACTS["key"])
+
+
+def signed(lines: str | bytes) -> tuple[bytes, str]:
+    """Lines as a bundle that the tests' key signed."""
+    text = lines if isinstance(lines, bytes) else lines.encode()
+    body = zstandard.ZstdCompressor().compress(text)
+    return body, sample.signature(body)
+
+
+def header(count: int, **other: object) -> str:
+    salt = sample.base64url(sample.SALT)
+    fields = {"format": 1, "policyVersion": 2, "asOf": 1, "count": count, "salt": salt}
+    return sample.compact(fields | {"variant": "all"} | other) + "\n"
+
+
+def test_the_sample_bundle_holds_what_its_table_says() -> None:
+    bundle = read_bundle(BODY, SIGNATURE, KEY)
+    assert (bundle.as_of, bundle.policy_version) == (FACTS["asOf"], FACTS["policyVersion"])
+    for url, row in FACTS["records"].items():
+        assert bundle.record(parse(url)) == read_record(row)
+    assert bundle.record(parse("https://api.example.com/v1/other")) is None
+
+
+def test_a_resource_by_plain_http_is_known_as_https() -> None:
+    bundle = read_bundle(BODY, SIGNATURE, KEY)
+    record = bundle.record(parse("http://bad.example.net/pay"))
+    assert record is not None
+    assert record.recommendation == "avoid"
+    assert bundle.record(parse("http://bad.example.net:8080/pay")) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 64])
+def test_every_record_is_found_in_a_bundle_of_any_size(size: int) -> None:
+    record = sample.RECORDS["https://api.example.com/v1/weather"]
+    urls = [f"https://api.example.com/{number}" for number in range(size)]
+    body = sample.body(dict.fromkeys(urls, record))
+    bundle = read_bundle(body, sample.signature(body), KEY)
+    assert all(bundle.record(parse(url)) is not None for url in urls)
+    others = [f"https://other.example.com/{number}" for number in range(20)]
+    assert all(bundle.record(parse(url)) is None for url in others)
+
+
+@given(st.integers(0, len(BODY) - 1), st.integers(0, 7))
+def test_a_bit_that_is_flipped_anywhere_is_noticed(position: int, bit: int) -> None:
+    forged = bytearray(BODY)
+    forged[position] ^= 1 << bit
+    with pytest.raises(SignatureError):
+        read_bundle(bytes(forged), SIGNATURE, KEY)
+
+
+@given(st.integers(0, len(SIGNATURE.strip()) - 1), st.characters(codec="ascii"))
+def test_a_signature_in_which_a_letter_is_changed_does_not_verify(at: int, letter: str) -> None:
+    text = SIGNATURE.strip()
+    changed = text[:at] + letter + text[at + 1 :]
+    if changed.strip() == text:
+        return
+    with pytest.raises(SignatureError):
+        verify(changed, BODY, KEY)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"alg": "none"}, {"alg": "HS256"}, {"b64": True}, {"b64": 0}, {"crit": []}),
+        *({"typ": "tollgauge-report"}, {"typ": None}, {"kid": "x" * 43}, {"crit": ["b64", "exp"]}),
+    ],
+    ids=str,
+)
+def test_a_signature_for_something_else_does_not_verify(other: dict[str, object]) -> None:
+    with pytest.raises(SignatureError):
+        verify(sample.signature(BODY, **other), BODY, KEY)
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "a..b", "e30..", "e30..AA", "x" * 5_000, "é..é"])
+def test_what_is_no_signature_does_not_verify(text: str) -> None:
+    with pytest.raises(SignatureError):
+        verify(text, BODY, KEY)
+
+
+def test_a_signature_over_the_body_itself_does_not_verify() -> None:
+    protected, _, _ = SIGNATURE.strip().partition("..")
+    key = Ed25519PrivateKey.from_private_bytes(sample.SECRET)
+    mark = sample.base64url(key.sign(protected.encode() + b"." + BODY))
+    with pytest.raises(SignatureError):
+        verify(f"{protected}..{mark}", BODY, KEY)
+
+
+def test_another_key_does_not_verify_it() -> None:
+    other = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"other").digest())
+    x = sample.base64url(other.public_key().public_bytes_raw())
+    with pytest.raises(SignatureError):
+        read_bundle(BODY, SIGNATURE, pin({"kty": "OKP", "crv": "Ed25519", "x": x}))
+
+
+def test_a_key_is_pinned_as_jwk_as_json_and_by_its_fingerprint() -> None:
+    assert KEY.fingerprint == FACTS["fingerprint"] == pin(json.dumps(FACTS["key"])).fingerprint
+    by_fingerprint = pin(FACTS["fingerprint"])
+    with pytest.raises(SignatureError):
+        verify(SIGNATURE, BODY, by_fingerprint)
+    jwks = {"keys": [{"kty": "EC"}, "x", FACTS["key"]]}
+    assert from_jwks(jwks, by_fingerprint.fingerprint).public is not None
+    for document in (
+        {},
+        None,
+        {"keys": 1},
+        {"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AA"}]},
+    ):
+        with pytest.raises(SignatureError):
+            from_jwks(document, by_fingerprint.fingerprint)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "x", "{}", "[]", '{"kty": "OKP"}', "x" * 44, json.dumps(FACTS["key"] | {"d": "s"})]
+)
+def test_what_is_no_key_is_refused_and_never_shown(key: str) -> None:
+    with pytest.raises(SignatureError) as error:
+        pin(key)
+    assert FACTS["key"]["x"] not in str(error.value)
+
+
+def test_the_signature_is_verified_before_anything_is_decompressed() -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(64 * 2**20))
+    tracemalloc.start()
+    with pytest.raises(SignatureError):
+        read_bundle(bomb, SIGNATURE, KEY)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_a_bundle_that_is_too_large_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINES_MAX", 1_000)
+    with pytest.raises(BundleError, match="does not say its size, or more"):
+        read_bundle(*signed(bytes(1_001)), KEY)
+    monkeypatch.setattr(module, "SIZE_MAX", 10)
+    with pytest.raises(BundleError, match="larger"):
+        read_bundle(BODY, SIGNATURE, KEY)
+
+
+def test_a_frame_that_does_not_say_its_size_is_refused() -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=False)
+    body = compressor.compress(header(0).encode())
+    with pytest.raises(BundleError):
+        read_bundle(body, sample.signature(body), KEY)
+
+
+def test_a_second_frame_is_refused() -> None:
+    body = BODY + BODY
+    with pytest.raises(BundleError):
+        read_bundle(body, sample.signature(body), KEY)
+
+
+ROW_A = sample.compact(["A" * 22, "avoid", None, None, [], None, None, [], 1]) + "\n"
+ROW_B = sample.compact(["B" * 22, "avoid", None, None, [], None, None, [], 1]) + "\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *("", "\n", "{}\n", "[]\n", "nonsense\n", header(0, format=2), header(0, salt="!")),
+        *(header(0, asOf="x"), header(0)[:-1], "[" * 100_000 + "\n"),
+        *(header(1), header(1) + ROW_A + ROW_B, header(2) + ROW_B + ROW_A),
+        *(header(2) + ROW_A + ROW_A, header(1) + ROW_A[:-1], header(1) + ROW_A.replace("[", "{")),
+    ],
+    ids=lambda lines: lines[-40:],
+)
+def test_lines_that_are_no_bundle_are_refused_although_they_are_signed(lines: str) -> None:
+    with pytest.raises(BundleError):
+        read_bundle(*signed(lines), KEY)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(None, {}, [], [1] * 9, ["k", "avoid", None, None, [], None, None, []]),
+        ["k", "avoid", None, None, [["a"]], None, None, [], 1],
+        ["k", "avoid", None, None, [], None, "1e3", [], 1],
+        ["k", "avoid", None, None, [], None, None, [], True],
+    ],
+    ids=str,
+)
+def test_what_is_no_record_is_refused(row: object) -> None:
+    with pytest.raises(RecordError):
+        read_record(row)
+
+
+def test_a_hundred_thousand_records_take_less_than_sixty_megabytes() -> None:
+    rest = sample.compact(["proceed", "B", 84.2, [[sample.PAYEE, 1_767_000_000]], sample.BASE])
+    rows = "".join(
+        f'["{number:022d}",{rest[1:-1]},"{number}",["delivers"],1767000000]\n'
+        for number in range(100_000)
+    )
+    body, signature = signed(header(100_000) + rows)
+    del rows
+    tracemalloc.start()
+    bundle = read_bundle(body, signature, KEY)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bundle.count == 100_000
+    assert peak < 60 * 2**20

@@ -1,0 +1,258 @@
+"""Where bundles come from: a server that is there, gone, old or hostile, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guard.cases import sample_bundle as sample
+from tests.support.guard_seller import Answer, Call, Seller, selling
+
+from tollgauge_guard import GuardError, open_guard
+from tollgauge_guard import bundle_source as module
+from tollgauge_guard.bundle import BundleError
+from tollgauge_guard.bundle_source import FileBundle, RemoteBundle
+from tollgauge_guard.signature import SignatureError, pin
+
+KEY = pin(sample.public_key())
+FINGERPRINT = pin(sample.fingerprint())
+NOW = int(time.time())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Seller]:
+    with selling() as running:
+        yield running
+
+
+@pytest.fixture
+def service(server: Seller) -> Service:
+    return Service(server)
+
+
+class Service:
+    """A service with a bundle of `as_of`, and what it was asked."""
+
+    def __init__(self, server: Seller) -> None:
+        self.server = server
+        server.calls.clear()
+        server.unpaid = self.respond
+        self.as_of = NOW - 60
+        self.answer: Callable[[Call], Answer | None] = lambda _call: None
+        self.url = f"{server.url}/trust/bundle"
+        self.is_down = False
+
+    @property
+    def paths(self) -> list[str]:
+        return [call.path for call in self.server.calls]
+
+    def respond(self, call: Call) -> Answer:
+        if self.is_down:
+            return Answer(is_cut=True)
+        if call.path == "/.well-known/jwks.json":
+            return Answer(body=json.dumps({"keys": [sample.public_key()]}).encode())
+        return self.answer(call) or self.bundle()
+
+    def bundle(self, **headers: str) -> Answer:
+        body = sample.body(as_of=self.as_of)
+        signed = {"Tollgauge-Signature": sample.signature(body), "ETag": '"1"'}
+        return Answer(200, signed | headers, body)
+
+
+def opened(service: Service, cache: Path, **options: Any) -> RemoteBundle:
+    return RemoteBundle(service.url, options.pop("key", KEY), cache=cache, **options)
+
+
+def test_the_first_use_waits_for_the_bundle_and_later_ones_do_not_ask_again(
+    service: Service, tmp_path: Path
+) -> None:
+    source = opened(service, tmp_path)
+    assert not source.is_ready()
+    for _ in range(3):
+        bundle = source.current()
+        assert bundle is not None
+        assert bundle.as_of == service.as_of
+        assert source.is_ready()
+    assert service.paths == ["/trust/bundle"]
+
+
+def test_a_key_is_fetched_by_its_fingerprint_and_compared(service: Service, tmp_path: Path) -> None:
+    assert opened(service, tmp_path, key=FINGERPRINT).current() is not None
+    assert service.paths == ["/trust/bundle", "/.well-known/jwks.json"]
+    with pytest.raises(SignatureError, match="no key with the pinned fingerprint"):
+        opened(service, tmp_path, key=pin("A" * 43)).refresh()
+
+
+def test_what_was_kept_is_used_when_the_service_is_gone(service: Service, tmp_path: Path) -> None:
+    assert opened(service, tmp_path, key=FINGERPRINT).current() is not None
+    service.is_down = True
+    for key in (KEY, FINGERPRINT):
+        bundle = opened(service, tmp_path, key=key).current()
+        assert bundle is not None
+        assert bundle.as_of == service.as_of
+
+
+def test_what_another_key_signed_is_not_used_from_the_cache(
+    service: Service, tmp_path: Path
+) -> None:
+    assert opened(service, tmp_path).current() is not None
+    service.is_down = True
+    assert opened(service, tmp_path, key=pin("A" * 43)).current() is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"\n", b"{}\n", b"[]\nx", b"\xff" * 99, b"{" * 70_000])
+def test_a_damaged_file_is_not_used(service: Service, tmp_path: Path, damage: bytes) -> None:
+    opened(service, tmp_path).current()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(damage)
+    assert opened(service, tmp_path).current() is not None
+    file.write_bytes(damage)
+    service.is_down = True
+    assert opened(service, tmp_path).current() is None
+
+
+def test_no_bundle_is_had_from_a_service_that_never_answers(
+    service: Service, tmp_path: Path
+) -> None:
+    service.is_down = True
+    source = opened(service, tmp_path)
+    assert source.current() is None
+    assert source.current() is None
+    assert service.paths == ["/trust/bundle"]  # not asked again at once
+
+
+def test_an_older_bundle_does_not_replace_a_newer_one(service: Service, tmp_path: Path) -> None:
+    source = opened(service, tmp_path)
+    source.refresh()
+    newest = service.as_of
+    service.as_of -= 3_600
+    source.refresh()
+    bundle = source.current()
+    assert bundle is not None
+    assert bundle.as_of == newest
+    service.is_down = True
+    again = opened(service, tmp_path).current()
+    assert again is not None
+    assert again.as_of == newest
+
+
+def test_a_newer_one_replaces_it_and_an_unchanged_one_is_not_sent(
+    service: Service, tmp_path: Path
+) -> None:
+    source = opened(service, tmp_path)
+    source.refresh()
+    service.as_of += 30
+    source.refresh()
+    bundle = source.current()
+    assert bundle is not None
+    assert bundle.as_of == service.as_of
+    service.answer = lambda _call: Answer(304)
+    source.refresh()
+    assert source.current() == bundle
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(Answer(404), Answer(302, {"Location": "https://other.example.com/"}), Answer(200)),
+        *(Answer(304), Answer(206), Answer(200, {"Tollgauge-Signature": "a..b"}, b"x" * 500)),
+    ],
+    ids=lambda answer: str(answer.status),
+)
+def test_another_answer_is_no_bundle(service: Service, tmp_path: Path, answer: Answer) -> None:
+    service.answer = lambda _call: answer
+    assert opened(service, tmp_path).current() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_body_that_is_too_long_is_not_read_to_its_end(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SIZE_MAX", 100)
+    with pytest.raises(BundleError, match="longer than 100"):
+        opened(service, tmp_path).refresh()
+
+
+def test_a_payment_waits_no_longer_than_its_time(service: Service, tmp_path: Path) -> None:
+    released = threading.Event()
+
+    def slow(_call: Call) -> Answer | None:
+        released.wait(10)
+        return None
+
+    service.answer = slow
+    source = opened(service, tmp_path, timeout=0.05)
+    assert source.current() is None
+    assert source.is_ready() is False
+    released.set()
+
+
+def test_a_stale_bundle_is_used_while_no_newer_one_can_be_had(
+    service: Service, tmp_path: Path
+) -> None:
+    service.as_of = NOW - 72 * 3_600
+    opened(service, tmp_path).refresh()
+    service.is_down = True
+    bundle = opened(service, tmp_path).current()
+    assert bundle is not None
+    assert bundle.as_of == service.as_of  # its age is judged by the decision
+
+
+def test_a_folder_that_cannot_be_written_stops_nobody(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert opened(service, tmp_path / "file").current() is not None
+
+
+def write(path: Path, as_of: int) -> None:
+    body = sample.body(as_of=as_of)
+    path.with_name(path.name + ".jws").write_text(sample.signature(body))
+    path.write_bytes(body)
+    os.utime(path, ns=(as_of, as_of))
+
+
+def test_a_file_is_read_again_when_it_changes_and_only_if_it_verifies(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.zst"
+    write(path, NOW - 60)
+    source = FileBundle(path, KEY)
+    write(path, NOW - 30)
+    assert source.current().as_of == NOW - 30
+    path.write_bytes(b"forged")
+    assert source.current().as_of == NOW - 30
+    path.unlink()
+    assert source.current().as_of == NOW - 30
+    write(path, NOW - 90)
+    assert source.current().as_of == NOW - 30
+    write(path, NOW - 10)
+    assert source.current().as_of == NOW - 10
+
+
+def test_a_forged_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "bundle.zst"
+    write(path, NOW)
+    path.write_bytes(sample.body(as_of=NOW + 1))
+    with pytest.raises(GuardError, match="not signed by the pinned key"):
+        open_guard(bundle=path, key=sample.public_key(), journal=":memory:")
+    with pytest.raises(GuardError, match="must both be there"):
+        open_guard(bundle=tmp_path / "none", key=sample.public_key(), journal=":memory:")
+
+
+def test_a_bundle_of_bytes_is_verified_as_well() -> None:
+    body = sample.body(as_of=NOW)
+    signature = sample.signature(body)
+    guard = open_guard(bundle=(body, signature), key=sample.public_key(), journal=":memory:")
+    bundle = guard.bundles.current()
+    assert bundle is not None
+    assert bundle.as_of == NOW
+    with pytest.raises(SignatureError):
+        open_guard(bundle=(body + b"x", signature), key=sample.public_key(), journal=":memory:")
+
+
+def test_a_bundle_without_a_key_is_not_used() -> None:
+    with pytest.raises(SignatureError, match="Give the operator's public JWK"):
+        open_guard(bundle="https://trust.example.com/trust/bundle", journal=":memory:")

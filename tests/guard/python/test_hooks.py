@@ -1,0 +1,230 @@
+"""Hooks of others, in the order in which the SDK runs them: none gets a changed offer paid."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from guard.cases.sample_bundle import PAYEE, Row
+from tests.support.guard_seller import OTHER_PAYEE, USDC, Seller
+from x402 import x402Client
+from x402.http.clients.httpx import PaymentError, x402AsyncTransport
+from x402.schemas import AbortResult, PaymentPayload, RecoveredPayloadResult
+
+from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
+from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.bundle_source import FixedBundle
+from tollgauge_guard.hooks import GuardedHTTPClient
+from tollgauge_guard.httpx_client import GuardedClient
+from tollgauge_guard.journal import Journal, Outcome, PaidRequest
+
+OTHER_TOKEN = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
+
+
+@pytest.fixture
+def guard(seller: Seller, known: Callable[..., Row], bundle_of: Callable[..., Bundle]) -> Guard:
+    bundle = bundle_of({f"{seller.url}/data": known()})
+    return Guard(bundles=FixedBundle(bundle), policy=Policy(), journal=Journal())
+
+
+def set_to(name: str, value: object) -> Callable[[Any], None]:
+    def change(context: Any) -> None:
+        setattr(context.selected_requirements, name, value)
+
+    return change
+
+
+CHANGES = {
+    "payTo": set_to("pay_to", OTHER_PAYEE),
+    "amount": set_to("amount", "999999"),
+    "asset": set_to("asset", OTHER_TOKEN),
+    "network": set_to("network", "eip155:84532"),
+    "validity": set_to("max_timeout_seconds", 10**9),
+    "domain": set_to("extra", {"name": "Other Token", "version": "2"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_an_offer_that_a_later_hook_changes_is_not_sent(
+    change: Callable[[Any], None], seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    async with GuardedClient(guard, payer) as http:
+        payer.on_before_payment_creation(change)
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+    assert refused.value.code == Code.SIGNED_DIFFERS
+    assert not seller.payments
+    assert guard.journal.entries() == ()
+
+
+async def test_a_token_that_is_changed_for_the_signature_alone_is_not_sent(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    payer.on_after_payment_creation(set_to("asset", USDC))  # before the guard looks
+    async with GuardedClient(guard, payer) as http:
+        payer.on_before_payment_creation(set_to("asset", OTHER_TOKEN))
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+    assert refused.value.code == Code.SIGNED_DIFFERS
+    assert not seller.payments
+
+
+async def test_a_payload_that_is_changed_after_signing_is_not_sent(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    def change(context: Any) -> None:
+        context.payment_payload.payload["authorization"]["to"] = OTHER_PAYEE
+
+    async with GuardedClient(guard, payer) as http:
+        payer.on_after_payment_creation(change)
+        with pytest.raises(PaymentRefusedError):
+            await http.get(f"{seller.url}/data")
+        assert not seller.payments
+        (entry,) = guard.journal.entries()
+        assert entry.outcome == Outcome.NOT_TAKEN
+
+
+async def test_a_payload_that_an_extension_brings_is_not_sent(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    class Extension:
+        key = "stranger"
+
+        def enrich_payment_payload(
+            self, payload: PaymentPayload, _required: object
+        ) -> PaymentPayload:
+            signed = dict(payload.payload["authorization"], nonce="0x" + "77" * 32)
+            return payload.model_copy(
+                update={"payload": payload.payload | {"authorization": signed}}
+            )
+
+    payer.register_extension(Extension())  # type: ignore[arg-type]  # what the SDK calls of it
+    async with GuardedClient(guard, payer) as http:
+        with pytest.raises(PaymentRefusedError):
+            await http.get(f"{seller.url}/data")
+    assert not seller.payments
+
+
+async def test_a_payload_that_a_hook_of_failures_brings_is_not_sent(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    stolen: list[PaymentPayload] = []
+
+    def steal(context: Any) -> None:
+        stolen.append(context.payment_payload)
+        raise RuntimeError
+
+    payer.on_after_payment_creation(steal)
+    payer.on_payment_creation_failure(lambda _context: RecoveredPayloadResult(stolen[0]))
+    async with GuardedClient(guard, payer) as http:
+        payer.on_before_payment_creation(set_to("pay_to", OTHER_PAYEE))
+        with pytest.raises(PaymentRefusedError):
+            await http.get(f"{seller.url}/data")
+    assert stolen
+    assert not seller.payments
+
+
+async def test_a_payment_that_the_caller_sets_himself_does_not_leave(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    async with GuardedClient(guard, payer) as http:
+        for name in ("Payment-Signature", "x-payment"):
+            with pytest.raises(PaymentRefusedError):
+                await http.get(f"{seller.url}/data", headers={name: "e30="})
+    assert not seller.calls
+
+
+async def test_a_hook_that_raises_refuses_and_gives_the_reservation_back(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    def fail(_context: object) -> None:
+        raise RuntimeError("broken")
+
+    async with GuardedClient(guard, payer) as http:
+        payer.on_before_payment_creation(fail)
+        with pytest.raises(PaymentError):
+            await http.get(f"{seller.url}/data")
+    assert not seller.payments
+    assert spent_today(guard) == 0
+
+
+async def test_a_later_hook_that_aborts_gives_the_reservation_back(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    async with GuardedClient(guard, payer) as http:
+        payer.on_before_payment_creation(lambda _context: AbortResult("not today"))
+        with pytest.raises(PaymentError, match="not today"):
+            await http.get(f"{seller.url}/data")
+    assert not seller.payments
+    assert spent_today(guard) == 0
+
+
+async def test_a_client_that_is_used_without_its_transport_pays_nothing(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    GuardedHTTPClient(guard, payer)
+    with pytest.raises(PaymentError, match="cannot see which URL"):
+        await get(x402AsyncTransport(payer), f"{seller.url}/data")
+    assert not seller.payments
+
+
+async def test_the_sdk_s_own_transport_pays_with_the_guarded_client_what_is_allowed(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    transport = x402AsyncTransport(GuardedHTTPClient(guard, payer))
+    answer = await get(transport, f"{seller.url}/data")
+    assert answer.status_code == 200
+    seller.pay_to = OTHER_PAYEE
+    with pytest.raises(PaymentError, match="payto-unknown"):
+        await get(transport, f"{seller.url}/data")
+    assert [payment["payload"]["authorization"]["to"].lower() for payment in seller.payments] == [
+        PAYEE
+    ]
+    (entry,) = guard.unsettled()  # nobody told the guard the answer
+    assert entry.outcome == Outcome.UNANSWERED
+
+
+async def test_a_url_that_one_request_left_behind_pays_for_no_other(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    paying = GuardedHTTPClient(guard, payer)
+    await get(x402AsyncTransport(paying), f"{seller.url}/data")
+    with pytest.raises(PaymentError, match="cannot see which URL"):
+        await get(x402AsyncTransport(payer), f"{seller.url}/data")
+    assert len(seller.payments) == 1
+
+
+async def test_a_cancelled_request_is_written_down_as_unknown(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if "payment-signature" in request.headers:
+                started.set()
+                await go.wait()
+            return await super().handle_async_request(request)
+
+    async with GuardedClient(guard, payer, transport=Slow()) as http:
+        task = asyncio.create_task(http.get(f"{seller.url}/data"))
+        await started.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    (entry,) = guard.unsettled()
+    assert entry.outcome == Outcome.UNKNOWN
+
+
+def spent_today(guard: Guard) -> int:
+    request = PaidRequest(host="127.0.0.1", resource="", digest="")
+    return guard.journal.spent(request, guard.now).day
+
+
+async def get(transport: httpx.AsyncBaseTransport, url: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=transport) as http:
+        return await http.get(url)

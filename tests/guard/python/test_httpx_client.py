@@ -1,0 +1,282 @@
+"""The guard inside the official httpx client, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guard.cases.sample_bundle import PAYEE, Row
+from tests.support.guard_seller import OTHER_PAYEE, USDC, Answer, Call, Seller, receipt
+from x402 import x402Client
+from x402.http.clients.httpx import PaymentError
+
+from tollgauge_guard import (
+    MEMORY,
+    Ask,
+    GuardedClient,
+    PaymentRefusedError,
+    Policy,
+    Unknown,
+    guarded,
+)
+from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.bundle_source import FixedBundle
+from tollgauge_guard.decision import Code
+from tollgauge_guard.journal import Journal, Outcome, PaidRequest
+
+Open = Callable[..., GuardedClient]
+NOW = int(time.time())
+
+
+@pytest.fixture
+def opened(
+    seller: Seller,
+    payer: x402Client,
+    known: Callable[..., Row],
+    bundle_of: Callable[..., Bundle],
+) -> Open:
+    def make(record: Row | None = None, **options: Any) -> GuardedClient:
+        bundle = bundle_of({f"{seller.url}/data": record or known()})
+        return guarded(payer, bundle=FixedBundle(bundle), **{"journal": MEMORY} | options)
+
+    return make
+
+
+async def test_a_good_seller_is_paid_and_the_journal_says_so(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        answer = await http.post(f"{seller.url}/data?q=1", json={"a": 1})
+        assert answer.status_code == 200
+        (entry,) = http.guard.journal.entries()
+    (payment,) = seller.payments
+    assert payment["payload"]["authorization"]["nonce"].lower() == entry.nonce
+    assert entry.outcome == Outcome.SETTLED
+    assert (entry.status, entry.settlement) == (200, "0x" + "ab" * 32)
+    assert entry.resource == f"{seller.url}/data"
+
+
+async def test_another_payee_is_refused_before_anything_is_signed(
+    seller: Seller, opened: Open
+) -> None:
+    seller.pay_to = OTHER_PAYEE
+    async with opened() as http:
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+        assert http.guard.journal.entries() == ()
+    assert refused.value.code == Code.PAYTO_UNKNOWN
+    assert not seller.payments
+
+
+async def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
+    seller: Seller, opened: Open
+) -> None:
+    seller.unpaid = lambda call: (
+        None
+        if call.host.startswith("localhost")
+        else Answer(302, {"Location": f"http://localhost:{seller.port}{call.path}"})
+    )
+    async with opened(follow_redirects=True, policy=Policy(unknown=Unknown.REFUSE)) as http:
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+    assert refused.value.code == Code.UNKNOWN_RESOURCE
+    assert not seller.payments
+
+
+async def test_a_redirect_on_the_same_host_is_paid(seller: Seller, opened: Open) -> None:
+    seller.unpaid = lambda call: (
+        None if call.path == "/data" else Answer(307, {"Location": f"{seller.url}/data"})
+    )
+    async with opened(follow_redirects=True) as http:
+        assert (await http.post(f"{seller.url}/old", json={"a": 1})).status_code == 200
+    assert [call.path for call in seller.calls] == ["/old", "/data", "/data"]
+
+
+async def test_a_402_for_another_host_is_refused(seller: Seller, opened: Open) -> None:
+    seller.change = lambda required: required["resource"].update(url="https://other.example.com/")
+    async with opened() as http:
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+    assert refused.value.code == Code.RESOURCE_MISMATCH
+    assert not seller.payments
+
+
+async def test_fifty_calls_at_once_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
+    limits = Policy(max_host_day=50_000, max_repeats=99)
+    async with opened(policy=limits, timeout=60) as http:
+        calls = [http.get(f"{seller.url}/data") for _ in range(50)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    refusals = [result.code for result in results if isinstance(result, PaymentRefusedError)]
+    assert refusals == [Code.OVER_HOST_BUDGET] * 40
+    nonces = {payment["payload"]["authorization"]["nonce"] for payment in seller.payments}
+    assert len(nonces) == len(seller.payments) == 10
+
+
+async def test_a_seller_that_asks_again_and_again_is_paid_three_times(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = seller.payment_required
+    async with opened() as http:
+        for _ in range(3):
+            assert (await http.get(f"{seller.url}/data")).status_code == 402
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+        assert refused.value.code == Code.RETRY_STORM
+        assert {entry.outcome for entry in http.guard.journal.entries()} == {Outcome.REFUSED}
+    assert len(seller.payments) == 3
+
+
+async def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_signed(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = lambda _call: Answer(is_cut=True)
+    async with opened() as http:
+        with pytest.raises(PaymentError):
+            await http.post(f"{seller.url}/data", content=b"order")
+        (entry,) = http.guard.unsettled()
+        assert entry.outcome == Outcome.UNKNOWN
+        seller.answer = lambda _call: receipt()
+        assert (await http.post(f"{seller.url}/data", content=b"order")).status_code == 200
+        (entry,) = http.guard.journal.entries()
+        assert entry.outcome == Outcome.SETTLED
+    assert len(seller.payments) == 2
+    assert seller.payments[0] == seller.payments[1]
+
+
+async def test_a_restarted_client_sends_the_payment_of_the_one_before_again(
+    seller: Seller, opened: Open, tmp_path: Path
+) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened(journal=tmp_path / "journal.sqlite") as http:
+        assert (await http.get(f"{seller.url}/data")).status_code == 503
+        assert len(http.guard.unsettled()) == 1
+    seller.answer = lambda _call: receipt()
+    async with opened(journal=tmp_path / "journal.sqlite") as http:
+        assert (await http.get(f"{seller.url}/data")).status_code == 200
+        assert http.guard.unsettled() == ()
+    assert seller.payments[0] == seller.payments[1]
+
+
+async def test_an_error_after_payment_is_written_down(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(404)
+    async with opened() as http:
+        await http.get(f"{seller.url}/data")
+        (entry,) = http.guard.journal.entries()
+    assert (entry.outcome, entry.status, entry.settlement) == (Outcome.ANSWERED, 404, None)
+
+
+@pytest.mark.parametrize("text", ["", "e30=", "!", "W10=", "bnVsbA=="])
+async def test_a_receipt_that_cannot_be_read_is_none(
+    seller: Seller, opened: Open, text: str
+) -> None:
+    seller.answer = lambda _call: Answer(200, {"PAYMENT-RESPONSE": text})
+    async with opened() as http:
+        await http.get(f"{seller.url}/data")
+        (entry,) = http.guard.journal.entries()
+    assert entry.outcome == Outcome.ANSWERED
+
+
+async def test_a_body_that_is_a_stream_is_paid_for(seller: Seller, opened: Open) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one "
+        yield b"two"
+
+    async with opened() as http:
+        answer = await http.post(f"{seller.url}/data", content=pieces())
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("answer", [True, False, None, 1, "yes"])
+async def test_only_a_plain_yes_is_consent(seller: Seller, opened: Open, answer: object) -> None:
+    seller.amount = "20000"
+    questions: list[tuple[Code, str]] = []
+
+    async def ask(question: Ask, url: str) -> bool:
+        questions.append((question.code, url))
+        return answer  # type: ignore[return-value]  # what a careless caller may return
+
+    async with opened(ask=ask) as http:
+        paid = await status(http, f"{seller.url}/other")
+    assert questions == [(Code.UNKNOWN_RESOURCE, f"{seller.url}/other")]
+    assert paid == (200 if answer is True else Code.UNKNOWN_RESOURCE)
+    assert len(seller.payments) == (answer is True)
+
+
+async def test_consent_goes_over_no_budget(seller: Seller, opened: Open) -> None:
+    spent: list[Journal] = []
+
+    def ask(question: Ask, _url: str) -> bool:
+        for number in range(4):
+            request = PaidRequest(host="127.0.0.1", resource="", digest=str(number))
+            assert isinstance(spent[0].reserve(request, question.terms, limits, NOW), int)
+        return True
+
+    seller.amount = "20000"
+    limits = Policy(max_day=90_000)
+    async with opened(ask=ask, policy=limits) as http:
+        spent.append(http.guard.journal)
+        assert await status(http, f"{seller.url}/other") == Code.OVER_DAY_BUDGET
+    assert not seller.payments
+
+
+async def test_someone_who_is_asked_and_raises_refuses(seller: Seller, opened: Open) -> None:
+    def ask(_question: Ask, _url: str) -> bool:
+        raise RuntimeError("nobody is there")
+
+    seller.amount = "20000"
+    async with opened(ask=ask) as http:
+        with pytest.raises(PaymentError):
+            await http.get(f"{seller.url}/other")
+    assert not seller.payments
+
+
+async def test_version_1_is_guarded_as_well(seller: Seller, opened: Open) -> None:
+    def old(pay_to: str) -> Callable[[Call], Answer]:
+        def unpaid(call: Call) -> Answer:
+            offer: dict[str, Any] = {
+                "scheme": "exact",
+                "network": "base",
+                "maxAmountRequired": "5000",
+            }
+            offer |= {"resource": f"{seller.url}{call.path}", "description": "", "mimeType": ""}
+            offer |= {"payTo": pay_to, "asset": USDC, "maxTimeoutSeconds": 60}
+            offer |= {"extra": {"name": "USD Coin", "version": "2"}}
+            document = {"x402Version": 1, "error": "pay", "accepts": [offer]}
+            return Answer(402, {}, json.dumps(document).encode())
+
+        return unpaid
+
+    async with opened() as http:
+        seller.unpaid = old(PAYEE)
+        assert await status(http, f"{seller.url}/data") == 200
+        seller.unpaid = old(OTHER_PAYEE)
+        assert await status(http, f"{seller.url}/data?again") == Code.PAYTO_UNKNOWN
+    assert len(seller.payments) == 1
+
+
+async def test_a_free_answer_passes_unchanged(seller: Seller, opened: Open) -> None:
+    seller.unpaid = lambda _call: Answer(200, {"X-Free": "1"}, b"free")
+    async with opened() as http:
+        answer = await http.get(f"{seller.url}/free")
+    assert (answer.content, answer.headers["x-free"]) == (b"free", "1")
+
+
+async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
+    seller: Seller, opened: Open
+) -> None:
+    async with opened(policy=Policy(max_call=1)) as mean, opened() as kind:
+        assert await status(mean, f"{seller.url}/data") == Code.OVER_CALL_CAP
+        assert await status(kind, f"{seller.url}/data") == 200
+        assert len(kind.guard.journal.entries()) == 1
+        assert mean.guard.journal.entries() == ()
+
+
+async def status(http: GuardedClient, url: str) -> int | Code:
+    """The status of the answer, or the rule that refused."""
+    try:
+        return (await http.get(url)).status_code
+    except PaymentRefusedError as error:
+        return error.code

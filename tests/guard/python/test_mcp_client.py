@@ -1,0 +1,119 @@
+"""Paid tools of a real MCP server, called by the official client with a guard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guard.cases.sample_bundle import BASE, PAYEE, Row
+from mcp import Client
+from tests.support.guard_mcp_server import server
+from tests.support.guard_seller import OTHER_PAYEE
+from x402 import x402Client
+
+from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
+from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.bundle_source import FixedBundle
+from tollgauge_guard.journal import Journal, Outcome
+from tollgauge_guard.mcp_client import GuardedTools
+from tollgauge_guard.mcp_messages import McpPaymentError, payment_of, payment_required
+
+URL = "https://tools.example.com/mcp"
+
+
+@pytest.fixture
+def guard(bundle_of: Callable[..., Bundle]) -> Guard:
+    record: Row = ["proceed", "B", 84.0, [[PAYEE, 1]], BASE, "5000", []]
+    return Guard(bundles=FixedBundle(bundle_of({URL: record})), policy=Policy(), journal=Journal())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "payments"
+
+
+def connected(log: Path, pay_to: str = PAYEE) -> Client:
+    return Client(server(log, pay_to))
+
+
+def payments(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+async def test_a_paid_tool_is_paid_and_the_journal_says_so(
+    guard: Guard, payer: x402Client, log: Path
+) -> None:
+    async with connected(log) as session:
+        tools = GuardedTools(guard, payer, session, url=URL)
+        result = await tools.call_tool("weather", {"city": "Bern"})
+    assert "sunny in Bern" in result.model_dump_json()
+    (entry,) = guard.journal.entries()
+    (payment,) = payments(log)
+    assert payment["payload"]["authorization"]["nonce"].lower() == entry.nonce
+    assert (entry.outcome, entry.settlement) == (Outcome.SETTLED, "0x" + "cd" * 32)
+    assert (entry.host, entry.resource) == ("tools.example.com", URL)
+
+
+async def test_a_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: Path) -> None:
+    async with connected(log) as session:
+        result = await GuardedTools(guard, payer, session, url=URL).call_tool("hello")
+    assert "hello" in result.model_dump_json()
+    assert guard.journal.entries() == ()
+
+
+async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Path) -> None:
+    async with connected(log, OTHER_PAYEE) as session:
+        tools = GuardedTools(guard, payer, session, url=URL)
+        with pytest.raises(PaymentRefusedError) as refused:
+            await tools.call_tool("weather", {"city": "Bern"})
+    assert refused.value.code == Code.PAYTO_UNKNOWN
+    assert payments(log) == []
+    assert guard.journal.entries() == ()
+
+
+async def test_a_server_without_an_address_is_unknown(
+    guard: Guard, payer: x402Client, log: Path
+) -> None:
+    async with connected(log, OTHER_PAYEE) as session:
+        await GuardedTools(guard, payer, session).call_tool("weather", {"city": "Bern"})
+    (entry,) = guard.journal.entries()
+    assert entry.resource == "mcp://tool/weather"
+    assert len(payments(log)) == 1
+
+
+async def test_an_offer_that_a_later_hook_changes_is_not_sent(
+    guard: Guard, payer: x402Client, log: Path
+) -> None:
+    async with connected(log) as session:
+        tools = GuardedTools(guard, payer, session, url=URL)
+        payer.on_before_payment_creation(
+            lambda context: setattr(context.selected_requirements, "pay_to", OTHER_PAYEE)
+        )
+        with pytest.raises(PaymentRefusedError) as refused:
+            await tools.call_tool("weather", {"city": "Bern"})
+    assert refused.value.code == Code.SIGNED_DIFFERS
+    assert payments(log) == []
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        *(None, {}, [], {"isError": True}, {"isError": True, "content": [1]}),
+        {"isError": True, "content": [{"type": "text", "text": "["}]},
+        {"isError": False, "structuredContent": {"x402Version": 2, "accepts": []}},
+        {"isError": True, "structuredContent": {"x402Version": 2, "accepts": [{}]}},
+        {"isError": True, "structuredContent": {"x402Version": {}, "accepts": []}},
+    ],
+    ids=str,
+)
+def test_another_result_asks_for_no_payment(result: object) -> None:
+    assert payment_required(result) is None
+
+
+@pytest.mark.parametrize("payment", [1, [], {}, "x", {"x402Version": 1}, {"payload": {}}], ids=str)
+def test_a_payment_that_cannot_be_read_is_an_error(payment: object) -> None:
+    with pytest.raises(McpPaymentError):
+        payment_of({"x402/payment": payment})

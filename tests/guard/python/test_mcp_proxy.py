@@ -1,0 +1,192 @@
+"""The proxy: a real MCP client and server with the guard between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guard.cases import sample_bundle as sample
+from guard.cases.sample_bundle import BASE, PAYEE, Row
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from tests.support.guard_seller import OTHER_PAYEE, USDC
+from x402 import x402Client
+from x402.schemas import PaymentRequired
+
+from tollgauge_guard import Guard, Policy
+from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.bundle_source import FixedBundle
+from tollgauge_guard.journal import Journal, Outcome
+from tollgauge_guard.mcp_proxy import ToolGate
+
+URL = "https://tools.example.com/mcp"
+RECORD: Row = ["proceed", "B", 84.0, [[PAYEE, 1]], BASE, "5000", []]
+Message = dict[str, Any]
+
+
+@pytest.fixture
+def guard(bundle_of: Callable[..., Bundle]) -> Guard:
+    return Guard(bundles=FixedBundle(bundle_of({URL: RECORD})), policy=Policy(), journal=Journal())
+
+
+@pytest.fixture
+def gate(guard: Guard) -> ToolGate:
+    return ToolGate(guard, URL)
+
+
+def required(pay_to: str = PAYEE, amount: str = "5000") -> Message:
+    offer: dict[str, object] = {
+        "scheme": "exact",
+        "network": BASE,
+        "asset": USDC,
+        "amount": amount,
+        "payTo": pay_to,
+    }
+    offer |= {"maxTimeoutSeconds": 60, "extra": {"name": "USD Coin", "version": "2"}}
+    return {"x402Version": 2, "resource": {"url": "mcp://tool/weather"}, "accepts": [offer]}
+
+
+def call(number: int, payment: object = None, city: str = "Bern") -> Message:
+    params: Message = {"name": "weather", "arguments": {"city": city}}
+    if payment is not None:
+        params["_meta"] = {"x402/payment": payment}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+def answer(number: int, **result: object) -> Message:
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+def offered(gate: ToolGate, document: Message) -> None:
+    """The client calls unpaid and is asked for a payment."""
+    assert gate.to_server(call(1)) is None
+    gate.to_client(answer(1, isError=True, structuredContent=document, content=[]))
+
+
+async def paid(payer: x402Client, document: Message) -> Message:
+    payload = await payer.create_payment_payload(PaymentRequired.model_validate(document))
+    return payload.model_dump(by_alias=True, exclude_none=True)
+
+
+def code(reply: object) -> str:
+    assert isinstance(reply, dict)
+    assert reply["result"]["isError"] is True
+    return str(reply["result"]["structuredContent"]["code"])
+
+
+async def test_a_payment_for_the_tool_s_own_offer_passes_and_is_written_down(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    assert gate.to_server(call(2, await paid(payer, required()))) is None
+    (entry,) = guard.unsettled()
+    assert (entry.outcome, entry.pay_to) == (Outcome.UNANSWERED, PAYEE)
+    receipt = {"success": True, "transaction": "0xab", "network": BASE}
+    gate.to_client(answer(2, content=[], _meta={"x402/payment-response": receipt}))
+    (entry,) = guard.journal.entries()
+    assert (entry.outcome, entry.settlement) == (Outcome.SETTLED, "0xab")
+
+
+async def test_a_payment_that_the_decision_refuses_does_not_pass(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required(OTHER_PAYEE))
+    assert code(gate.to_server(call(2, await paid(payer, required(OTHER_PAYEE))))) == (
+        "payto-unknown"
+    )
+    offered(gate, required(amount="20000"))
+    assert code(gate.to_server(call(3, await paid(payer, required(amount="20000"))))) == (
+        "price-jump"
+    )
+    assert guard.journal.entries() == ()
+
+
+async def test_a_payment_that_was_never_asked_for_does_not_pass(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    payment = await paid(payer, required())
+    assert code(gate.to_server(call(1, payment))) == "resource-mismatch"
+    offered(gate, required(amount="4000"))
+    assert code(gate.to_server(call(2, payment))) == "resource-mismatch"
+    assert guard.journal.entries() == ()
+
+
+async def test_a_payment_whose_signed_fields_are_others_than_it_says_does_not_pass(
+    gate: ToolGate, payer: x402Client
+) -> None:
+    offered(gate, required())
+    payment = await paid(payer, required(OTHER_PAYEE))
+    payment["accepted"]["payTo"] = PAYEE
+    assert code(gate.to_server(call(2, payment))) == "signed-differs"
+
+
+async def test_the_same_payment_passes_again_for_the_same_call_alone(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    payment = await paid(payer, required())
+    assert gate.to_server(call(2, payment)) is None
+    assert gate.to_server(call(3, payment)) is None
+    assert code(gate.to_server(call(4, payment, city="Rome"))) == "signed-differs"
+    assert len(guard.journal.entries()) == 1
+
+
+async def test_a_server_that_ends_leaves_the_payment_unknown(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    gate.to_server(call(2, await paid(payer, required())))
+    gate.close()
+    (entry,) = guard.unsettled()
+    assert entry.outcome == Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("payment", [1, [], {}, "x", "null", {"payload": {}}, True], ids=str)
+def test_a_payment_that_cannot_be_read_does_not_pass(gate: ToolGate, payment: object) -> None:
+    assert code(gate.to_server(call(1, payment))) == "failed"
+
+
+def test_a_batch_does_not_pass(gate: ToolGate) -> None:
+    reply = gate.to_server([call(1)])
+    assert isinstance(reply, dict)
+    assert reply["error"]["code"] == -32_600
+
+
+@pytest.mark.parametrize("pay_to", [PAYEE, OTHER_PAYEE])
+async def test_a_client_and_a_server_work_through_the_command(
+    tmp_path: Path, payer: x402Client, pay_to: str
+) -> None:
+    bundle, log = tmp_path / "bundle.zst", tmp_path / "payments"
+    bundle.write_bytes(body := sample.body({URL: RECORD}, int(time.time())))
+    (tmp_path / "bundle.zst.jws").write_text(sample.signature(body))
+    options = ["--bundle", str(bundle), "--key", json.dumps(sample.public_key()), "--url", URL]
+    options += ["--journal", str(tmp_path / "journal.sqlite"), "--", sys.executable, "-m"]
+    options += ["tests.support.guard_mcp_server", str(log), pay_to]
+    started = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "tollgauge_guard.cli", "proxy", *options],
+        env=dict(os.environ),
+    )
+    async with Client(stdio_client(started)) as client:
+        asked = await client.call_tool("weather", {"city": "Bern"})
+        assert asked.is_error
+        payment = await paid(payer, asked.structured_content or {})
+        meta: Any = {"x402/payment": payment}
+        result = await client.call_tool("weather", {"city": "Bern"}, meta=meta)
+        free = await client.call_tool("hello")
+    assert "hello" in free.model_dump_json()
+    entries = Journal(tmp_path / "journal.sqlite").entries()
+    if pay_to == PAYEE:
+        assert "sunny in Bern" in result.model_dump_json()
+        assert [entry.outcome for entry in entries] == [Outcome.SETTLED]
+        assert len(log.read_text().splitlines()) == 1
+    else:
+        assert "payto-unknown" in result.model_dump_json()
+        assert entries == ()
+        assert not log.exists()

@@ -1,0 +1,164 @@
+"""The guard inside the official adapter for requests, against a real server."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import requests
+from guard.cases.sample_bundle import Row
+from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller, receipt
+from x402 import x402ClientSync
+from x402.http.clients.requests import PaymentError
+
+from tollgauge_guard import MEMORY, Ask, Code, PaymentRefusedError, Policy, Unknown, guarded
+from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.bundle_source import FixedBundle
+from tollgauge_guard.journal import Outcome
+from tollgauge_guard.requests_client import GuardedSession
+
+Open = Callable[..., GuardedSession]
+
+
+@pytest.fixture
+def opened(
+    seller: Seller,
+    payer_sync: x402ClientSync,
+    known: Callable[..., Row],
+    bundle_of: Callable[..., Bundle],
+) -> Open:
+    def make(**options: Any) -> GuardedSession:
+        bundle = FixedBundle(bundle_of({f"{seller.url}/data": known()}))
+        return guarded(payer_sync, bundle=bundle, **{"journal": MEMORY} | options)
+
+    return make
+
+
+def status(http: GuardedSession, url: str, **options: Any) -> int | Code:
+    """The status of the answer, or the rule that refused."""
+    try:
+        return http.get(url, **options).status_code
+    except PaymentRefusedError as error:
+        return error.code
+
+
+def test_a_good_seller_is_paid_and_the_journal_says_so(seller: Seller, opened: Open) -> None:
+    with opened() as http:
+        assert status(http, f"{seller.url}/data?q=1") == 200
+        (entry,) = http.guard.journal.entries()
+    (payment,) = seller.payments
+    assert payment["payload"]["authorization"]["nonce"].lower() == entry.nonce
+    assert (entry.outcome, entry.status) == (Outcome.SETTLED, 200)
+
+
+def test_another_payee_is_refused_before_anything_is_signed(seller: Seller, opened: Open) -> None:
+    seller.pay_to = OTHER_PAYEE
+    with opened() as http:
+        assert status(http, f"{seller.url}/data") == Code.PAYTO_UNKNOWN
+        assert http.guard.journal.entries() == ()
+        with pytest.raises(PaymentError):  # as code that knows the SDK alone expects it
+            http.get(f"{seller.url}/data")
+    assert not seller.payments
+
+
+def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
+    seller: Seller, opened: Open
+) -> None:
+    seller.unpaid = lambda call: (
+        None
+        if call.host.startswith("localhost")
+        else Answer(302, {"Location": f"http://localhost:{seller.port}{call.path}"})
+    )
+    with opened(policy=Policy(unknown=Unknown.REFUSE)) as http:
+        assert status(http, f"{seller.url}/data") == Code.UNKNOWN_RESOURCE
+    assert not seller.payments
+
+
+def test_an_answer_to_a_payment_that_redirects_takes_the_payment_nowhere_else(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = lambda _call: Answer(302, {"Location": f"http://localhost:{seller.port}/x"})
+    with opened(policy=Policy(unknown=Unknown.REFUSE)) as http:
+        assert status(http, f"{seller.url}/data") == Code.UNKNOWN_RESOURCE
+    assert [call.host.split(":")[0] for call in seller.calls if call.payment] == ["127.0.0.1"]
+
+
+def test_an_offer_that_a_later_hook_changes_is_not_sent(
+    seller: Seller, opened: Open, payer_sync: x402ClientSync
+) -> None:
+    def change(context: Any) -> None:
+        context.selected_requirements.pay_to = OTHER_PAYEE
+
+    with opened() as http:
+        payer_sync.on_before_payment_creation(change)
+        assert status(http, f"{seller.url}/data") == Code.SIGNED_DIFFERS
+        assert http.guard.journal.entries() == ()
+    assert not seller.payments
+
+
+def test_a_payment_that_the_caller_sets_himself_does_not_leave(
+    seller: Seller, opened: Open
+) -> None:
+    with opened() as http:
+        for name in ("payment-signature", "X-Payment"):
+            headers = {name: "e30="}
+            assert status(http, f"{seller.url}/data", headers=headers) == Code.SIGNED_DIFFERS
+    assert not seller.calls
+
+
+def test_fifty_threads_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
+    limits = Policy(max_host_day=50_000, max_repeats=99)
+    with opened(policy=limits) as http, ThreadPoolExecutor(50) as pool:
+        results = list(pool.map(lambda _: status(http, f"{seller.url}/data"), range(50)))
+    assert sorted(map(str, results)) == ["200"] * 10 + [Code.OVER_HOST_BUDGET] * 40
+    nonces = {payment["payload"]["authorization"]["nonce"] for payment in seller.payments}
+    assert len(nonces) == len(seller.payments) == 10
+
+
+def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_signed(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = lambda _call: Answer(is_cut=True)
+    with opened() as http:
+        with pytest.raises(PaymentError):
+            http.post(f"{seller.url}/data", data="order")
+        assert len(http.guard.unsettled()) == 1
+        seller.answer = lambda _call: receipt()
+        assert http.post(f"{seller.url}/data", data="order").status_code == 200
+        assert http.guard.unsettled() == ()
+    assert seller.payments[0] == seller.payments[1]
+
+
+def pieces() -> Iterator[bytes]:
+    yield b"one "
+    yield b"two"
+
+
+@pytest.mark.parametrize("body", [pieces, lambda: io.BytesIO(b"one two"), lambda: "one two"])
+def test_a_body_of_any_kind_reaches_the_seller_with_the_payment(
+    seller: Seller, opened: Open, body: Callable[[], Any]
+) -> None:
+    with opened() as http:
+        assert http.post(f"{seller.url}/data", data=body()).status_code == 200
+    assert [call.body for call in seller.calls] == [b"one two"] * 2
+
+
+def test_someone_who_is_asked_may_not_answer_later(seller: Seller, opened: Open) -> None:
+    async def ask(_question: Ask, _url: str) -> bool:
+        return True
+
+    seller.amount = "20000"
+    with opened(ask=ask) as http:
+        assert status(http, f"{seller.url}/other") == Code.UNKNOWN_RESOURCE
+    with opened(ask=lambda _question, _url: True) as http:
+        assert status(http, f"{seller.url}/other") == 200
+
+
+def test_a_session_of_its_own_is_not_needed(seller: Seller, opened: Open) -> None:
+    with opened() as http, requests.Session() as plain:
+        plain.mount("http://", http.get_adapter(seller.url))
+        assert plain.get(f"{seller.url}/data").status_code == 200
+        assert len(http.guard.journal.entries()) == 1

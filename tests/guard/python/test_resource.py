@@ -1,0 +1,71 @@
+"""Resources: the guard and the service give a URL the same canonical form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.endpoint import ResourceError as ServiceError
+from tollgauge.core.endpoint import parse_resource
+from tollgauge_guard.resource import ResourceError, parse
+
+PIECES = st.sampled_from(
+    [
+        *("a", "B", "%2f", "%2E", "%7e", "%zz", "/", "//", ".", "..", "é", "~", "{id}", ":x"),
+        *("@", "+", "=", "'", "%C3%A9", "-", "_", "!", "%", "?", "#", "[", "|"),
+    ]
+)
+HOSTS = st.sampled_from(
+    [
+        *("api.example.com", "API.Example.COM", "api.example.com.", "bücher.example.com"),
+        *("xn--bcher-kva.example.com", "a_b.example.com", "api。example．com"),
+        *("straße.example.com", "faß.example.com", "api.example.com:443", "EXAMPLE.com:0443"),
+        "api.example.com:80",
+    ]
+)
+
+
+@given(HOSTS, st.lists(PIECES, max_size=12).map("".join), st.sampled_from(["", "?q=1", "#x"]))
+def test_what_the_service_takes_has_the_same_form_in_the_guard(
+    host: str, path: str, rest: str
+) -> None:
+    url = f"https://{host}/{path}{rest}"
+    try:
+        theirs = parse_resource(url).url
+    except ServiceError:
+        return
+    assert parse(url).url == theirs
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "weather", "//api.example.com/x", "file:///etc/passwd", "https://", "https:///x"),
+        *("https://a b.example.com/", "https://a.example.com\\@b.example.com/", "https://u@a.com/"),
+        *("https://a.example.com:99999/", "https://a%2eexample.com/", "https://a..example.com../"),
+        *("https://exam\u00adple.com/", "https://xn--zzzzzz-.example.com/", "https://[::1/"),
+        "https://a.example.com/" + "x" * 9_000,
+    ],
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ResourceError):
+        parse(url)
+
+
+def test_the_host_of_a_canonical_form_stays_what_it_is() -> None:
+    once = parse("HTTP://[::1]:8402/a/../b%7ec")
+    assert once.url == "http://[::1]:8402/b~c" == parse(once.url).url
+    assert parse("mcp://tool/weather").url == "mcp://tool/weather"
+
+
+def test_the_shared_resources_have_the_form_that_the_table_says() -> None:
+    path = Path("guard/cases/resources.json")
+    if not path.exists():
+        pytest.skip("the table of resources comes with the guard for TypeScript")
+    for case in json.loads(path.read_text())["cases"]:
+        if case["resource"] is not None:
+            assert parse(case["url"]).url == case["resource"]

@@ -1,0 +1,54 @@
+"""The guard's tables agree with those of the service and of the SDK, which they repeat."""
+
+from __future__ import annotations
+
+import pytest
+from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
+
+from tollgauge.core.units import ASSETS
+from tollgauge_guard.address import parse_address
+from tollgauge_guard.units import USDC, V1_NETWORKS, dollars, parse_amount
+
+MIXED = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+
+
+def test_usdc_is_where_the_service_says() -> None:
+    theirs = {
+        (asset.network, asset.address, asset.decimals, asset.domain_name, asset.domain_version)
+        for asset in ASSETS.values()
+        if asset.symbol == "USDC" and asset.eip3009 and asset.domain_name != "Bridged USDC"
+    }
+    ours = {
+        (asset.network, asset.address, asset.decimals, asset.domain_name, asset.domain_version)
+        for asset in USDC
+    }
+    assert ours == theirs
+
+
+def test_networks_of_version_1_are_the_chains_that_the_sdk_signs_for() -> None:
+    for name, network in V1_NETWORKS.items():
+        assert network == f"eip155:{V1_NETWORK_CHAIN_IDS[name]}"
+        assert network in {asset.network for asset in USDC}
+
+
+@pytest.mark.parametrize("text", [MIXED, MIXED.lower(), "0x" + MIXED[2:].upper()])
+def test_an_address_in_one_case_or_with_its_checksum_is_one(text: str) -> None:
+    assert parse_address(text) == MIXED.lower()
+
+
+def test_an_address_with_one_letter_in_the_other_case_is_none() -> None:
+    assert parse_address(MIXED.replace("B", "b", 1)) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["1e3", "-1", "0", "01", "", " 1", "1\n", "٣", str(2**256), 5, None]
+)
+def test_what_is_no_amount_is_none(text: object) -> None:
+    assert parse_amount(text) is None
+    assert parse_amount(str(2**256 - 1)) == 2**256 - 1
+
+
+def test_dollars_have_two_decimals_and_more_where_they_matter() -> None:
+    assert [dollars(amount) for amount in (0, 1, 10_000, 1_500_000)] == [
+        *("$0.00", "$0.000001", "$0.01", "$1.50")
+    ]

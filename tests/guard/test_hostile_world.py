@@ -1,0 +1,78 @@
+"""The official clients with a guard among good and bad sellers: the bad get no signature, the good
+are all paid. Without the guard the bad are paid as well (test_sellers.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from tests.support.guarded_clients import GUARDED, setup_of
+from tests.support.paying_clients import Outcomes
+from tests.support.seller_world import Arrival, SellerWorld, seller_world
+from tests.support.sellers import BAD, GOOD, MOVES_TO, SELLERS, TAKERS, After
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+
+pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What became of an order to every seller: what the client says, what arrived, what the chain
+    shows.
+    """
+
+    client: str
+    outcomes: Outcomes
+    arrived: list[Arrival]
+    paid: dict[str, int]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SellerWorld]:
+    async with seller_world(tmp_path_factory.mktemp("sellers")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=GUARDED)
+async def played(
+    request: pytest.FixtureRequest, world: SellerWorld, tmp_path_factory: pytest.TempPathFactory
+) -> Round:
+    payer = await world.wallet()
+    setup = setup_of(world, tmp_path_factory.mktemp(request.param))
+    labels = [seller.label for seller in SELLERS]
+    outcomes = await GUARDED[request.param](world, payer, labels, setup)
+    mine = [item for item in world.arrived if item.payer == payer.address.lower()]
+    return Round(request.param, outcomes, mine, await world.paid(payer))
+
+
+async def test_the_good_are_paid_once_and_the_bad_get_no_signature(played: Round) -> None:
+    honest = {seller.label for seller in GOOD}
+    expected = honest | {seller.label for seller in TAKERS}
+    assert {item.order for item in played.arrived} == expected, played.outcomes
+    assert played.paid == dict.fromkeys(expected, 1)
+    assert {played.outcomes[label].status for label in honest} == {200}
+
+
+async def test_each_bad_seller_is_refused_by_the_rule_that_is_for_it(played: Round) -> None:
+    for seller in BAD:
+        # A client that cannot sign the offer may fail before it asks the guard.
+        can_sign = played.client in seller.signed_by
+        codes = seller.refusals if can_sign else seller.refusals | {""}
+        assert played.outcomes[seller.label].code in codes, (seller.label, played.outcomes)
+
+
+async def test_a_payment_goes_to_nobody_whom_its_seller_redirects_to(played: Round) -> None:
+    assert f"takes-then-{After.MOVE}" in {item.seller for item in played.arrived}
+    assert MOVES_TO not in {item.seller for item in played.arrived}

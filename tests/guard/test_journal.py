@@ -1,0 +1,230 @@
+"""Budgets under many calls at once, and what the journal says after a client was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.support.guarded_clients import (
+    Setup,
+    guarded_httpx,
+    guarded_requests,
+    setup_of,
+)
+from tests.support.paying_clients import (
+    ask,
+    ask_with_requests,
+    node_answer,
+    node_order,
+    payer_in_threads,
+    payer_of,
+    run_node,
+    start_node,
+)
+from tests.support.paying_process import HELD
+from tests.support.prepared import command
+from tests.support.seller_world import SellerWorld, seller_world
+from tests.support.sellers import KNOWN_PRICE, TAKERS
+from tests.support.trace_service import trace_service, traced
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.demo.chain import TestAccount
+from tollgauge_guard.journal import Entry, Journal
+
+pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+CALLS = 50
+AFFORDABLE = 7
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SellerWorld]:
+    async with seller_world(tmp_path_factory.mktemp("sellers")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def service(world: SellerWorld) -> AsyncIterator[str]:
+    async with trace_service(world) as address:
+        yield address
+
+
+def orders(world: SellerWorld) -> dict[str, str]:
+    """Many requests that differ, so that budgets alone stop them."""
+    return {f"order {number}": f"{world.url('known')}?n={number}" for number in range(CALLS)}
+
+
+async def test_many_tasks_at_once_do_not_exceed_a_budget(
+    world: SellerWorld, tmp_path: Path
+) -> None:
+    payer = await world.wallet()
+    setup = setup_of(world, tmp_path, max_day=AFFORDABLE * KNOWN_PRICE)
+    async with guarded_httpx(world, payer_of(payer), setup) as http:
+        calls = [ask(http, url, order) for order, url in orders(world).items()]
+        outcomes = await asyncio.gather(*calls)
+    assert sum((await world.paid(payer)).values()) == AFFORDABLE
+    codes = [outcome.code for outcome in outcomes]
+    assert codes.count("over-day-budget") == CALLS - AFFORDABLE
+
+
+async def test_many_threads_at_once_do_not_exceed_a_budget(
+    world: SellerWorld, tmp_path: Path
+) -> None:
+    payer = await world.wallet()
+    setup = setup_of(world, tmp_path, max_host_day=AFFORDABLE * KNOWN_PRICE)
+    with guarded_requests(payer_in_threads(payer), setup) as session:
+        calls = [
+            asyncio.to_thread(ask_with_requests, session, world, url, order)
+            for order, url in orders(world).items()
+        ]
+        outcomes = await asyncio.gather(*calls)
+    assert sum((await world.paid(payer)).values()) == AFFORDABLE
+    codes = [outcome.code for outcome in outcomes]
+    assert codes.count("over-host-budget") == CALLS - AFFORDABLE
+
+
+@pytest.mark.parametrize("library", ["fetch", "axios"])
+async def test_many_promises_at_once_do_not_exceed_a_budget(
+    world: SellerWorld, tmp_path: Path, library: str
+) -> None:
+    payer = await world.wallet()
+    setup = setup_of(world, tmp_path, max_day=AFFORDABLE * KNOWN_PRICE)
+    guard = {"guard": setup.for_node(), "together": True, "milliseconds": 30_000}
+    outcomes = await run_node(world, payer, orders(world), library, **guard)
+    assert sum((await world.paid(payer)).values()) == AFFORDABLE
+    codes = [outcome.code for outcome in outcomes.values()]
+    assert codes.count("over-day-budget") == CALLS - AFFORDABLE
+
+
+async def test_a_request_that_is_never_answered_well_is_paid_three_times_at_most(
+    world: SellerWorld, tmp_path: Path
+) -> None:
+    payer = await world.wallet()
+    url = world.url("takes-then-ask-again")
+    async with guarded_httpx(world, payer_of(payer), setup_of(world, tmp_path)) as http:
+        outcomes = [await ask(http, url, "storm") for _ in range(6)]
+    assert outcomes[-1].code == "retry-storm"
+    assert await world.paid(payer) == {"storm": 3}
+
+
+@pytest.mark.parametrize("label", ["takes-then-error", "takes-then-drop"])
+async def test_a_lost_answer_is_asked_for_again_with_the_same_payment(
+    world: SellerWorld, tmp_path: Path, label: str
+) -> None:
+    payer = await world.wallet()
+    async with guarded_httpx(world, payer_of(payer), setup_of(world, tmp_path)) as http:
+        for _ in range(3):
+            await ask(http, world.url(label), "again")
+    mine = [item for item in world.arrived if item.payer == payer.address.lower()]
+    assert len(mine) == 3
+    assert len({item.nonce for item in mine}) == 1
+    assert await world.paid(payer) == {"again": 1}
+
+
+async def test_the_journal_has_every_payment_and_knows_of_no_receipt_that_did_not_come(
+    world: SellerWorld, tmp_path: Path
+) -> None:
+    payer, setup = await world.wallet(), setup_of(world, tmp_path)
+    async with guarded_httpx(world, payer_of(payer), setup) as http:
+        for seller in TAKERS:
+            await ask(http, world.url(seller.label), seller.label)
+        entries = http.guard.journal.entries()
+    mine = {item.nonce for item in world.arrived if item.payer == payer.address.lower()}
+    assert {entry.nonce for entry in entries if entry.settlement is None} == mine
+
+
+async def start(
+    world: SellerWorld, account: TestAccount, setup: Setup, label: str, *, holds: bool = False
+) -> Process:
+    """A program that pays a seller."""
+    files = {"journal": str(setup.journal), "cache": str(setup.cache)}
+    order = {
+        "url": world.url(label),
+        "ca_file": str(world.ca_file),
+        "account": asdict(account),
+        "setup": asdict(setup) | files,
+        "holds": holds,
+    }
+    words = command("-m", "tests.support.paying_process", json.dumps(order))
+    return await asyncio.create_subprocess_exec(*words, stdout=PIPE)
+
+
+async def taken(world: SellerWorld, account: TestAccount) -> None:
+    """Wait until the chain shows a payment of an account."""
+    async with asyncio.timeout(30):
+        while not await world.paid(account):  # noqa: ASYNC110 - the chain has no event
+            await asyncio.sleep(0.02)
+
+
+def only_unsettled(setup: Setup) -> Entry:
+    (entry,) = Journal(setup.journal).unsettled()
+    return entry
+
+
+async def test_after_a_kill_the_journal_names_the_payment_and_the_trace_what_became_of_it(
+    world: SellerWorld, service: str, tmp_path: Path
+) -> None:
+    account, setup = await world.wallet(), setup_of(world, tmp_path)
+    process = await start(world, account, setup, "takes-then-hang")
+    await taken(world, account)
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    entry = only_unsettled(setup)
+    assert (entry.payer, entry.amount) == (account.address.lower(), KNOWN_PRICE)
+    answer = await traced(
+        service, world, payer=entry.payer, nonce=entry.nonce, network="base-mainnet"
+    )
+    assert answer["authorization"]["used"] is True
+    assert (answer["payee"], answer["amount"]) == (entry.pay_to, str(entry.amount))
+
+
+async def test_after_a_kill_the_journal_of_typescript_names_the_payment_too(
+    world: SellerWorld, tmp_path: Path
+) -> None:
+    account, setup = await world.wallet(), setup_of(world, tmp_path)
+    orders = {"killed": world.url("takes-then-hang")}
+    guard = {"guard": setup.for_node(), "milliseconds": 60_000}
+    process = await start_node(world, node_order(account, orders, "fetch", **guard))
+    await taken(world, account)
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    (arrival,) = [item for item in world.arrived if item.payer == account.address.lower()]
+    (entry,) = await node_answer(
+        world, node_order(account, {}, "fetch", guard=setup.for_node(), unsettled=True)
+    )
+    assert (entry["nonce"], entry["payer"]) == (arrival.nonce, arrival.payer)
+    assert (entry["payTo"], entry["amount"]) == (arrival.pay_to.lower(), str(arrival.value))
+
+
+async def test_a_payment_that_never_left_a_killed_client_is_named_too_and_was_not_taken(
+    world: SellerWorld, service: str, tmp_path: Path
+) -> None:
+    account, setup = await world.wallet(), setup_of(world, tmp_path)
+    process = await start(world, account, setup, "known", holds=True)
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), 30)
+    assert line.decode().strip() == HELD
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    entry = only_unsettled(setup)
+    assert entry.resource == world.url("known")
+    answer = await traced(
+        service, world, payer=entry.payer, nonce=entry.nonce, network="base-mainnet"
+    )
+    assert (answer["status"], answer["authorization"]["used"]) == ("not-found", False)
+    assert await world.paid(account) == {}

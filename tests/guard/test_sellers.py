@@ -1,0 +1,69 @@
+"""The sellers of the guards' tests are real: without a guard the official clients pay them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from tests.support.paying_clients import UNGUARDED, Outcomes
+from tests.support.seller_world import SellerWorld, seller_world
+from tests.support.sellers import PYTHON, SELLERS, After
+
+from tollgauge.demo.anvil import ChainError, find_anvil
+
+pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What became of an order to every seller: what the client says, for which orders a payment
+    arrived anywhere, and how often the chain shows one.
+    """
+
+    client: str
+    outcomes: Outcomes
+    signed: set[str]
+    paid: dict[str, int]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SellerWorld]:
+    async with seller_world(tmp_path_factory.mktemp("sellers")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=UNGUARDED)
+async def played(request: pytest.FixtureRequest, world: SellerWorld) -> Round:
+    payer = await world.wallet()
+    labels = [seller.label for seller in SELLERS]
+    outcomes = await UNGUARDED[request.param](world, payer, labels)
+    return Round(request.param, outcomes, world.signed(payer), await world.paid(payer))
+
+
+async def test_without_a_guard_the_bad_are_paid_like_the_good(played: Round) -> None:
+    signed = {seller.label for seller in SELLERS if played.client in seller.signed_by}
+    assert played.signed == signed
+    assert played.paid.keys() == {seller.label for seller in SELLERS if seller.payable} & signed
+
+
+async def test_some_take_the_money_and_deliver_nothing(played: Round) -> None:
+    moved = f"takes-then-{After.MOVE}"
+    expected = {
+        f"takes-then-{After.ERROR}": 500,
+        f"takes-then-{After.ASK_AGAIN}": 402,
+        **dict.fromkeys(f"takes-then-{after}" for after in (After.HANG, After.DROP, After.DRIP)),
+    }
+    assert {label: played.outcomes[label].status for label in expected} == expected
+    assert {label: played.paid[label] for label in expected} == dict.fromkeys(expected, 1)
+    # The Python clients pay again where the paid request was redirected to.
+    assert played.paid[moved] == (2 if played.client in PYTHON else 1)

@@ -1,0 +1,115 @@
+"""The guard for TypeScript: its types, its own tests, its package, and what all guards share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from guard.cases import resource_cases
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tollgauge.core.endpoint import ResourceError, parse_resource
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "guard" / "typescript"
+COMPILER = ROOT / "node_modules" / ".bin" / "tsc"
+SPEAK_CANONICAL = """
+import { createInterface } from "node:readline";
+import { parseResource } from "@tollgauge/guard";
+for await (const line of createInterface({ input: process.stdin }))
+  console.log(JSON.stringify(parseResource(JSON.parse(line))?.url ?? null));
+"""
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """The package as its sources are now."""
+    if shutil.which("node") is None or not COMPILER.exists():
+        pytest.skip("Node.js or its packages are missing: run 'scripts/setup.sh node'")
+    run("bash", str(ROOT / "scripts" / "setup.sh"), "node")
+
+
+def run(*command: str) -> str:
+    """What a program prints in the package's folder. A failure shows all that it said."""
+    process = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+def test_its_types_and_those_of_the_official_clients_fit() -> None:
+    run(str(COMPILER), "--noEmit", "-p", "tsconfig.test.json")
+
+
+def test_its_own_tests_pass() -> None:
+    files = sorted(str(path) for path in (PACKAGE / "test").glob("*.test.mjs"))
+    report = run("node", "--test", "--test-reporter=tap", *files)
+    assert "# fail 0" in report
+    assert "# skipped 0" in report
+
+
+def test_its_package_holds_the_built_code_and_no_test() -> None:
+    (packed,) = json.loads(run("npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
+    names = {file["path"] for file in packed["files"]}
+    sources = {path.stem for path in (PACKAGE / "src").glob("*.ts")}
+    code = {f"dist/{name}{suffix}" for name in sources for suffix in (".js", ".d.ts")}
+    assert names == code | {"LICENSE", "README.md", "package.json"}
+
+
+def test_its_licence_is_that_of_the_repository() -> None:
+    assert (PACKAGE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_the_shared_resources_are_those_of_the_service() -> None:
+    assert resource_cases.FILE.read_text() == resource_cases.document()
+
+
+@pytest.fixture(scope="module")
+def canonical() -> Iterator[Callable[[str], str | None]]:
+    """The canonical resource of a URL, or None, as the guard computes it."""
+    process = subprocess.Popen(
+        ["node", "--input-type=module", "--eval", SPEAK_CANONICAL],
+        cwd=PACKAGE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    questions, answers = process.stdin, process.stdout
+    assert questions is not None
+    assert answers is not None
+
+    def ask(url: str) -> str | None:
+        questions.write(json.dumps(url) + "\n")
+        questions.flush()
+        answer: str | None = json.loads(answers.readline())
+        return answer
+
+    yield ask
+    questions.close()
+    assert process.wait(10) == 0
+    answers.close()
+
+
+LABELS = st.text(st.sampled_from("abzAZ09-_éßωЖ日．"), min_size=1, max_size=6)
+HOSTS = st.lists(LABELS, min_size=1, max_size=3).map(lambda labels: ".".join([*labels, "com"]))
+PIECES = st.sampled_from(["/", ".", "..", "%2e", "%2F", "%41", "%", "a", "~", "é", "|", '"', ":"])
+PATHS = st.lists(PIECES, max_size=8).map("".join)
+ENDS = st.sampled_from(["", "?", "?a=%", "#x", "?a/../b#/.."])
+
+
+@given(host=HOSTS, dot=st.sampled_from(["", "."]), path=PATHS, end=ENDS)
+def test_it_names_a_resource_as_the_service_does(
+    canonical: Callable[[str], str | None], host: str, dot: str, path: str, end: str
+) -> None:
+    url = f"https://{host}{dot}/{path}{end}"
+    try:
+        expected = parse_resource(url).url
+    except ResourceError:
+        assume(condition=False)
+    assert canonical(url) == expected

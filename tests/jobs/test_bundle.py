@@ -1,0 +1,134 @@
+"""The bundle loop: when it builds, what it stores, and how it signs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+from tests.support.http_service import Clock
+from tests.support.score_rows import NOW
+from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT
+from tests.support.statements import execute
+from tests.support.trust_records import add, content, priced, scored
+
+from tollgauge.core.answer_signature import SigningKey, verify
+from tollgauge.core.bundle import Variant
+from tollgauge.core.endpoint import Listing
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.jobs import bundle
+from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.store import bundles
+from tollgauge.store.bundles import StoredBundle
+
+
+async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bool:
+    """Whether a round built the bundles."""
+    tally = await bundle.run(store, settings=BundleSettings(), key=key, clock=Clock(now))
+    return bool(tally)
+
+
+async def stored(store: Store, variant: Variant = Variant.ALL) -> tuple[StoredBundle, bytes]:
+    newest = await store.reading(bundles.whole, variant)
+    assert newest is not None
+    return newest
+
+
+async def test_both_variants_are_stored_with_what_is_said_of_them(store: Store) -> None:
+    await add(store, priced("/1"), priced("/2"))
+    await scored(store, "/1", 120, recommendation="avoid")
+    tally = await bundle.run(store, settings=BundleSettings(), key=None, clock=Clock(NOW))
+    said, body = await stored(store)
+    assert tally == {"records": 2, "bytes": len(body)}
+    assert (said.as_of, said.records, said.scored, said.size) == (NOW, 2, 1, len(body))
+    assert said == await store.reading(bundles.newest)
+    avoided, of_avoided = await stored(store, Variant.AVOID)
+    assert (avoided.as_of, avoided.records) == (NOW, 1)
+    assert content(body)[0]["salt"] == content(of_avoided)[0]["salt"]
+
+
+async def test_each_bundle_has_a_salt_of_its_own(store: Store) -> None:
+    await add(store, priced("/1"))
+    salts = set()
+    for hours in range(3):
+        assert await run(store, NOW + hours * HOUR_MS)
+        salts.add(content((await stored(store))[1])[0]["salt"])
+    assert len(salts) == 3
+
+
+async def test_nothing_is_stored_before_the_first_endpoint_is_listed(store: Store) -> None:
+    assert not await run(store)
+    assert await store.reading(bundles.newest) is None
+    await add(store, priced("/1"))
+    assert await run(store)
+
+
+async def test_a_bundle_becomes_empty_where_nothing_is_listed_any_more(store: Store) -> None:
+    await add(store, priced("/1"))
+    await run(store)
+    assert await run(store, NOW + HOUR_MS)
+    await execute(store, schema.endpoint.update().values(status=Listing.DELISTED.value))
+    assert await run(store, NOW + 91 * DAY_MS)
+    assert (await stored(store))[0].records == 0
+
+
+async def test_it_is_built_once_an_hour(store: Store) -> None:
+    await add(store, priced("/1"))
+    assert await run(store)
+    assert not await run(store, NOW + HOUR_MS - 1)
+    assert await run(store, NOW + HOUR_MS)
+
+
+async def test_it_is_built_sooner_while_a_new_service_scores_its_first_endpoints(
+    store: Store,
+) -> None:
+    await add(store, *(priced(f"/{number}") for number in range(5)))
+    assert await run(store)
+    for number in range(2):
+        await scored(store, f"/{number}", 900)
+    assert not await run(store, NOW + 5 * MINUTE_MS - 1)
+    assert await run(store, NOW + 5 * MINUTE_MS)
+    await scored(store, "/2", 900)
+    assert not await run(store, NOW + 20 * MINUTE_MS)
+    await scored(store, "/3", 900)
+    assert await run(store, NOW + 20 * MINUTE_MS)
+
+
+async def test_it_is_signed_over_its_bytes_by_the_key_of_the_service(store: Store) -> None:
+    await add(store, priced("/1"))
+    assert await run(store, key=KEY)
+    for variant in Variant:
+        said, body = await stored(store, variant)
+        assert said.signature is not None
+        signature = verify(said.signature, body, "tollgauge-bundle", [KEY.public])
+        assert (signature.kid, said.key_id) == (THUMBPRINT, THUMBPRINT)
+        assert signature.iat == NOW // 1_000
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, KEY), (KEY, OTHER_KEY), (KEY, None)])
+async def test_another_key_signs_at_once(
+    store: Store, first: SigningKey | None, then: SigningKey | None
+) -> None:
+    await add(store, priced("/1"))
+    assert await run(store, key=first)
+    assert not await run(store, NOW + MINUTE_MS, key=first)
+    assert await run(store, NOW + MINUTE_MS, key=then)
+    said, _ = await stored(store)
+    assert said.key_id == (then.fingerprint if then else None)
+
+
+async def test_a_bundle_of_another_policy_or_of_the_future_is_built_again(store: Store) -> None:
+    await add(store, priced("/1"))
+    await run(store)
+    said, body = await stored(store)
+    for wrong in (replace(said, policy_version=1), replace(said, as_of=NOW + DAY_MS)):
+        await store.writing(bundles.save, [(wrong, body)])
+        assert await run(store, NOW + 1)
+
+
+def test_the_interval_is_at_most_an_hour() -> None:
+    assert BundleSettings(every_ms=HOUR_MS).every_ms == HOUR_MS
+    with pytest.raises(ValidationError):
+        BundleSettings(every_ms=HOUR_MS + 1)

@@ -1,0 +1,172 @@
+"""What a bundle says of each endpoint, from rows of real databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+from tests.support.score_rows import NOW, endpoint
+from tests.support.trust_records import (
+    QUOTE,
+    add,
+    content,
+    listed_with,
+    paid_to,
+    priced,
+    records_of,
+    save_pay_to,
+    save_score,
+    scored,
+)
+
+from tollgauge.core.bundle import LISTED_MS, SALT_BYTES, Variant, key_of
+from tollgauge.core.endpoint import Listing
+from tollgauge.core.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.monitor import bundles, trust_records
+
+SALT = bytes(SALT_BYTES)
+
+
+async def records(store: Store, *, now: int = NOW) -> dict[str, list[Any]]:
+    """The records of all endpoints, by key."""
+    built = await bundles.build(store, salt=SALT, now=now)
+    return {record[0]: record for record in records_of(built)}
+
+
+def key(path: str) -> str:
+    return key_of(endpoint(path).resource, SALT)
+
+
+async def known_addresses(store: Store, path: str, *, now: int = NOW) -> list[list[Any]]:
+    """The addresses in an endpoint's record, each with how many hours ago it was first seen."""
+    record = (await records(store, now=now))[key(path)]
+    return [[pay_to, (now // SECOND_MS - since) // 3_600] for pay_to, since in record[4]]
+
+
+async def test_a_record_says_what_the_score_and_the_price_say(store: Store) -> None:
+    await add(store, priced("/1"))
+    await scored(store, "/1", 914, "no-settlements", "price-changed")
+    assert (await records(store, now=NOW + 5_500))[key("/1")] == [
+        key("/1"),
+        "proceed",
+        "A",
+        91.4,
+        [["0xa", NOW // SECOND_MS]],
+        BASE,
+        "10000",
+        ["no-settlements", "price-changed"],
+        NOW // SECOND_MS,
+    ]
+
+
+async def test_an_endpoint_without_a_score_or_a_price_is_there(store: Store) -> None:
+    await add(store, endpoint("/1"))
+    record = (await records(store, now=NOW + HOUR_MS))[key("/1")]
+    assert record[1:] == [
+        "unverified",
+        None,
+        None,
+        [],
+        None,
+        None,
+        [],
+        (NOW + HOUR_MS) // SECOND_MS,
+    ]
+
+
+async def test_a_price_that_is_not_in_a_dollar_of_six_decimals_has_no_amount(store: Store) -> None:
+    token = replace(QUOTE, asset="0x" + "77" * 20)
+    await add(store, priced("/1", quote=token))
+    record = (await records(store))[key("/1")]
+    assert (record[4][0][0], record[5], record[6]) == ("0xa", BASE, None)
+
+
+async def test_addresses_carry_the_instants_of_their_changes(store: Store) -> None:
+    await add(store, priced("/1"), priced("/2"))
+    for path, hours in (("/1", 60), ("/2", 59)):
+        await paid_to(store, path, "0xa", at=NOW - hours * HOUR_MS)
+    await paid_to(store, "/1", "0xb", at=NOW - 20 * HOUR_MS)
+    await paid_to(store, "/1", "0xc", at=NOW - 2 * HOUR_MS)
+    assert await known_addresses(store, "/1") == [["0xc", 2], ["0xb", 20], ["0xa", 0]]
+    assert await known_addresses(store, "/2") == [["0xa", 0]]
+    later = NOW + 30 * DAY_MS - 20 * HOUR_MS
+    assert [row[0] for row in await known_addresses(store, "/1", now=later)] == ["0xc", "0xb"]
+
+
+async def test_an_address_that_only_a_directory_names_is_not_known_once_a_probe_saw_one(
+    store: Store,
+) -> None:
+    await add(store, priced("/1"))
+    await store.writing(listed_with, "/1", "0xa", "0xevil", source="cdp", at=NOW - HOUR_MS)
+    await paid_to(store, "/1", "0xa", at=NOW)
+    assert await known_addresses(store, "/1") == [["0xa", 0]]
+
+
+async def test_what_no_directory_listed_for_90_days_is_left_out(store: Store) -> None:
+    gone = NOW + HOUR_MS - LISTED_MS
+    await add(
+        store,
+        priced("/listed", last_seen=gone),
+        priced("/late", status=Listing.DELISTED, last_seen=gone + 1),
+        priced("/gone", status=Listing.DELISTED, last_seen=gone),
+    )
+    await add(store, priced("/asked", status=Listing.UNLISTED), adopted=True)
+    assert set(await records(store, now=NOW + HOUR_MS)) == {key("/listed"), key("/late")}
+
+
+async def test_the_second_bundle_has_those_alone_that_must_not_be_paid(store: Store) -> None:
+    paths = {"/1": "proceed", "/2": "avoid", "/3": "not-payable", "/4": "caution"}
+    await add(store, *map(priced, paths))
+    for path, recommendation in paths.items():
+        await scored(store, path, 500, recommendation=recommendation)
+    whole, avoided = await bundles.build(store, salt=SALT, now=NOW)
+    assert (whole.variant, whole.records, whole.scored) == (Variant.ALL, 4, 4)
+    assert (avoided.variant, avoided.records, avoided.scored) == (Variant.AVOID, 2, 2)
+    header, of_avoided = content(avoided.body)
+    assert (header["variant"], header["count"]) == ("avoid", 2)
+    assert {record[0] for record in of_avoided} == {key("/2"), key("/3")}
+
+
+async def test_a_bundle_that_is_built_during_changes_mixes_no_two_moments(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "BATCH", 3)
+    paths = [f"/{number}" for number in range(12)]
+    await add(store, *map(priced, paths))
+
+    def change(tx: Connection, path: str, number: int) -> None:
+        save_pay_to(tx, path, f"0x{number}", at=NOW + number)
+        save_score(tx, path, 100, f"round-{number}")
+
+    async def change_all(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            for path in paths:
+                await store.writing(change, path, number)
+
+    await change_all([0])
+    changing = asyncio.create_task(change_all(range(1, 8)))
+    built = []
+    while not changing.done():
+        built.append(await bundles.build(store, salt=SALT, now=NOW + HOUR_MS))
+    await changing
+    for records in map(records_of, built):
+        assert {record[0] for record in records} == {key(path) for path in paths}
+        assert len(records) == len(paths)
+        for record in records:
+            assert record[7] == [record[4][0][0].replace("0x", "round-")]
+    assert any(len({record[7][0] for record in records_of(each)}) > 1 for each in built)
+
+
+async def test_a_record_is_that_of_a_public_endpoint(store: Store) -> None:
+    await add(store, priced("/1"))
+    await add(store, priced("/2", status=Listing.UNLISTED), adopted=True)
+    record = await store.reading(trust_records.record, endpoint("/1").id, now=NOW)
+    assert record is not None
+    assert (record.resource, record.pay_to) == (endpoint("/1").resource, ("0xa",))
+    assert await store.reading(trust_records.record, endpoint("/2").id, now=NOW) is None
+    assert await store.reading(trust_records.record, "0" * 16, now=NOW) is None

@@ -1,0 +1,56 @@
+"""Changes of the terms that probes and directories saw, against real databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.crawls import CENT, NOW, TWO, crawl, item, stored, term_changes
+
+from tollgauge.core.evidence import TermChange
+from tollgauge.db.engine import Store
+from tollgauge.monitor import terms
+
+
+async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    found = await stored(store, one)
+    assert await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 1)}) == ()
+    assert await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()
+    changes = await store.writing(terms.observe_quotes, {found.id: (CENT, NOW + 3)})
+    assert await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()  # late
+    assert changes == (
+        TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
+    )
+    assert await term_changes(store, found.id, since=NOW + 2, until=NOW + 3) == changes
+    assert await term_changes(store, found.id, since=NOW + 3, until=NOW + 9) == ()
+    assert await term_changes(store, found.id, since=NOW, until=NOW + 2) == ()
+
+
+async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    found = await stored(store, one)
+    await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 1)})
+    await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
+    found = await stored(store, one)
+    assert (found.quote, found.quote_at) == (TWO, NOW + 1)
+
+
+async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> None:
+    one = item()
+    for source in ("bazaar", "x402scan"):
+        await crawl(store, source, one)
+    found = await stored(store, one)
+    await store.writing(terms.observe_quotes, {found.id: (CENT, NOW)})
+    await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 1)})
+    await store.writing(terms.observe_quotes, {found.id: (CENT, NOW + 2)})
+    await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 3)})
+    for source in ("bazaar", "x402scan"):
+        await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
+    seen = await term_changes(store, found.id, since=0, until=NOW + 9)
+    assert [(change.at - NOW, change.source) for change in seen] == [
+        (1, "probe"),
+        (2, "probe"),
+        (3, "probe"),
+    ]

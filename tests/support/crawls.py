@@ -1,0 +1,60 @@
+"""Crawls of one page, and what became of the endpoints that they listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.evidence import TermChange
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.terms import Quote
+from tollgauge.db.engine import Store
+from tollgauge.monitor import discovery, terms
+from tollgauge.monitor.discovery import PageTally
+from tollgauge.store.endpoints import crawls, endpoints, listings
+
+NOW = 1_760_000_000_000
+CENT = Quote(network="eip155:8453", asset="0xaa", amount=10_000, pay_to="0xbb")
+TWO = replace(CENT, amount=20_000)
+
+
+def item(path: str = "/", *, host: str = "a.com", **values: object) -> ListedItem:
+    base = ListedItem(resource=parse_resource(f"https://{host}{path}"), quote=CENT)
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+async def crawl(
+    store: Store,
+    source: str,
+    *items: ListedItem,
+    now: int = NOW,
+    complete: bool = True,
+    spread_ms: int = 0,
+) -> tuple[PageTally, int]:
+    """One crawl of one page; its tally and how many endpoints it delisted."""
+    begun = await store.writing(crawls.begin_crawl, source, now=now)
+    tally = await store.writing(
+        discovery.record_page, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
+    )
+    gone = await store.writing(discovery.finish_crawl, begun, complete=complete, now=now)
+    return tally, gone
+
+
+async def stored(store: Store, one: ListedItem) -> Endpoint:
+    found = await store.reading(endpoints.get, one.resource.id)
+    assert found is not None
+    return found
+
+
+async def events(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
+    found = await store.reading(listings.events, one.resource.id, since=0, until=NOW + 10**12)
+    return [(event.event, event.source, event.before, event.after) for event in found]
+
+
+async def term_changes(
+    store: Store, endpoint_id: str, *, since: int, until: int
+) -> tuple[TermChange, ...]:
+    """The changes of an endpoint's terms with `since < at <= until`."""
+    return terms.changes_among(
+        await store.reading(listings.events, endpoint_id, since=since, until=until)
+    )

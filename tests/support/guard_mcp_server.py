@@ -1,0 +1,59 @@
+"""An MCP server on stdio with a paid tool, for tests of the guard.
+
+Its first argument is a file in which it writes the payments that reach it, its second the payee.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from guard.cases.sample_bundle import BASE
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import CallToolResult, TextContent
+from tests.support.guard_seller import USDC
+
+
+def server(log: Path, pay_to: str) -> MCPServer:
+    """A server whose tool `weather` costs $0.005."""
+    paid_tools = MCPServer("paid tools")
+
+    @paid_tools.tool(name="weather", description="The weather, for $0.005")
+    async def weather(ctx: Context[Any], city: str) -> CallToolResult:
+        meta = dict(ctx.request_context.meta or {})
+        payment = meta.get("x402/payment")
+        if payment is None:
+            return payment_required(pay_to)
+        with log.open("a") as file:
+            file.write(json.dumps(payment) + "\n")
+        receipt = {"success": True, "transaction": "0x" + "cd" * 32, "network": BASE}
+        return CallToolResult(
+            content=[TextContent(type="text", text=f"sunny in {city}")],
+            _meta={"x402/payment-response": receipt},
+        )
+
+    @paid_tools.tool(name="hello", description="Free")
+    async def hello() -> str:
+        return "hello"
+
+    return paid_tools
+
+
+def payment_required(pay_to: str) -> CallToolResult:
+    offer: dict[str, object] = {
+        "scheme": "exact",
+        "network": BASE,
+        "asset": USDC,
+        "amount": "5000",
+        "payTo": pay_to,
+    }
+    offer |= {"maxTimeoutSeconds": 60, "extra": {"name": "USD Coin", "version": "2"}}
+    document = {"x402Version": 2, "resource": {"url": "mcp://tool/weather"}, "accepts": [offer]}
+    text = TextContent(type="text", text=json.dumps(document))
+    return CallToolResult(content=[text], structured_content=document, is_error=True)
+
+
+if __name__ == "__main__":
+    server(Path(sys.argv[1]), sys.argv[2]).run("stdio")

@@ -1,0 +1,78 @@
+"""Payments for tests of the guard's journal, and processes that write one beside others."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from guard.cases.sample_bundle import BASE, PAYEE
+
+from tollgauge_guard.decision import Refuse
+from tollgauge_guard.journal import Journal, PaidRequest
+from tollgauge_guard.offer import Terms
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.signed import Authorization
+from tollgauge_guard.units import USDC
+
+ASSET = next(asset.address for asset in USDC if asset.network == BASE)
+PAYER = "0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"
+
+
+def terms(amount: int = 5_000) -> Terms:
+    return Terms(
+        network=BASE,
+        asset=ASSET,
+        amount=amount,
+        micro_usd=amount,
+        pay_to=PAYEE,
+        timeout=60,
+        domain_name="USD Coin",
+        domain_version="2",
+    )
+
+
+def request(host: str = "api.example.com", path: str = "/a") -> PaidRequest:
+    return PaidRequest(host=host, resource=f"https://{host}{path}", digest=f"{host}{path}")
+
+
+def authorization(nonce: int, valid_before: int, amount: int = 5_000) -> Authorization:
+    return Authorization(
+        scheme="exact",
+        network=BASE,
+        asset=ASSET,
+        payer=PAYER,
+        pay_to=PAYEE,
+        value=amount,
+        valid_after=0,
+        valid_before=valid_before,
+        nonce=f"0x{nonce:064x}",
+        signature=bytes(65),
+    )
+
+
+def pay(journal: Journal, number: int, policy: Policy, now: int, path: str = "/a") -> int | Refuse:
+    """Reserve and sign one payment, as a guard does."""
+    reserved = journal.reserve(request(path=path), terms(), policy, now)
+    if not isinstance(reserved, Refuse):
+        journal.sign(reserved, authorization(number, now + 60))
+        journal.keep(reserved, f"header {number}")
+    return reserved
+
+
+def main(path: str, count: int, limit: int) -> None:
+    """Pay as often as the journal allows, and print a line when a payment is written down and
+    about to leave.
+    """
+    journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit, max_repeats=99)
+    for number in range(count):
+        nonce = os.getpid() * 10**6 + number
+        reserved = pay(journal, nonce, policy, int(time.time()), path=f"/{nonce}")
+        if not isinstance(reserved, Refuse):
+            sys.stdout.write(f"{nonce}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

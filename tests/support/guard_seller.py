@@ -1,0 +1,139 @@
+"""A seller on loopback for tests of the guard: it asks for a payment, and takes what it gets.
+
+It verifies nothing and settles nowhere: what counts is which payments reach it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from guard.cases.sample_bundle import BASE, PAYEE
+
+USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+OTHER_PAYEE = "0x8ba1f109551bd432803012645ac136ddd64dba72"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the seller answers. `is_cut`: it closes the connection instead."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b'{"ok": true}'
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that the seller got. `payment` is what it was paid with."""
+
+    method: str
+    path: str
+    host: str
+    body: bytes
+    payment: dict[str, Any] | None
+
+
+@dataclass
+class Seller:
+    """`ask` changes the offer of the 402, `required` all of it, `answer` what a payment gets."""
+
+    port: int
+    amount: str = "5000"
+    pay_to: str = PAYEE
+    ask: Callable[[dict[str, Any]], None] = lambda _offer: None
+    change: Callable[[dict[str, Any]], None] = lambda _required: None
+    answer: Callable[[Call], Answer] = lambda _call: receipt()
+    unpaid: Callable[[Call], Answer | None] = lambda _call: None
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def payments(self) -> list[dict[str, Any]]:
+        """What reached the seller as payments, in the order in which it came."""
+        return [call.payment for call in self.calls if call.payment is not None]
+
+    def respond(self, call: Call) -> Answer:
+        self.calls.append(call)
+        if call.payment is not None:
+            return self.answer(call)
+        return self.unpaid(call) or self.payment_required(call)
+
+    def payment_required(self, call: Call) -> Answer:
+        offer = {
+            "scheme": "exact",
+            "network": BASE,
+            "asset": USDC,
+            "amount": self.amount,
+            "payTo": self.pay_to,
+            "maxTimeoutSeconds": 60,
+            "extra": {"name": "USD Coin", "version": "2"},
+        }
+        self.ask(offer)
+        required: dict[str, Any] = {
+            "x402Version": 2,
+            "resource": {"url": f"http://{call.host}{call.path}"},
+            "accepts": [offer],
+        }
+        self.change(required)
+        return Answer(402, {"PAYMENT-REQUIRED": encoded(required)}, b"{}")
+
+
+def encoded(document: object) -> str:
+    return base64.b64encode(json.dumps(document).encode()).decode()
+
+
+def receipt(status: int = 200, transaction: str = "0x" + "ab" * 32) -> Answer:
+    settled = {"success": True, "transaction": transaction, "network": BASE, "payer": "0x"}
+    return Answer(status, {"PAYMENT-RESPONSE": encoded(settled)})
+
+
+@contextmanager
+def selling() -> Iterator[Seller]:
+    """A running seller."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            text = self.headers.get("PAYMENT-SIGNATURE") or self.headers.get("X-PAYMENT")
+            payment = json.loads(base64.b64decode(text)) if text else None
+            host = self.headers["Host"]
+            answer = seller.respond(Call(self.command, self.path, host, body, payment))
+            if answer.is_cut:
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        do_POST = do_GET  # noqa: N815  # its name there
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    seller = Seller(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield seller
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,197 @@
+"""The official x402 clients, unguarded, sent to sellers one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import requests
+from eth_account import Account
+from tests.support.seller_world import ORDER, SellerWorld
+from x402 import x402Client, x402ClientSync
+from x402.http.clients.httpx import x402_httpx_transport
+from x402.http.clients.requests import x402_requests
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+
+from tollgauge.demo.chain import TestAccount
+
+SECONDS: Final = 2
+"""How long a client waits for an answer."""
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a client got for an order: a status, or why it gave up; `code` is the guard's."""
+
+    status: int | None
+    error: str = ""
+    code: str = ""
+
+    @staticmethod
+    def failed(error: Exception) -> Outcome:
+        return Outcome(None, f"{type(error).__name__}: {error}", str(getattr(error, "code", "")))
+
+
+Outcomes = dict[str, Outcome]
+Pay = Callable[[SellerWorld, TestAccount, Sequence[str]], Awaitable[Outcomes]]
+
+
+def payer_of(account: TestAccount) -> x402Client:
+    """The official client with no limit of its own, so that a guard alone decides."""
+    client = x402Client().set_spend_controls(False)
+    return register_exact_evm_client(client, EthAccountSigner(Account.from_key(account.key)))
+
+
+def payer_in_threads(account: TestAccount) -> x402ClientSync:
+    """The same for the blocking clients."""
+    client = x402ClientSync().set_spend_controls(False)
+    return register_exact_evm_client(client, EthAccountSigner(Account.from_key(account.key)))
+
+
+def trusting(world: SellerWorld) -> httpx.AsyncHTTPTransport:
+    """A transport that knows the authority of the sellers' certificates."""
+    return httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cafile=world.ca_file))
+
+
+async def ask(http: httpx.AsyncClient, url: str, order: str) -> Outcome:
+    """One request and what came of it."""
+    try:
+        return Outcome((await http.get(url, headers={ORDER: order})).status_code)
+    except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
+        return Outcome.failed(error)
+
+
+async def ask_each(http: httpx.AsyncClient, world: SellerWorld, labels: Sequence[str]) -> Outcomes:
+    """An order to each seller, one after the other."""
+    return {label: await ask(http, world.url(label), label) for label in labels}
+
+
+def ask_with_requests(
+    session: requests.Session, world: SellerWorld, url: str, order: str
+) -> Outcome:
+    """One request with requests, which blocks."""
+    session.trust_env, session.verify = False, str(world.ca_file)
+    try:
+        return Outcome(session.get(url, headers={ORDER: order}, timeout=SECONDS).status_code)
+    except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
+        return Outcome.failed(error)
+
+
+def ask_each_with_requests(
+    session: requests.Session, world: SellerWorld, labels: Sequence[str]
+) -> Outcomes:
+    """An order to each seller, one after the other."""
+    return {label: ask_with_requests(session, world, world.url(label), label) for label in labels}
+
+
+async def pay_with_httpx(
+    world: SellerWorld, account: TestAccount, labels: Sequence[str]
+) -> Outcomes:
+    """The official httpx transport."""
+    transport = x402_httpx_transport(payer_of(account), trusting(world))
+    client = httpx.AsyncClient(
+        transport=transport, timeout=SECONDS, follow_redirects=True, trust_env=False
+    )
+    async with client as http:
+        return await ask_each(http, world, labels)
+
+
+async def pay_with_requests(
+    world: SellerWorld, account: TestAccount, labels: Sequence[str]
+) -> Outcomes:
+    """The official adapter for requests, in a thread."""
+    with x402_requests(payer_in_threads(account)) as session:
+        return await asyncio.to_thread(ask_each_with_requests, session, world, labels)
+
+
+def pay_with_node(library: str) -> Pay:
+    """`@x402/fetch` or `@x402/axios`."""
+
+    async def pay(world: SellerWorld, account: TestAccount, labels: Sequence[str]) -> Outcomes:
+        return await run_node(world, account, urls_of(world, labels), library)
+
+    return pay
+
+
+def urls_of(world: SellerWorld, labels: Sequence[str]) -> dict[str, str]:
+    """An order to each seller, by its name."""
+    return {label: world.url(label) for label in labels}
+
+
+async def run_node(
+    world: SellerWorld,
+    account: TestAccount,
+    orders: Mapping[str, str],
+    library: str,
+    **settings: object,
+) -> Outcomes:
+    """What came of orders (name to URL) with a TypeScript client; it gets further `settings`."""
+    answer = await node_answer(world, node_order(account, orders, library, **settings))
+    return {label: Outcome(*outcome) for label, *outcome in answer}
+
+
+def node_order(
+    account: TestAccount, orders: Mapping[str, str], library: str, **settings: object
+) -> bytes:
+    """What the TypeScript program reads."""
+    order: dict[str, Any] = {
+        "library": library,
+        "key": account.key,
+        "milliseconds": SECONDS * 1_000,
+        "orders": list(orders.items()),
+        **settings,
+    }
+    return json.dumps(order).encode()
+
+
+async def node_answer(world: SellerWorld, order: bytes) -> Any:
+    """What the TypeScript program prints."""
+    process = await start_node(world, order)
+    out, err = await asyncio.wait_for(process.communicate(), 90)
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+async def start_node(world: SellerWorld, order: bytes) -> Process:
+    """The TypeScript program, with its order."""
+    process = await asyncio.create_subprocess_exec(
+        *(node(), str(_SCRIPT)),
+        env=os.environ | {"NODE_EXTRA_CA_CERTS": str(world.ca_file)},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(order)
+    process.stdin.close()
+    return process
+
+
+def node() -> str:
+    """The program; a test that needs it is skipped where it is missing."""
+    program = shutil.which("node")
+    if program is None or not (_ROOT / "node_modules/@x402/fetch").is_dir():
+        pytest.skip("Node.js or the locked npm packages are missing: run `make setup`")
+    return program
+
+
+UNGUARDED: Final[dict[str, Pay]] = {
+    "httpx": pay_with_httpx,
+    "requests": pay_with_requests,
+    "fetch": pay_with_node("fetch"),
+    "axios": pay_with_node("axios"),
+}

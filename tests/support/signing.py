@@ -1,0 +1,44 @@
+"""Keys that tests sign with, and joserfc as a second reader of what was signed."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Final
+
+import rfc8785
+from joserfc.errors import SecurityWarning
+from joserfc.jwk import OKPKey
+from joserfc.jws import JWSRegistry, deserialize_compact
+
+from tollgauge.core.answer_signature import SigningKey
+
+PRIVATE_JWK: Final = json.dumps(
+    {
+        "kty": "OKP",
+        "crv": "Ed25519",
+        "d": "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
+        "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+    }
+)
+"""The key of RFC 8037, appendix A.1."""
+THUMBPRINT: Final = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+"""Its thumbprint there (A.3)."""
+KEY: Final = SigningKey.of(PRIVATE_JWK)
+OTHER_KEY: Final = SigningKey.of(OKPKey.generate_key("Ed25519").as_pem(private=True).decode())
+
+_REGISTRY: Final = JWSRegistry(algorithms=["EdDSA"], strict_check_header=False)
+
+
+def header_of(signature: str, payload: bytes, key: SigningKey = KEY) -> dict[str, object]:
+    """The protected header of a signature of a payload, checked by joserfc. Raises JoseError."""
+    public = OKPKey.import_key({name: str(value) for name, value in key.public_jwk.items()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)  # it says that EdDSA has a newer name
+        checked = deserialize_compact(signature, public, registry=_REGISTRY, payload=payload)
+    return dict(checked.headers())
+
+
+def canonical(body: bytes) -> bytes:
+    """What is signed of a JSON body (RFC 8785)."""
+    return rfc8785.dumps(json.loads(body))

@@ -1,0 +1,143 @@
+"""The free answers that are signed: snapshots and the preview."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.support import http_service
+from tests.support.http_service import WEATHER, WEATHER_ID, Running
+from tests.support.signing import KEY, canonical, header_of
+
+from tollgauge.core import answer_signature
+from tollgauge.core.answer_signature import HEADER, SignatureError
+from tollgauge.web.edge.cache import FRESH_SECONDS
+from tollgauge.web.signing import SigningSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SNAPSHOT = f"/trust/snapshot/{WEATHER_ID}"
+PREVIEW = "/v1/x402-trust-preview"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running() -> AsyncIterator[Running]:
+    async with http_service.opened(http_service.configuration()) as service:
+        await http_service.fill(service, days=1)
+        yield service
+
+
+def age_the_cache(running: Running) -> None:
+    """Let every cached answer be built anew."""
+    answers = running.app.cache.answers
+    for key, answer in answers.items():
+        answers[key] = replace(answer, fresh_until=answer.fresh_until - FRESH_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("path", "typ"),
+    [
+        (SNAPSHOT, "tollgauge-snapshot"),
+        (f"/trust/snapshot?resource={WEATHER}", "tollgauge-snapshot"),
+        (PREVIEW, "tollgauge-report"),
+    ],
+)
+async def test_the_answer_is_signed(running: Running, path: str, typ: str) -> None:
+    answer = await running.get(path)
+
+    header = header_of(answer.headers[HEADER], canonical(answer.content))
+    assert header == {
+        "alg": "EdDSA",
+        "b64": False,
+        "crit": ["b64"],
+        "kid": KEY.fingerprint,
+        "typ": typ,
+        "iat": running.clock() // 1000,
+    }
+
+
+async def test_the_preview_by_post_is_signed_as_well(running: Running) -> None:
+    answer = await running.http.post(PREVIEW, json={})
+
+    answer_signature.verify(
+        answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public]
+    )
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_a_compressed_answer_has_a_signature_of_what_it_unpacks_to(
+    running: Running, encoding: str
+) -> None:
+    answer = await running.get(PREVIEW, headers={"Accept-Encoding": encoding})
+
+    assert answer.headers.get("Content-Encoding", "identity") == encoding
+    answer_signature.verify(
+        answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public]
+    )
+
+
+async def test_a_cached_answer_is_signed_once(running: Running) -> None:
+    age_the_cache(running)
+    first = await running.get(SNAPSHOT)
+    running.clock.now += 2_000
+    again = await running.get(SNAPSHOT)
+
+    assert again.headers[HEADER] == first.headers[HEADER]
+    assert answer_signature.read(again.headers[HEADER]).iat == running.clock() // 1000 - 2
+
+
+async def test_an_answer_that_was_not_modified_has_a_signature_of_what_the_client_has(
+    running: Running,
+) -> None:
+    age_the_cache(running)
+    first = await running.get(PREVIEW)
+    running.clock.now += 10_000
+    age_the_cache(running)
+    again = await running.get(PREVIEW, headers={"If-None-Match": first.headers["ETag"]})
+
+    assert again.status_code == 304
+    assert again.headers[HEADER] != first.headers[HEADER], "it was built anew"
+    answer_signature.verify(again.headers[HEADER], first.content, "tollgauge-report", [KEY.public])
+
+
+async def test_the_answer_to_head_has_the_signature_of_the_answer_to_get(running: Running) -> None:
+    age_the_cache(running)
+    head: httpx.Response = await running.http.head(SNAPSHOT)
+
+    body = (await running.get(SNAPSHOT)).content
+    answer_signature.verify(head.headers[HEADER], body, "tollgauge-snapshot", [KEY.public])
+
+
+async def test_a_page_of_another_origin_may_read_the_signature(running: Running) -> None:
+    answer = await running.get(SNAPSHOT)
+
+    exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
+    assert HEADER in exposed
+
+
+async def test_a_snapshot_does_not_pass_for_a_report(running: Running) -> None:
+    answer = await running.get(SNAPSHOT)
+
+    with pytest.raises(SignatureError, match="tollgauge-snapshot, not a tollgauge-report"):
+        answer_signature.verify(
+            answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public]
+        )
+
+
+@pytest.mark.parametrize(
+    "path", ["/trust/leaderboard", "/trust/stats", f"/endpoint/{WEATHER_ID}/badge.json", "/nowhere"]
+)
+async def test_other_answers_are_not_signed(running: Running, path: str) -> None:
+    assert HEADER not in (await running.get(path)).headers
+
+
+async def test_without_a_key_nothing_is_signed() -> None:
+    config = replace(http_service.configuration(), signing=SigningSettings())
+    async with http_service.opened(config) as running:
+        answer = await running.get(PREVIEW)
+
+    assert answer.status_code == 200
+    assert HEADER not in answer.headers

@@ -1,0 +1,42 @@
+"""Several processes serve the bundle that one of them built."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.http_service import Running, configuration, opened
+from tests.support.trust_records import add, content, priced
+
+from tollgauge.core.units import HOUR_MS
+from tollgauge.web.free.bundle import LOOK_MS
+
+
+@pytest.fixture
+async def processes(database: str) -> AsyncIterator[tuple[Running, Running]]:
+    """Two services on one database, with one clock."""
+    config = configuration(store_url=database)
+    async with opened(config) as one, opened(config, clock=one.clock) as other:
+        yield one, other
+
+
+async def test_every_process_serves_the_same_bytes_and_soon_the_newest(
+    processes: tuple[Running, Running],
+) -> None:
+    one, other = processes
+    await add(one.service.store, priced("/1"))
+    assert await one.service.round("bundle")
+    for path in ("/trust/bundle", "/trust/bundle/avoid"):
+        answers = [await running.get(path) for running in processes]
+        assert answers[0].content == answers[1].content
+        assert answers[0].headers["etag"] == answers[1].headers["etag"]
+    await add(one.service.store, priced("/2"))
+    one.clock.now += HOUR_MS
+    before = await other.get("/trust/bundle")
+    assert await one.service.round("bundle")
+    one.clock.now += LOOK_MS - 1
+    assert (await other.get("/trust/bundle")).content == before.content
+    one.clock.now += 1
+    newest = await other.get("/trust/bundle")
+    assert content(newest.content)[0]["count"] == 2
+    assert newest.content == (await one.get("/trust/bundle")).content

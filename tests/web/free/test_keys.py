@@ -1,0 +1,96 @@
+"""The public keys that clients check signatures with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from joserfc.jwk import KeySet
+from tests.support import http_service
+from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK
+
+from tollgauge.web.free.keys import did
+from tollgauge.web.signing import RetiredKey, SigningSettings
+
+JWKS, DID = "/.well-known/jwks.json", "/.well-known/did.json"
+RETIRED = RetiredKey(
+    kty="OKP", crv="Ed25519", x=str(OTHER_KEY.public_jwk["x"]), nbf=1_700_000_000, exp=1_800_000_000
+)
+
+
+async def answers(signing: SigningSettings, *paths: str) -> list[Any]:
+    config = replace(http_service.configuration(), signing=signing)
+    async with http_service.opened(config) as running:
+        return [await running.get(path) for path in paths]
+
+
+async def test_the_key_set_has_the_key_that_signs_and_the_retired_ones() -> None:
+    signing = SigningSettings(key=PRIVATE_JWK, retired=(RETIRED,))
+    (answer,) = await answers(signing, JWKS)
+
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "keys": [
+            KEY.public_jwk,
+            OTHER_KEY.public_jwk | {"nbf": 1_700_000_000, "exp": 1_800_000_000},
+        ]
+    }
+    keys = KeySet.import_key_set(answer.json()).keys
+    assert [key.thumbprint() for key in keys] == [KEY.fingerprint, OTHER_KEY.fingerprint]
+
+
+async def test_the_did_document_asserts_with_the_key_that_signs_alone() -> None:
+    signing = SigningSettings(key=PRIVATE_JWK, retired=(RETIRED,))
+    (answer,) = await answers(signing, DID)
+
+    document = answer.json()
+    assert document["@context"][0] == "https://www.w3.org/ns/did/v1"
+    assert document["id"] == "did:web:trust.test"
+    methods = {row["id"]: row["publicKeyJwk"] for row in document["verificationMethod"]}
+    assert document["assertionMethod"] == [f"did:web:trust.test#{KEY.fingerprint}"]
+    assert methods[f"did:web:trust.test#{KEY.fingerprint}"] == KEY.public_jwk
+    assert methods[f"did:web:trust.test#{OTHER_KEY.fingerprint}"]["exp"] == 1_800_000_000
+    assert {row["controller"] for row in document["verificationMethod"]} == {"did:web:trust.test"}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("https://trust.example.com", "did:web:trust.example.com"),
+        ("https://Trust.Example.com:8443", "did:web:trust.example.com%3A8443"),
+        ("https://trust.example.com/x402", "did:web:trust.example.com"),
+        ("http://127.0.0.1:8402", "did:web:127.0.0.1%3A8402"),
+    ],
+)
+def test_a_did_names_the_host_and_its_port(base_url: str, expected: str) -> None:
+    assert did(base_url, (KEY.public,), (KEY.public,)).id == expected
+
+
+async def test_without_a_key_the_set_is_empty_and_there_is_no_did() -> None:
+    jwks, did_document, ready = await answers(SigningSettings(), JWKS, DID, "/readyz")
+
+    assert (jwks.status_code, jwks.json()) == (200, {"keys": []})
+    assert did_document.status_code == 404
+    assert did_document.json()["code"] == "nothing-signed"
+    assert "no signing key" in did_document.json()["detail"]
+    assert ready.status_code == 200
+    assert ready.json()["detail"].startswith("Nothing is signed")
+
+
+async def test_keys_that_were_retired_stay_known_when_nothing_is_signed_any_more() -> None:
+    jwks, did_document = await answers(SigningSettings(retired=(RETIRED,)), JWKS, DID)
+
+    assert [key["kid"] for key in jwks.json()["keys"]] == [OTHER_KEY.fingerprint]
+    assert len(did_document.json()["verificationMethod"]) == 1
+    assert did_document.json()["assertionMethod"] == []
+
+
+async def test_the_keys_are_cached_with_an_etag() -> None:
+    config = http_service.configuration()
+    async with http_service.opened(config) as running:
+        first = await running.get(JWKS)
+        again = await running.get(JWKS, headers={"If-None-Match": first.headers["ETag"]})
+
+    assert first.headers["Cache-Control"] == "public, max-age=60"
+    assert (again.status_code, again.content) == (304, b"")

@@ -1,0 +1,118 @@
+"""The key that signs, as the configuration names it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support import http_service
+from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK
+
+from tollgauge.config import Config, ConfigError, load
+from tollgauge.core.answer_signature import PublicKey
+
+KEY_X = KEY.public_jwk["x"]
+OTHER_X = OTHER_KEY.public_jwk["x"]
+
+
+def retired(x: object, *, nbf: int = 100, exp: int = 200, kty: str = "OKP") -> str:
+    return f"""
+[[signing.retired]]
+kty = "{kty}"
+crv = "Ed25519"
+x = "{x}"
+nbf = {nbf}
+exp = {exp}
+"""
+
+
+def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(path, environment)
+
+
+def problem(tmp_path: Path, text: str, **environment: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text, **environment)
+    (words,) = caught.value.problems
+    return words
+
+
+@pytest.mark.parametrize("environment", [{}, {"TOLLGAUGE_SIGNING_KEY": " \n"}], ids=str)
+def test_without_a_key_nothing_is_signed(environment: dict[str, str]) -> None:
+    signing = load(None, environment).signing
+
+    assert signing.signing_key is None
+    assert signing.public_keys == ()
+
+
+def test_the_key_comes_from_the_environment_or_a_file_that_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "signing-key.json"
+    path.write_text(PRIVATE_JWK + "\n")
+
+    for environment in (
+        {"TOLLGAUGE_SIGNING_KEY": PRIVATE_JWK},
+        {"TOLLGAUGE_SIGNING_KEY_FILE": str(path)},
+    ):
+        signing = load(None, environment).signing
+        assert signing.signing_key == KEY
+        assert signing.public_keys == (KEY.public,)
+
+
+def test_a_text_that_is_no_key_is_refused_at_the_start_and_never_shown(tmp_path: Path) -> None:
+    secret = json.loads(PRIVATE_JWK)["d"]
+    for text in (secret, PRIVATE_JWK[:-2], f"-----BEGIN PRIVATE KEY-----\n{secret}\n-----END"):
+        words = problem(tmp_path, "", TOLLGAUGE_SIGNING_KEY=text)
+        assert words.startswith("signing.key: The signing key is no private Ed25519")
+        assert "tollgauge keys new" in words
+        assert secret[:8] not in words
+
+
+def test_the_configuration_shows_no_part_of_the_key() -> None:
+    config = load(None, {"TOLLGAUGE_SIGNING_KEY": PRIVATE_JWK})
+
+    assert json.loads(PRIVATE_JWK)["d"] not in repr(config)
+
+
+async def test_neither_the_service_nor_its_log_shows_any_part_of_the_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    secret = json.loads(PRIVATE_JWK)["d"]
+    async with http_service.opened(http_service.configuration()) as running:
+        await running.get("/v1/x402-trust-preview")
+        await running.get("/readyz")
+        shown = f"{running.service!r} {running.service.server()!r}"
+    printed = capsys.readouterr()
+
+    assert secret[:12] not in shown + printed.out + printed.err
+
+
+def test_retired_keys_are_public_after_the_one_that_signs(tmp_path: Path) -> None:
+    text = retired(OTHER_X)
+
+    both = loaded(tmp_path, text, TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK).signing
+    alone = loaded(tmp_path, text).signing
+
+    old = PublicKey(x=OTHER_KEY.public.x, nbf=100, exp=200)
+    assert both.public_keys == (KEY.public, old)
+    assert alone.public_keys == (old,)
+    assert alone.signing_key is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (retired("AAAA"), "signing.retired[0]: The key's x is not 32 bytes"),
+        (retired(OTHER_X, nbf=5, exp=4), "nbf must not be after exp"),
+        (retired(OTHER_X, nbf=-1), "signing.retired[0].nbf must be at least 0"),
+        (retired(OTHER_X, kty="EC"), "signing.retired[0].kty"),
+        (retired(OTHER_X) + 'd = "AAAA"', "signing.retired[0].d is not a setting"),
+        (retired(KEY_X), "signing: key is one of the retired keys: make a new one"),
+    ],
+)
+def test_a_retired_key_that_cannot_be_used_is_refused(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    assert expected in problem(tmp_path, text, TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK)
