@@ -21,9 +21,11 @@ from tollgauge.core.errors import TollgaugeError
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
 """The folder in which `python -m bench.NAME` works: processes of a measurement start there."""
 BENCHES: Final[Mapping[str, str]] = {
+    "bundle": "bench.bundle",
     "day": "bench.day",
     "discover": "bench.discover",
     "growth": "bench.growth",
+    "guard": "bench.guard",
     "history": "bench.history",
     "index": "bench.index",
     "inflight": "bench.inflight",

@@ -12,7 +12,7 @@ Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -83,10 +83,17 @@ def places(count: int, *, skewed: bool = False) -> Iterator[Place]:
 
 
 async def fill(
-    store: Store, *, endpoints: int, days: int = 30, now: int, skewed: bool = False
+    store: Store,
+    *,
+    endpoints: int,
+    days: int = 30,
+    now: int,
+    skewed: bool = False,
+    probes_too: bool = True,
 ) -> None:
     """Fill an empty store with so many endpoints as of an instant (ms UTC): `days` closed days, and
-    today's probes up to `now`. Every score is there, and due again in a day.
+    today's probes up to `now`. Every score is there, and due again in a day. Without `probes_too`
+    only the templates have probes, which most of the time goes into.
     """
     everywhere = list(places(endpoints, skewed=skewed))
     await store.writing(_add_chain, {place.pay_to for place in everywhere}, now=now)
@@ -98,7 +105,8 @@ async def fill(
         await store.writing(archive.close_days, before_day=day_of(now), limit=TEMPLATES)
     await store.writing(_observe_and_score, lives, now=now)
     if len(everywhere) > len(templates):
-        await _copy_all(store, everywhere, first_day=day_of(now) - days, now=now)
+        copied = range(day_of(now) - days, day_of(now) + 1) if probes_too else range(0)
+        await _copy_all(store, everywhere, copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,12 +302,12 @@ def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> No
     tx.execute(schema.endpoint.update().values(score_due=now + DAY_MS, score_next=None))
 
 
-async def _copy_all(store: Store, everywhere: Sequence[Place], *, first_day: int, now: int) -> None:
-    """Give every place behind the templates the rows of one of them."""
+async def _copy_all(store: Store, everywhere: Sequence[Place], days: Iterable[int]) -> None:
+    """Give every place behind the templates the rows of one of them, with the probes of `days`."""
     await store.writing(_add_copies, everywhere)
     own = {"id": "c.id", "resource": "c.resource", "host": "c.host", "quote_pay_to": "c.pay_to"}
     await store.writing(_copy, schema.endpoint, "t.id = c.template", own)
-    for day in range(first_day, day_of(now) + 1):
+    for day in days:
         for table in (schema.probe_day, schema.probe):
             await store.writing(_copy, table, f"t.day = {day} AND t.endpoint_id = c.template")
     for table in schema.metadata.sorted_tables:

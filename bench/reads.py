@@ -64,6 +64,9 @@ READS: Final[Mapping[str, str]] = {
     "list, first page": "/trust/endpoints?sort={sort}",
     "list, filtered": "/trust/endpoints?sort={sort}&grade=B&maxAmountUsd=0.005&network=base",
     "endpoints page": "/endpoints?sort={sort}",
+    "search page": "/search?q={words}",
+    "statistics page": "/statistics",
+    "incidents": "/incidents?days=30",
     "largest provider feed": "/provider/{largest}/feed.xml",
 }
 """The paths of what is read; `{largest}` is the host with the most endpoints, `{words}` some that

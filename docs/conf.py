@@ -15,7 +15,7 @@ project = "tollgauge"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 root_doc = "docs/README"
-include_patterns = ["*.md", "docs/**"]
+include_patterns = ["*.md", "docs/**", "guard/*/README.md"]
 exclude_patterns = [".*", "node_modules", "bench", "build", "scripts", "src", "tests"]
 # Headings get the anchors that a repository's web page gives them.
 myst_heading_anchors = 4

@@ -26,7 +26,8 @@ venv() {
   local dir=$1 python=$2 stamp
   command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or newer"
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$python is older than 3.11"
-  stamp=$(cat requirements-dev.lock requirements-setup.lock pyproject.toml | sha256sum | cut -c1-64)
+  stamp=$(cat requirements-dev.lock requirements-setup.lock pyproject.toml guard/python/pyproject.toml |
+    sha256sum | cut -c1-64)
   if [ -f "$dir/.stamp" ] && [ "$(cat "$dir/.stamp")" = "$stamp" ]; then return; fi
   "$python" -c 'import ensurepip, venv' 2>/dev/null || apt_install python3-venv
   say "building $dir"
@@ -39,7 +40,8 @@ venv() {
     "${pip[@]}" -r requirements-dev.lock || die "could not install the locked Python packages"
   fi
   "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-    --no-build-isolation --editable . || die "could not install tollgauge itself"
+    --no-build-isolation --editable . --editable guard/python ||
+    die "could not install tollgauge and tollgauge-guard"
   printf '%s' "$stamp" >"$dir/.stamp"
 }
 

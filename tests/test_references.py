@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ BUILT = ("guard/typescript/dist",)
 """What is built from the files of the repository."""
 
 
+@cache
 def is_there(reference: str) -> bool:
     """Whether a path is a file or folder, here or in the package; `.py` may be left out, and a
     name of the module may follow a dot. A pattern must match something.
@@ -81,6 +83,7 @@ def is_there(reference: str) -> bool:
     return False
 
 
+@cache
 def module_is_there(reference: str) -> bool:
     """Whether a dotted name leads to a module, or to a name in one."""
     parts = reference.split(".")
@@ -127,10 +130,12 @@ def test_the_links_of_a_document_lead_somewhere(path: Path) -> None:
 
 
 def test_docstrings_and_comments_name_files_that_exist() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in PYTHON}
     wrong = {
         f"{name_of(path)}: {reference}"
-        for path in PYTHON
-        for words in words_of(path.read_text(encoding="utf-8"))
+        for path, source in sources.items()
+        if missing(source)  # else there is nothing to find in its words
+        for words in words_of(source)
         for reference in missing(words)
     }
     assert not wrong, "\n".join(sorted(wrong))

@@ -226,8 +226,12 @@ class Opened:
 
 
 @contextlib.asynccontextmanager
-async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Opened]:
-    """Open everything that a configuration names, migrate the store, and close it all again."""
+async def opened(
+    config: Config, *, clock: Clock = now_ms, drain_s: float = DRAIN_SECONDS
+) -> AsyncIterator[Opened]:
+    """Open everything that a configuration names, migrate the store, and close it all again, at
+    most `drain_s` seconds after which sales whose callers have gone are given up.
+    """
     sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
     _make_folder(config.store.url)
     settings = config.store
@@ -258,7 +262,7 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
     finally:
-        await _finish_sales()
+        await _finish_sales(drain_s)
         await alternatives.close()
         await egress.close()
         await facilitator.close()
@@ -301,10 +305,10 @@ class FolderError(TollgaugeError):
     """A database whose folder cannot be made."""
 
 
-async def _finish_sales() -> None:
-    """Wait for the sales whose callers have gone, at most DRAIN_SECONDS: they need the store."""
+async def _finish_sales(drain_s: float) -> None:
+    """Wait for the sales whose callers have gone, at most so long: they need the store."""
     if sales := [task for task in asyncio.all_tasks() if task.get_name() == SALE]:
-        await asyncio.wait(sales, timeout=DRAIN_SECONDS)
+        await asyncio.wait(sales, timeout=drain_s)
 
 
 def _make_folder(url: str) -> None:

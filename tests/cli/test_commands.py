@@ -190,9 +190,8 @@ def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> N
 def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
     (tmp_path / "exchange.json").write_text(json.dumps(captured()))
     for more in ((), ("--json",)):
-        command = [TOLLGAUGE, "lint", "exchange.json", *more]
-        prepared = prepared_command("tollgauge", "lint", "exchange.json", *more)
-        piped = subprocess.run(prepared, cwd=tmp_path, capture_output=True, check=True).stdout
+        command = prepared_command("tollgauge", "lint", "exchange.json", *more)
+        piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
         seen = on_a_terminal(command, "stdout", cwd=tmp_path)
         assert seen.replace(b"\r\n", b"\n") == piped
         assert seen.startswith(b"{") is bool(more)

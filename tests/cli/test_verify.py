@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,12 @@ from tollgauge.core.answer_signature import PublicKey, SigningKey, Typ
 from tollgauge.core.evidence import to_json
 from tollgauge.web.wire import examples
 
+CASES = Path(__file__).resolve().parents[2] / "guard" / "cases"
 NOW = 1_795_000_000_000
 SIGNED_AT = "2026-11-18 11:06:40 UTC"
 JWKS = "/.well-known/jwks.json"
 PUBLIC = json.dumps(KEY.public_jwk)
-BOUND: dict[str, Any] = {
-    "requestDigest": "ab" * 32,
-    "payer": "0x" + "1" * 40,
-    "nonce": "0x" + "2" * 64,
-}
+BOUND = {"requestDigest": "ab" * 32, "payer": "0x" + "1" * 40, "nonce": "0x" + "2" * 64}
 
 
 def key_set(*keys: PublicKey) -> bytes:
@@ -54,12 +51,16 @@ def full_report() -> Any:
 
 
 def save(
-    document: Any, *, typ: Typ = "tollgauge-report", key: SigningKey = KEY, **bound: Any
+    document: Any,
+    *,
+    typ: Typ = "tollgauge-report",
+    key: SigningKey = KEY,
+    bound: Mapping[str, str] | None = None,
 ) -> None:
     """Write a document and its signature into this folder, as `tollgauge buy` does."""
     body = orjson.dumps(document)
     Path("report.json").write_bytes(body + b"\n")
-    Path("report.json.jws").write_text(key.sign_document(body, typ, NOW, **bound) + "\n")
+    Path("report.json.jws").write_text(key.sign_document(body, typ, NOW, **(bound or {})) + "\n")
 
 
 def passed(done: Done) -> dict[str, bool | None]:
@@ -72,7 +73,7 @@ def reason(done: Done, name: str) -> str:
 
 
 def test_a_genuine_report_passes_every_check_offline(tollgauge: Command) -> None:
-    save(full_report(), **BOUND)
+    save(full_report(), bound=BOUND)
     done = tollgauge("verify", "report.json", "--key", PUBLIC)
 
     assert (done.code, done.err) == (0, "")
@@ -90,7 +91,7 @@ def test_a_genuine_report_passes_every_check_offline(tollgauge: Command) -> None
 
 
 def test_the_result_is_the_same_as_json(tollgauge: Command) -> None:
-    save(full_report(), **BOUND)
+    save(full_report(), bound=BOUND)
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
     assert done.code == 0
@@ -221,6 +222,16 @@ def test_a_bundle_is_verified_with_the_headers_that_came_with_it(tollgauge: Comm
     assert "signature  yes of this tollgauge-bundle" in genuine.out
 
 
+def test_a_bundle_that_another_program_signed_is_verified(tollgauge: Command) -> None:
+    """The sample of the guards, whose signature is made without our code."""
+    Path("key.json").write_text(json.dumps(json.loads((CASES / "bundle.json").read_text())["key"]))
+    done = tollgauge("verify", str(CASES / "bundle.zst"), "--key", "key.json", "--json")
+
+    assert done.code == 0
+    assert done.json["typ"] == "tollgauge-bundle"
+    assert set(passed(done).values()) == {True}
+
+
 def test_the_key_may_be_in_a_file_and_the_signature_an_option(tollgauge: Command) -> None:
     body = orjson.dumps(full_report())
     signature = KEY.sign_document(body, "tollgauge-report", NOW)
@@ -294,7 +305,9 @@ def test_what_is_missing_is_said_with_what_to_do(tollgauge: Command, service: st
     for words, message in (
         ((), "report.json comes without its signature: there is no file report.json.jws."),
         (("--headers", "headers.txt"), "headers.txt has no header Tollgauge-Signature."),
-        (("--signature", "x", "--key", "nonsense"), "--key gives no key to believe."),
+        (("--signature", "x", "--key", "nonsense"), "nonsense cannot be read."),
+        (("--signature", "x", "--key", "x" * 300), "cannot be read."),
+        (("--signature", "x", "--key", "headers.txt"), "--key gives no key to believe."),
         (("--signature", "x", "--key", '{"kty":"EC"}'), "The key is not an Ed25519 key."),
         (("--signature", "x", "--url", f"{service}/no"), "answered 404."),
         (("--signature", "x", "--url", "http://127.0.0.1:9"), "cannot be fetched"),

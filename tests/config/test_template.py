@@ -19,6 +19,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 VALUE = re.compile(r'^#(?=(?:\w+|".+") = |\[\[)', re.MULTILINE)
 """The sign before a value, which is not followed by a space as that of a comment is."""
 
+TEXT = template()
+
 FOR_OPERATORS = [
     setting for setting in settings_of(Config) if setting.path.partition(".")[0] in meanings(Config)
 ]
@@ -26,13 +28,11 @@ FOR_OPERATORS = [
 
 def filled_in() -> dict[str, Any]:
     """The file as if somebody had removed the # of every value."""
-    return tomllib.loads(VALUE.sub("", template()))
+    return tomllib.loads(VALUE.sub("", TEXT))
 
 
 def test_the_example_is_what_the_command_writes() -> None:
-    assert EXAMPLE.read_text(encoding="utf-8") == template(), (
-        "run: .venv/bin/python docs/generate.py"
-    )
+    assert EXAMPLE.read_text(encoding="utf-8") == TEXT, "run: .venv/bin/python docs/generate.py"
 
 
 def test_a_file_that_was_just_written_changes_nothing() -> None:
@@ -49,7 +49,7 @@ def test_it_holds_every_setting_with_its_default(setting: Setting) -> None:
     default = getattr(default, key)
     if setting.secret:
         assert key not in value
-        assert f"# {setting.variable} (a secret): " in template()
+        assert f"# {setting.variable} (a secret): " in TEXT
     elif setting.path == "sources":
         (source,) = value[key]
         assert Source(**source)
@@ -63,7 +63,7 @@ def test_it_holds_every_setting_with_its_default(setting: Setting) -> None:
 
 def test_every_example_can_be_used(tmp_path: Path) -> None:
     """But for the file and the address, which are of a machine that is not this one."""
-    text = VALUE.sub("", template())
+    text = VALUE.sub("", TEXT)
     text = text.replace('ca_file = "ca.pem"', "").replace('source_address = "192.0.2.7"', "")
     (tmp_path / "tollgauge.toml").write_text(text, encoding="utf-8")
     config = load(tmp_path / "tollgauge.toml", {})
@@ -79,4 +79,4 @@ def test_the_words_of_a_setting_are_those_under_it() -> None:
 
 
 def test_no_line_is_too_long_to_read() -> None:
-    assert max(map(len, template().splitlines())) <= 100
+    assert max(map(len, TEXT.splitlines())) <= 100

@@ -29,6 +29,7 @@ from tollgauge.core.answer_signature import (
     SigningKey,
     Typ,
     read,
+    read_keys,
     verify,
 )
 
@@ -301,6 +302,30 @@ def test_a_text_that_is_no_signing_key_is_refused_and_never_shown(text: str) -> 
 def test_a_jwk_that_is_no_public_key_is_refused(jwk: dict[str, object]) -> None:
     with pytest.raises(KeyFormatError):
         PublicKey.of(jwk)
+
+
+def test_the_keys_of_a_set_are_read_and_others_left_out() -> None:
+    others = [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, "no object", {}]
+    key_set = {"keys": [*others, KEY.public_jwk, OTHER_KEY.public_jwk]}
+
+    assert read_keys(json.dumps(key_set).encode()) == (KEY.public, OTHER_KEY.public)
+    assert read_keys(json.dumps(KEY.public_jwk).encode()) == (KEY.public,)
+    assert read_keys(PRIVATE_JWK.encode()) == (KEY.public,)
+    assert read_keys(b'{"keys": []}') == ()
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"keys": {}}', b'{"kty":"OKP","kty":"OKP"}', b"\xff"]
+)
+def test_what_holds_no_keys_is_refused(text: bytes) -> None:
+    with pytest.raises(KeyFormatError):
+        read_keys(text)
+
+
+def test_a_key_that_was_retired_twice_counts_in_both_times() -> None:
+    early, late = (replace(KEY.public, nbf=at, exp=at) for at in (1, NOW // 1000))
+
+    verify(SIGNED, BODY, "tollgauge-report", [early, late])
 
 
 def test_a_key_never_shows_its_private_half() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.command_line import TOLLGAUGE
 from tests.support.installed import ROOT
+from tests.support.prepared import program
 
 from tollgauge.db.backup import examine
 
@@ -31,7 +31,7 @@ def of_systemd(folder: Path) -> list[str]:
         .replace("%%", "%")
         .replace("/var/lib/tollgauge-backups", str(folder))
     )
-    return shlex.split(line.replace("/opt/tollgauge/bin/tollgauge", TOLLGAUGE))
+    return shlex.split(line.replace("/opt/tollgauge/bin/tollgauge", "tollgauge"))
 
 
 def of_compose(folder: Path) -> list[str]:
@@ -48,13 +48,14 @@ def of_compose(folder: Path) -> list[str]:
 def test_a_backup_is_a_copy_that_is_good(
     words_of: Callable[[Path], list[str]], tmp_path: Path, empty_sqlite: Path
 ) -> None:
+    tollgauge = program(tmp_path / "bin")
     folder = tmp_path / "copies"
     folder.mkdir()
     old = folder / "2020-01-01T000000.copy"
     old.touch()
     os.utime(old, (0, 0))
     environment = {
-        "PATH": f"{Path(TOLLGAUGE).parent}:/usr/bin:/bin",
+        "PATH": f"{tollgauge.parent}:/usr/bin:/bin",
         "DATABASE_URL": f"sqlite:///{empty_sqlite}",
     }
     process = subprocess.Popen(

@@ -6,16 +6,17 @@ import contextlib
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.command_line import TOLLGAUGE
 from tests.support.containerfile import stages, values
 from tests.support.installed import ROOT
 from tests.support.postgres import Postgres
 from tests.support.prepared import command as prepared_command
+from tests.support.prepared import program
 from tests.support.signing import KEY, PRIVATE_JWK
 
 from tollgauge.config import load, unused
@@ -108,8 +109,10 @@ def test_the_services_start_together_on_an_empty_database_and_are_healthy(
     postgres.sql("CREATE DATABASE compose")
     secrets = {"database_url": postgres.url("compose"), "watch_key": "k" * 32}
     secrets |= {"signing_key": "", "rpc_url": "", "facilitator_headers": ""}
-    subprocess.run([TOLLGAUGE, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
-    path = {"PATH": f"{Path(TOLLGAUGE).parent}:{postgres.binaries}:/usr/bin:/bin"}
+    tollgauge = program(tmp_path / "bin")
+    subprocess.run([tollgauge, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
+    python = Path(sys.executable).parent  # that of the checks of health
+    path = {"PATH": f"{tollgauge.parent}:{python}:{postgres.binaries}:/usr/bin:/bin"}
     ports = dict(zip(("8402", "8403", "8404"), map(str, free_ports), strict=True))
 
     def environment(name: str) -> dict[str, str]:

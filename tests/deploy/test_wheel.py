@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email import message_from_string
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tests.support.installed import ROOT, build_wheel, install
 from tests.support.npm_registry import registry
+from tests.support.prepared import command as prepared_command
 
 from tollgauge.demo.anvil import VERSION
 
@@ -89,13 +90,13 @@ def test_the_locked_packages_are_what_it_requires(wheel: Path) -> None:
 
 
 def demo(
-    command: Path, folder: Path, environment: dict[str, str], *more: str
+    command: Sequence[str | Path], folder: Path, environment: dict[str, str], *more: str
 ) -> tuple[dict[str, object], str]:
     """What one round of the demo printed as JSON, and what it said beside that."""
     empty = folder / "empty"
     empty.mkdir()
     done = subprocess.run(
-        [command, "demo", "--once", "--json", *more],
+        [*command, "demo", "--once", "--json", *more],
         cwd=empty,
         env=environment,
         capture_output=True,
@@ -111,7 +112,7 @@ def demo(
 def test_without_node_the_demo_runs_and_says_what_is_missing(
     command: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    document, said = demo(command, tmp_path, environment)
+    document, said = demo([command], tmp_path, environment)
     assert int(str(document["probes"])) > 50
     assert int(str(document["scored"])) > 50
     assert (document["report"], document["payment"]) == (None, None)
@@ -121,10 +122,10 @@ def test_without_node_the_demo_runs_and_says_what_is_missing(
 
 
 def test_the_demo_runs_without_a_chain_where_none_is_wanted(
-    command: Path, tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, environment: dict[str, str]
 ) -> None:
     named = environment | {"TOLLGAUGE_ANVIL": "/no/such/anvil"}
-    document, said = demo(command, tmp_path, named, "--no-chain")
+    document, said = demo(prepared_command("tollgauge"), tmp_path, named, "--no-chain")
     assert document["payment"] is None
     assert document["missing"] == "The demo was started with --no-chain."
     assert said == ""
@@ -136,7 +137,7 @@ def test_an_anvil_on_the_path_is_the_chain_of_the_demo(
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "anvil").symlink_to(anvil)
-    document, said = demo(command, tmp_path, environment | {"PATH": str(tools)})
+    document, said = demo([command], tmp_path, environment | {"PATH": str(tools)})
     assert said == ""
     payment = document["payment"]
     assert isinstance(payment, dict)

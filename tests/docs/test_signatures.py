@@ -36,6 +36,7 @@ async def url() -> AsyncIterator[str]:
     config = replace(config, server=replace(config.server, base_url=base_url))
     async with http_service.opened(config) as running:
         await fill(running, days=1)
+        await running.service.round("bundle")
         async with serve(running.app, port=port):
             yield base_url
 
@@ -65,6 +66,7 @@ async def test_the_page_s_commands_and_its_python_verify_a_real_answer(
 
     code, out = await run(tmp_path, url, "sh", "-ec", save + keys)
     assert "signature  yes of this tollgauge-report" in out, out
+    assert "signature  yes of this tollgauge-bundle" in out, out
     code, out = await run(tmp_path, url, sys.executable, "-c", program)
     assert (code, f"signed by {KEY.fingerprint} at" in out) == (0, True), out
 

@@ -15,9 +15,11 @@ from tests.support.guarded_clients import GUARDED, Setup, guarded_httpx
 from tests.support.paying_clients import ask_each, payer_of
 from tests.support.seller_world import SellerWorld, seller_world
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
-pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 HOUR = 3_600
 ORDERS = ("known", "price-a-little-up", "stranger-cheap", "avoided")
@@ -27,14 +29,6 @@ NONE = dict.fromkeys(ORDERS, "bundle-old")
 HOST = "known"
 """The seller on whose host the service is reached as well."""
 CLIENTS = ("httpx", "fetch")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

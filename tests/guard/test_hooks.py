@@ -6,6 +6,7 @@ the guard, to show that it works, and once with it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.support.guarded_clients import guarded_httpx, setup_of
-from tests.support.paying_clients import SECONDS, ask_each, payer_of, trusting
+from tests.support.paying_clients import SCRIPT, SECONDS, ask_each, node_answer, payer_of, trusting
 from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import OTHER_TOKEN, entry
 from x402 import x402Client
@@ -28,22 +29,17 @@ from x402.schemas import (
     RecoveredPayloadResult,
 )
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import TestAccount
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.seller import payee
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 THIEF = payee("thief")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -209,3 +205,19 @@ async def test_an_attack_gets_a_payment_out_without_a_guard_and_none_with_it(
     assert world.signed(victim) == {"known"}, outcomes
     assert world.signed(protected) == set()
     assert "signed-differs" in outcomes["known"].error
+
+
+async def test_the_same_attacks_in_typescript(world: SellerWorld, tmp_path: Path) -> None:
+    victim, protected = await world.wallet(), await world.wallet()
+    setup = setup_of(world, tmp_path).for_node()
+    guard = {name: setup[name] for name in ("bundle", "key")}
+    script = SCRIPT.with_name("attacking_client.mjs")
+    url = world.url("known")
+    answers = []
+    for account, options in ((victim, {}), (protected, {"guard": guard})):
+        order = {"key": account.key, "url": url, "thief": THIEF, "otherToken": OTHER_TOKEN}
+        answers.append(await node_answer(world, json.dumps(order | options).encode(), script))
+    attacks = {attack for attack, *_ in answers[0]}
+    assert world.signed(victim) == attacks
+    assert len(attacks) == 9
+    assert world.signed(protected) == set(), answers[1]

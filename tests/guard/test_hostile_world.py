@@ -14,9 +14,11 @@ from tests.support.paying_clients import Outcomes
 from tests.support.seller_world import Arrival, SellerWorld, seller_world
 from tests.support.sellers import BAD, GOOD, MOVES_TO, SELLERS, TAKERS, After
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
-pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,6 @@ class Round:
     outcomes: Outcomes
     arrived: list[Arrival]
     paid: dict[str, int]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

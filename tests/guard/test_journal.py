@@ -34,22 +34,17 @@ from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import KNOWN_PRICE, TAKERS
 from tests.support.trace_service import trace_service, traced
 
-from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import TestAccount
 from tollgauge_guard.journal import Entry, Journal
 
-pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 CALLS = 50
 AFFORDABLE = 7
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -11,9 +11,11 @@ from tests.support.paying_clients import UNGUARDED, Outcomes
 from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import PYTHON, SELLERS, After
 
-from tollgauge.demo.anvil import ChainError, find_anvil
-
-pytestmark = [pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.usefixtures("anvil"),
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,6 @@ class Round:
     outcomes: Outcomes
     signed: set[str]
     paid: dict[str, int]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_anvil() -> None:
-    try:
-        find_anvil()
-    except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -9,7 +9,7 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Coroutine
 from typing import Any
 
 import httpx
@@ -26,7 +26,7 @@ from x402 import x402Client
 from x402.schemas import PaymentRequired, RecoveredPayloadResult
 
 from tollgauge.demo.chain import ACCOUNTS
-from tollgauge.demo.envelopes import BASE, USDC
+from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.seller import payee
 from tollgauge_guard import MEMORY, GuardedClient, Policy, guarded
 
@@ -48,14 +48,15 @@ BUNDLE = packed(
 )
 SIGNATURE = PUBLISHER.sign(BUNDLE)
 
-OFFERS = st.builds(
-    lambda pay_to, amount, **changes: entry("seller", amount, payTo=pay_to, **changes),
-    st.sampled_from([SELLER, SELLER, THIEF]),
-    st.sampled_from([1, 5_000, PRICE, 2 * PRICE, 2 * PRICE + 1, 10**7]),
-    asset=st.sampled_from([USDC, USDC, USDC, OTHER_TOKEN]),
-    network=st.sampled_from([BASE, BASE, BASE, "eip155:1"]),
-    maxTimeoutSeconds=st.sampled_from([60, 3_600, 10**9]),
+CHANGES = (
+    {},
+    {"payTo": THIEF},
+    *({"amount": str(amount)} for amount in (1, 5_000, 2 * PRICE, 2 * PRICE + 1, 10**7)),
+    {"asset": OTHER_TOKEN},
+    {"network": "eip155:1"},
+    {"maxTimeoutSeconds": 10**9},
 )
+"""In what an offer may differ from the one that the bundle knows."""
 PAID_STATUSES = st.sampled_from([200, 307, 402, 500, 0])
 """What a seller answers to a payment; 0 ends the connection."""
 TRICKS = (
@@ -118,7 +119,7 @@ class Tricks:
     key = "tricks"
 
     def __init__(self) -> None:
-        self.on: set[str] = set()
+        self.on = ""
         self.stolen = stolen_payment()
 
     def early(self, client: x402Client) -> None:
@@ -132,31 +133,31 @@ class Tricks:
 
     def _before(self, context: Any) -> None:
         offer = context.selected_requirements
-        if "fails before" in self.on:
+        if self.on == "fails before":
             raise RuntimeError("on purpose")
-        if "changes the payee" in self.on:
+        if self.on == "changes the payee":
             offer.pay_to = THIEF
-        if "changes the amount" in self.on:
+        if self.on == "changes the amount":
             offer.amount = "9000"
-        if {"changes the token", "changes the token and changes it back"} & self.on:
+        if self.on in ("changes the token", "changes the token and changes it back"):
             offer.asset = OTHER_TOKEN
 
     def _change_back(self, context: Any) -> None:
-        if "changes the token and changes it back" in self.on:
+        if self.on == "changes the token and changes it back":
             context.payment_payload.accepted.asset = USDC
 
     def _after(self, context: Any) -> None:
-        if "replaces the payment" in self.on:
+        if self.on == "replaces the payment":
             context.payment_payload.payload.update(self.stolen.payload)
-        if "fails after" in self.on:
+        if self.on == "fails after":
             raise RuntimeError("on purpose")
 
     def _recover(self, _context: Any) -> RecoveredPayloadResult | None:
-        is_on = "recovers with another payment" in self.on
+        is_on = self.on == "recovers with another payment"
         return RecoveredPayloadResult(payload=self.stolen) if is_on else None
 
     def enrich_payment_payload(self, payload: Any, _required: Any) -> Any:
-        if "enriches" in self.on:
+        if self.on == "enriches":
             return payload.model_copy(update={"payload": self.stolen.payload})
         return payload
 
@@ -180,10 +181,6 @@ class GuardedProgram(RuleBasedStateMachine):
         )
         self.tricks.late(self.client)
 
-    @rule(host=st.sampled_from(HOSTS), offer=OFFERS)
-    def offer(self, host: str, offer: Any) -> None:
-        self.sellers.offers[host] = offer
-
     @rule(host=st.sampled_from(HOSTS), other=st.sampled_from(HOSTS))
     def claim(self, host: str, other: str) -> None:
         self.sellers.claims[host] = other
@@ -198,25 +195,31 @@ class GuardedProgram(RuleBasedStateMachine):
     def answer_payments(self, status: int) -> None:
         self.sellers.paid_status = status
 
-    @rule(trick=st.sampled_from(TRICKS))
-    def switch(self, trick: str) -> None:
-        self.tricks.on ^= {trick}
+    @rule(trick=st.sampled_from(("", *TRICKS)))
+    def play(self, trick: str) -> None:
+        self.tricks.on = trick
 
-    @rule(host=st.sampled_from(HOSTS), query=st.sampled_from(["", "?n=1", "?n=2"]))
-    def ask(self, host: str, query: str) -> None:
-        self._quietly(lambda: self.http.get(f"https://{host}/{query}"))
+    @rule(
+        host=st.sampled_from((GOOD, *HOSTS)),
+        change=st.sampled_from(CHANGES),
+        queries=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    )
+    def ask(self, host: str, change: dict[str, Any], queries: list[int]) -> None:
+        self.sellers.offers[host] = entry("seller", PRICE) | change
+        for query in queries:
+            self._quietly(self.http.get(f"https://{host}/?n={query}"))
 
     @rule(host=st.sampled_from(HOSTS))
     def ask_with_a_payment_of_its_own(self, host: str) -> None:
         text = self.tricks.stolen.model_dump_json(by_alias=True, exclude_none=True)
         header = base64.b64encode(text.encode()).decode()
         headers = {"PAYMENT-SIGNATURE": header}
-        self._quietly(lambda: self.http.get(f"https://{host}/", headers=headers))
+        self._quietly(self.http.get(f"https://{host}/", headers=headers))
 
-    def _quietly(self, call: Callable[[], Any]) -> None:
+    def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
         """A call may fail in any way; what counts is what left."""
         with contextlib.suppress(Exception):
-            asyncio.run(call())
+            asyncio.run(call)
 
     @invariant()
     def everything_that_left_was_allowed(self) -> None:
@@ -225,7 +228,8 @@ class GuardedProgram(RuleBasedStateMachine):
         for url, payment, offer in self.sellers.left:
             given = payment["payload"]["authorization"]
             value, nonce = int(given["value"]), given["nonce"]
-            assert (given["to"], given["value"]) == (offer["payTo"], offer["amount"])
+            if nonce not in spent:  # one that got no answer is sent again, whatever is asked now
+                assert (given["to"], given["value"]) == (offer["payTo"], offer["amount"])
             assert may_be_paid(url.host, given["to"], value)
             assert int(given["validBefore"]) <= time.time() + 3_600 + 5
             assert payment["accepted"]["asset"] == USDC

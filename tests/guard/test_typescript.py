@@ -13,17 +13,32 @@ from guard.cases import resource_cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tollgauge.core.answer_signature import SigningKey, private_jwk
+from tollgauge.core.bundle import Variant, bundle_of, line_of
 from tollgauge.core.endpoint import ResourceError, parse_resource
+from tollgauge.core.trust_record import PaidAddress, TrustRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"
 COMPILER = ROOT / "node_modules" / ".bin" / "tsc"
+FIND_ALL = """
+import { readFileSync } from "node:fs";
+import { Bundle, parseResource } from "@tollgauge/guard";
+const [path, signature, key] = process.argv.slice(1);
+const bundle = Bundle.open(readFileSync(path), signature, JSON.parse(key));
+const resources = JSON.parse(readFileSync(0, "utf8"));
+const records = resources.map((resource) => bundle.find(parseResource(resource)));
+console.log(JSON.stringify(records.map((one) => [one.recommendation, one.score, `${one.amount}`])));
+"""
 SPEAK_CANONICAL = """
 import { createInterface } from "node:readline";
 import { parseResource } from "@tollgauge/guard";
 for await (const line of createInterface({ input: process.stdin }))
   console.log(JSON.stringify(parseResource(JSON.parse(line))?.url ?? null));
 """
+
+NOW = 1_790_000_000_000
+"""An instant (ms UTC)."""
 
 pytestmark = pytest.mark.node
 
@@ -36,9 +51,11 @@ def built() -> None:
     run("bash", str(ROOT / "scripts" / "setup.sh"), "node")
 
 
-def run(*command: str) -> str:
+def run(*command: str, text: str = "") -> str:
     """What a program prints in the package's folder. A failure shows all that it said."""
-    process = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=120)
+    process = subprocess.run(
+        command, cwd=PACKAGE, input=text, capture_output=True, text=True, timeout=120
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -68,6 +85,45 @@ def test_its_licence_is_that_of_the_repository() -> None:
 
 def test_the_shared_resources_are_those_of_the_service() -> None:
     assert resource_cases.FILE.read_text() == resource_cases.document()
+
+
+def test_it_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
+    records = [trust_record(number) for number in range(2_000)]
+    salt = b"sixteen bytes..."
+    built = bundle_of(
+        [line_of(record, salt) for record in records],
+        variant=Variant.ALL,
+        salt=salt,
+        policy_version=2,
+        as_of=NOW,
+        scored=len(records),
+    )
+    file = tmp_path / "bundle.zst"
+    file.write_bytes(built.body)
+    key = SigningKey.of(json.dumps(private_jwk(bytes(32))))
+    signature = key.sign_digest(built.body, "tollgauge-bundle", NOW // 1000)
+    script = ("--input-type=module", "--eval", FIND_ALL, str(file))
+    resources = json.dumps([record.resource for record in records])
+    seen = run("node", *script, signature, json.dumps(key.public_jwk), text=resources)
+    assert json.loads(seen) == [
+        [record.recommendation, (record.score_tenths or 0) / 10, str(record.amount)]
+        for record in records
+    ]
+
+
+def trust_record(number: int) -> TrustRecord:
+    """A record whose values differ from those of other numbers."""
+    return TrustRecord(
+        resource=f"https://api.example.com/{number}",
+        recommendation=("proceed", "caution", "avoid")[number % 3],
+        grade="ABCDF"[number % 5],
+        score_tenths=number % 1_001,
+        addresses=(PaidAddress(pay_to=f"0x{number:040x}", since=NOW - number),),
+        network="eip155:8453",
+        amount=number + 1,
+        flags=("delivers",),
+        as_of=NOW,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ SECONDS: Final = 2
 """How long a client waits for an answer."""
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
+SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +158,18 @@ def node_order(
     return json.dumps(order).encode()
 
 
-async def node_answer(world: SellerWorld, order: bytes) -> Any:
-    """What the TypeScript program prints."""
-    process = await start_node(world, order)
+async def node_answer(world: SellerWorld, order: bytes, script: Path = SCRIPT) -> Any:
+    """What a TypeScript program prints."""
+    process = await start_node(world, order, script)
     out, err = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 0, err.decode()
     return json.loads(out)
 
 
-async def start_node(world: SellerWorld, order: bytes) -> Process:
-    """The TypeScript program, with its order."""
+async def start_node(world: SellerWorld, order: bytes, script: Path = SCRIPT) -> Process:
+    """A TypeScript program, with its order."""
     process = await asyncio.create_subprocess_exec(
-        *(node(), str(_SCRIPT)),
+        *(node(), str(script)),
         env=os.environ | {"NODE_EXTRA_CA_CERTS": str(world.ca_file)},
         stdin=PIPE,
         stdout=PIPE,

@@ -25,7 +25,8 @@ PRIVATE_JWK: Final = json.dumps(
 THUMBPRINT: Final = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
 """Its thumbprint there (A.3)."""
 KEY: Final = SigningKey.of(PRIVATE_JWK)
-OTHER_KEY: Final = SigningKey.of(OKPKey.generate_key("Ed25519").as_pem(private=True).decode())
+OTHER_PEM: Final = OKPKey.generate_key("Ed25519").as_pem(private=True).decode()
+OTHER_KEY: Final = SigningKey.of(OTHER_PEM)
 
 _REGISTRY: Final = JWSRegistry(algorithms=["EdDSA"], strict_check_header=False)
 

@@ -15,7 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.prepared import command
+from tests.support.trust_records import content
 from tests.support.unsigned_payment import free_port
+
+from tollgauge.core.answer_signature import PublicKey, verify
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"
@@ -62,6 +65,14 @@ class RunningDemo:
         while self.loading_percent() is not None:
             assert time.monotonic() < deadline
             time.sleep(0.2)
+
+    def get_once_ready(self, path: str) -> httpx.Response:
+        """The first answer that is not 503."""
+        deadline = time.monotonic() + 60
+        while (answer := self.get(path)).status_code == 503:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        return answer
 
     def do(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run another command in the demo's folder, without any environment."""
@@ -134,6 +145,11 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     assert [watch["resource"] for watch in watched] in ([], [WEATHER])
     checked = demo.do("config", "check", "--json")
     assert json.loads(checked.stdout)["serves"] == demo.url
+    bundle = demo.get_once_ready("/trust/bundle")
+    (jwk,) = demo.get("/.well-known/jwks.json").json()["keys"]
+    signature = bundle.headers["Tollgauge-Signature"]
+    verify(signature, bundle.content, "tollgauge-bundle", [PublicKey.of(jwk)])
+    assert content(bundle.content)[0]["count"] > 80
     status = json.loads(demo.do("status", "--json").stdout)
     assert status["probes"]["monitored"] > 80
     (chain,) = status["chains"]

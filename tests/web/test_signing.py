@@ -10,7 +10,8 @@ from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK
 
 from tollgauge.config import Config, ConfigError, load
-from tollgauge.core.answer_signature import PublicKey
+from tollgauge.core.answer_signature import HEADER, PublicKey, verify
+from tollgauge.web.signing import signature_header
 
 KEY_X = KEY.public_jwk["x"]
 OTHER_X = OTHER_KEY.public_jwk["x"]
@@ -38,6 +39,22 @@ def problem(tmp_path: Path, text: str, **environment: str) -> str:
         loaded(tmp_path, text, **environment)
     (words,) = caught.value.problems
     return words
+
+
+def test_an_answer_that_cannot_be_signed_leaves_without_its_signature(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    body = b'{"count":9007199254740993}'  # beyond what has a canonical form
+
+    assert signature_header(KEY, body, "tollgauge-snapshot", 0) == {}
+    assert "answer.unsigned" in capsys.readouterr().out
+
+
+def test_an_answer_is_signed_where_there_is_a_key() -> None:
+    assert signature_header(None, b"{}", "tollgauge-snapshot", 0) == {}
+    header = signature_header(KEY, b"{}", "tollgauge-snapshot", 0, payer="0x1")
+    signed = verify(header[HEADER], b"{}", "tollgauge-snapshot", [KEY.public])
+    assert signed.bound == {"payer": "0x1"}
 
 
 @pytest.mark.parametrize("environment", [{}, {"TOLLGAUGE_SIGNING_KEY": " \n"}], ids=str)

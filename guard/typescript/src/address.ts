@@ -18,6 +18,11 @@ export function parseAddress(text: unknown): string | null {
   return isOneCase || text === checksum(lower) ? lower : null;
 }
 
+/** An address in lower case, whatever its case says; for texts that our own client wrote. */
+export function lowerAddress(text: unknown): string | null {
+  return typeof text === "string" && HEX.test(text) ? text.toLowerCase() : null;
+}
+
 /** The mixed-case form of a lower-case address. */
 function checksum(lower: string): string {
   const digits = lower.slice(2);

@@ -62,7 +62,7 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
     },
     request: async (config: AxiosConfig) => {
       const headers = lowerCased(config.headers);
-      const sent = await guard.admit((name) => headers.get(name) ?? null);
+      const sent = guard.admit((name) => headers.get(name) ?? null);
       return sent === null ? instance.request(config) : pay(guard, sent, config, bare);
     },
   };
@@ -107,23 +107,23 @@ async function pay<Client extends PayingClient>(
   const auth = isElsewhere ? undefined : config.auth;
   try {
     const answer = await bare.request({ ...paid, baseURL: "", params: {}, auth });
-    await close(guard, sent, answer);
+    close(guard, sent, answer);
     return answer;
   } catch (error) {
     const { response } = error as AxiosFailure;
-    if (response === undefined) await guard.unanswered(sent);
-    else await close(guard, sent, response);
+    if (response === undefined) guard.unanswered(sent);
+    else close(guard, sent, response);
     throw error;
   }
 }
 
-async function close<Client extends PayingClient>(
+function close<Client extends PayingClient>(
   guard: Guard<Client>,
   sent: SentPayment,
   answer: AxiosAnswer,
-): Promise<void> {
+): void {
   const headers = lowerCased(answer.headers);
-  await guard.answered(sent, answer.status, (name) => headers.get(name) ?? null);
+  guard.answered(sent, answer.status, (name) => headers.get(name) ?? null);
 }
 
 function lowerCased(headers: unknown): Map<string, string> {

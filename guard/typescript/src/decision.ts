@@ -220,10 +220,9 @@ function* ofRecord(
     const reason = `The endpoint is known on ${network}, not on ${terms.network}.`;
     yield refuse("network-unknown", reason);
   }
-  if (amount !== null && terms.amount > policy.priceFactor * amount) {
-    const price = dollars(terms.microUsd);
-    const reason = `${price} is more than ${policy.priceFactor} times the known price.`;
-    yield refuse("price-jump", reason);
+  if (amount !== null && terms.microUsd > policy.priceFactor * amount) {
+    const price = `${dollars(terms.microUsd)} is more than ${policy.priceFactor} times the known price`;
+    yield refuse("price-jump", `${price} (${dollars(amount)}).`);
   }
   if (recommendation === "caution") yield ask("caution", "The service says caution.", terms);
   if (grade !== null && rank(grade) > rank(policy.minGrade)) {

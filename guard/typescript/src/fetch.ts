@@ -17,7 +17,7 @@ export function guardFetch<Client extends PayingClient>(
 ): Fetch {
   const paying = wrap(async (input, init) => {
     const request = new Request(input, init);
-    const sent = await guard.admit((name) => request.headers.get(name));
+    const sent = guard.admit((name) => request.headers.get(name));
     return sent === null ? ask(guard.call, request, fetch) : pay(guard, sent, request, fetch);
   }, guard.client);
   return (input, init) => guard.run(() => paying(input, init));
@@ -54,9 +54,9 @@ async function pay<Client extends PayingClient>(
   try {
     answer = await fetch(paid);
   } catch (error) {
-    await guard.unanswered(sent);
+    guard.unanswered(sent);
     throw error;
   }
-  await guard.answered(sent, answer.status, (name) => answer.headers.get(name));
+  guard.answered(sent, answer.status, (name) => answer.headers.get(name));
   return answer;
 }

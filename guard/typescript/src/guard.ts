@@ -134,8 +134,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
    * Says what the chain shows of a payment. One that was not taken, and no longer can be, counts as
    * spent no longer. Throws JournalError.
    */
-  async resolve(nonce: string, fate: "taken" | "not-taken"): Promise<void> {
-    await this.#journal.recordOutcome(nonce, { at: seconds(), status: null, fate, transaction: null });
+  resolve(nonce: string, fate: "taken" | "not-taken"): void {
+    this.#journal.recordOutcome(nonce, { at: seconds(), status: null, fate, transaction: null });
   }
 
   /** Runs one request of the caller; for transports. Throws PaymentRefused for a refused payment. */
@@ -162,7 +162,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
    * they hold none. For transports, as the last thing before they send.
    * Throws PaymentRefused, and JournalError.
    */
-  async admit(header: Header): Promise<SentPayment | null> {
+  admit(header: Header): SentPayment | null {
     const present = PAYMENT_HEADERS.filter((name) => header(name) !== null);
     const [name] = present;
     if (name === undefined) return null;
@@ -179,26 +179,29 @@ export class Guard<Client extends PayingClient = PayingClient> {
     if (again !== null) return again;
     const isFirst = allowed.nonce === null;
     allowed.nonce = payment.nonce;
-    if (isFirst) await this.#journal.recordSigned(reservation, payment);
+    if (isFirst) this.#journal.recordSigned(reservation, payment);
     const { terms, request } = reservation;
     const { nonce, validBefore } = payment;
     return { header: name, value, nonce, validBefore, terms, request };
   }
 
   /** Records what a payment was answered with; for transports. Never throws. */
-  async answered(sent: SentPayment, status: number, header: Header): Promise<void> {
-    await this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header) });
+  answered(sent: SentPayment, status: number, header: Header): void {
+    this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header) });
   }
 
   /** Records that a payment was sent and no answer came; for transports. Never throws. */
-  async unanswered(sent: SentPayment): Promise<void> {
-    await this.#conclude(sent, { at: seconds(), status: null, fate: "unknown", transaction: null });
+  unanswered(sent: SentPayment): void {
+    this.#conclude(sent, { at: seconds(), status: null, fate: "unknown", transaction: null });
   }
 
-  async #conclude(sent: SentPayment, outcome: Outcome): Promise<void> {
+  #conclude(sent: SentPayment, outcome: Outcome): void {
     this.#unclear.answered(sent, outcome.fate);
-    // The answer was paid for: the caller gets it even where the disk is full.
-    await this.#journal.recordOutcome(sent.nonce, outcome).catch(() => undefined);
+    try {
+      this.#journal.recordOutcome(sent.nonce, outcome);
+    } catch {
+      // The answer was paid for: the caller gets it even where the disk is full.
+    }
   }
 
   /** Why an offer must not be paid; null where money was set aside for it. */

@@ -7,17 +7,21 @@
  * outcome is, since an authorization that was sent can be taken until it expires.
  */
 
-import { closeSync, fdatasync, fsyncSync, ftruncateSync, openSync, readFileSync, write } from "node:fs";
+import {
+  closeSync,
+  fdatasyncSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readFileSync,
+  writeSync,
+} from "node:fs";
 import { dirname } from "node:path";
-import { promisify } from "node:util";
-import { REPEAT_S, type Spent } from "./decision.js";
+import type { Spent } from "./decision.js";
 import type { Terms } from "./offer.js";
 import type { SignedPayment } from "./payment.js";
 import type { Fate } from "./settlement.js";
-
-const writeAsync = promisify(write);
-const syncAsync = promisify(fdatasync);
-const DAY_S = 86_400;
+import { Spending } from "./spending.js";
 
 /** A journal that cannot be read or written. While one cannot be written, nothing is paid. */
 export class JournalError extends Error {
@@ -70,14 +74,13 @@ export interface Reservation {
 type Line =
   | { readonly signed: Omit<Entry, "outcome"> }
   | { readonly nonce: string; readonly outcome: Outcome };
-type Claim = Pick<Reservation, "host" | "request" | "at"> & { readonly microUsd: bigint };
 
 export class Journal {
   readonly #file: number | null;
-  /** What counts, by reservation, and by nonce once it was recorded. */
-  readonly #claims = new Map<Reservation | string, Claim>();
+  /** By reservation, and by nonce once a payment is recorded. */
+  readonly #spending = new Spending();
   readonly #unsettled = new Map<string, Entry>();
-  #written: Promise<void> = Promise.resolve();
+  #failure: JournalError | null = null;
 
   /** `path` is a file, or null for memory alone. Throws JournalError for a file that is broken. */
   constructor(path: string | null) {
@@ -85,33 +88,23 @@ export class Journal {
     if (path !== null) for (const line of readLines(path)) this.#apply(line);
   }
 
-  /** What counts at `now` for a payment to `host` for `request`. */
+  /** What counts at `now` (unix seconds) for a payment to `host` for `request`. */
   spent(host: string, request: string, now: number): Spent {
-    let [hostDay, day, repeats] = [0n, 0n, 0];
-    for (const [owner, claim] of this.#claims) {
-      const isToday = Math.floor(claim.at / DAY_S) === Math.floor(now / DAY_S);
-      const isRecent = claim.at > now - REPEAT_S;
-      if (isToday) day += claim.microUsd;
-      if (isToday && claim.host === host) hostDay += claim.microUsd;
-      if (isRecent && claim.request === request) repeats += 1;
-      if (!isToday && !isRecent && claim.at < now) this.#claims.delete(owner);
-    }
-    return { hostDay, day, repeats };
+    return this.#spending.at(now, host, request);
   }
 
   /** Sets money aside, until the payment is recorded, and counts as such, or is given up. */
   reserve(reservation: Reservation): void {
-    const { terms, host, request, at } = reservation;
-    this.#claims.set(reservation, { host, request, at, microUsd: terms.microUsd });
+    this.#spending.add(reservation, { ...reservation, microUsd: reservation.terms.microUsd });
   }
 
   /** Gives back what was set aside for a payment that is not sent. */
   release(reservation: Reservation): void {
-    this.#claims.delete(reservation);
+    this.#spending.remove(reservation);
   }
 
-  /** Records a payment; it may be sent when this is done. Throws JournalError. */
-  async recordSigned(reservation: Reservation, payment: SignedPayment): Promise<void> {
+  /** Records a payment, which may be sent then: it is on the disk. Throws JournalError. */
+  recordSigned(reservation: Reservation, payment: SignedPayment): void {
     const { terms, host, resource, request, at } = reservation;
     const signed = {
       nonce: payment.nonce,
@@ -127,17 +120,19 @@ export class Journal {
       request,
       at,
     };
-    // In one step: a look at the budgets sees the payment either here or there, and once.
-    this.#claims.delete(reservation);
+    this.#append({ signed });
+    this.#spending.remove(reservation);
     this.#apply({ signed });
-    await this.#append({ signed });
   }
 
-  /** Records what became of a payment. Throws JournalError. */
-  async recordOutcome(nonce: string, outcome: Outcome): Promise<void> {
+  /**
+   * Records what became of a payment. It is not flushed to the disk: a payment whose outcome is lost
+   * is unsettled, and asked for. Throws JournalError.
+   */
+  recordOutcome(nonce: string, outcome: Outcome): void {
     const line = { nonce, outcome };
     this.#apply(line);
-    await this.#append(line);
+    this.#append(line);
   }
 
   /** Payments without a receipt: only the chain can tell whether they were taken. Oldest first. */
@@ -145,14 +140,19 @@ export class Journal {
     return [...this.#unsettled.values()];
   }
 
-  /** Writes one line after the other; after a failure none, so that no line is broken in two. */
-  #append(line: Line): Promise<void> {
-    const file = this.#file;
-    if (file === null) return this.#written;
-    this.#written = this.#written.then(() => writeLine(file, line));
-    // Whoever waits for this line gets the error, and whoever waits for a later one.
-    this.#written.catch(() => undefined);
-    return this.#written;
+  /** Writes a line; after a failure none, so that none follows half a line. */
+  #append(line: Line): void {
+    if (this.#file === null) return;
+    if (this.#failure !== null) throw this.#failure;
+    const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
+    try {
+      if (writeSync(this.#file, bytes) !== bytes.length) throw new Error("Not all of it was written.");
+      if ("signed" in line) fdatasyncSync(this.#file);
+    } catch (error) {
+      const message = "The journal cannot be written, so nothing is paid until the next start.";
+      this.#failure = new JournalError(message, { cause: error });
+      throw this.#failure;
+    }
   }
 
   /** Takes a line of the file into account. */
@@ -160,14 +160,14 @@ export class Journal {
     if ("signed" in line) {
       const { signed } = line;
       this.#unsettled.set(signed.nonce, { ...signed, outcome: null });
-      this.#claims.set(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
+      this.#spending.add(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
       return;
     }
     const { nonce, outcome } = line;
     const entry = this.#unsettled.get(nonce);
     if (["settled", "taken", "not-taken"].includes(outcome.fate)) this.#unsettled.delete(nonce);
     else if (entry !== undefined) this.#unsettled.set(nonce, { ...entry, outcome });
-    if (outcome.fate === "not-taken") this.#claims.delete(nonce);
+    if (outcome.fate === "not-taken") this.#spending.remove(nonce);
   }
 }
 
@@ -196,16 +196,4 @@ function readLines(path: string): Line[] {
       throw new JournalError(`Line ${index + 1} of the journal ${path} is broken. ${advice}`);
     }
   });
-}
-
-async function writeLine(file: number, line: Line): Promise<void> {
-  try {
-    const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
-    const { bytesWritten } = await writeAsync(file, bytes);
-    if (bytesWritten !== bytes.length) throw new Error("The disk took only a part of the line.");
-    await syncAsync(file);
-  } catch (error) {
-    const message = "The journal cannot be written, so nothing is paid until the next start.";
-    throw new JournalError(message, { cause: error });
-  }
 }

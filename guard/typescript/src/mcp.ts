@@ -53,19 +53,19 @@ async function pay<Client extends SigningClient>(
   rest: unknown[],
 ): Promise<unknown> {
   const signed = encoded(await guard.client.createPaymentPayload(required));
-  const sent = await guard.admit((name) => (name === "payment-signature" ? signed : null));
+  const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
   if (sent === null) throw new TypeError("The x402 client made no payment.");
   const payment: unknown = JSON.parse(Buffer.from(sent.value, "base64").toString("utf8"));
   let answer: unknown;
   try {
     answer = await client.callTool({ ...params, _meta: { ...params._meta, [PAYMENT]: payment } }, ...rest);
   } catch (error) {
-    await guard.unanswered(sent);
+    guard.unanswered(sent);
     throw error;
   }
   const receipt = members(members(answer)["_meta"])[RECEIPT];
   const status = paymentRequired(answer) === null ? 200 : 402;
-  await guard.answered(sent, status, (name) =>
+  guard.answered(sent, status, (name) =>
     name === "payment-response" && receipt !== undefined ? encoded(receipt) : null,
   );
   return answer;

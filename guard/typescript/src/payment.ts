@@ -1,6 +1,6 @@
 /** A signed payment, as it is about to be sent: what it pays, and whether that was allowed. */
 
-import { parseAddress } from "./address.js";
+import { lowerAddress } from "./address.js";
 import { record as members, readOffer, type Terms } from "./offer.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
 
@@ -49,8 +49,8 @@ export function readPayment(payload: unknown): SignedPayment | null {
   const { authorization, signature, ...others } = members(inner);
   if (typeof signature !== "string" || Object.keys(others).length > 0) return null;
   const { from, to, value, validBefore, nonce: rawNonce } = members(authorization);
-  const payer = parseAddress(from);
-  const payTo = parseAddress(to);
+  const payer = lowerAddress(from);
+  const payTo = lowerAddress(to);
   const amount = parseAmount(value);
   const nonce = String(rawNonce).toLowerCase();
   if (payer === null || payTo === null || amount === null || !NONCE.test(nonce)) return null;
@@ -63,7 +63,7 @@ export function readPayment(payload: unknown): SignedPayment | null {
   }
   const offer = readOffer(accepted, null);
   const { network, asset } = offer;
-  const saysTheSame = parseAddress(offer.payTo) === payTo && parseAmount(offer.amount) === amount;
+  const saysTheSame = lowerAddress(offer.payTo) === payTo && parseAmount(offer.amount) === amount;
   if (version !== 2 || offer.scheme !== "exact" || !saysTheSame) return null;
   if (typeof network !== "string" || typeof asset !== "string") return null;
   return { ...signed, network, asset: asset.toLowerCase() };

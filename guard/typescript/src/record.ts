@@ -15,7 +15,7 @@ export interface EndpointRecord {
   readonly payTo: readonly (readonly [address: string, since: number])[];
   /** CAIP-2, or null where none is advertised. */
   readonly network: string | null;
-  /** The advertised price in atomic units of the token, or null. */
+  /** The advertised price in micro-dollars; null where none is, or in a token of other decimals. */
   readonly amount: bigint | null;
   readonly flags: readonly string[];
   /** Unix seconds at which this was known. */

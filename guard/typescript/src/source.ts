@@ -105,7 +105,15 @@ export class BundleSource {
   /** Takes a bundle into use, unless the one at hand is newer: an old one can be sent by anybody. */
   #use({ body, signature }: SignedBody, key: PublicKey): void {
     const bundle = Bundle.open(body, signature, key);
+    this.#checkVariant(bundle);
     if (bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0)) this.#bundle = bundle;
+  }
+
+  /** By the other variant, which the same key signs, every good endpoint would be unknown. */
+  #checkVariant({ header: { variant } }: Bundle): void {
+    if (!(this.#location instanceof URL)) return;
+    const expected = /\/avoid\/?$/.test(this.#location.pathname) ? "avoid" : "all";
+    if (variant !== expected) throw new BundleError(`The bundle is the variant "${variant}".`);
   }
 
   /** Takes what was kept into use; a file that is broken or of another key is as none. */

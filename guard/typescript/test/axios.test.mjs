@@ -36,8 +36,9 @@ test("a good seller is paid, with the method, the parameters and the body of the
   const answer = await instance.post("/good", { city: "Oslo" }, { params: { unit: "C" } });
   assert.equal(answer.data, "delivered");
   assert.equal(shop.payments.length, 1);
-  assert.equal(shop.requests.at(-1).method, "POST");
-  assert.equal(shop.requests.at(-1).headers["content-type"], "application/json");
+  const paid = shop.requests.at(-1);
+  assert.deepEqual([paid.method, paid.body, paid.query], ["POST", '{"city":"Oslo"}', "?unit=C"]);
+  assert.equal(paid.headers["content-type"], "application/json");
   assert.deepEqual(guard.unsettled(), []);
 });
 

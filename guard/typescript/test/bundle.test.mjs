@@ -82,12 +82,12 @@ test("a signed body that is no bundle is refused, and does not fill the memory",
   refuses(signed(Buffer.from("no zstd")), /no zstd frame/);
   refuses(signed(zstdFrame(content, content.length - 1)), /more than it says/);
   refuses(signed(zstdFrame(content, content.length + 1)), /less than it says/);
-  refuses(signed(zstdFrame(content, 2 ** 40)), RangeError);
+  for (const size of [128 * 1024 * 1024 + 1, 2 ** 40]) refuses(signed(zstdFrame(content, size)), /larger than/);
   refuses(signed(Buffer.concat([zstdFrame(content), zstdFrame(content)])), /more than it says/);
   const withoutSize = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58, 0x01, 0x00, 0x00]);
   refuses(signed(withoutSize), /does not say its size/);
   const window = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x40, 0xf8, 0x00, 0x01, 0x01, 0x00, 0x00]);
-  refuses(signed(window), RangeError);
+  refuses(signed(window), /larger than/);
   refuses(signed(Buffer.alloc(33 * 1024 * 1024)), /larger than/);
 });
 

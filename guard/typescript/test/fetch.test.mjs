@@ -55,7 +55,9 @@ test("a good seller is paid once, with the body of the request", async () => {
   assert.equal(await answer.text(), "delivered");
   assert.equal(shop.payments.length, 1);
   assert.equal(shop.payments[0].payload.authorization.to.toLowerCase(), PAYEE);
-  assert.equal(shop.requests.at(-1).method, "POST");
+  const [unpaid, paid] = shop.requests.slice(-2);
+  assert.deepEqual([paid.method, paid.body], ["POST", "question"]);
+  assert.deepEqual([unpaid.method, unpaid.body], ["POST", "question"]);
   assert.deepEqual(guard.unsettled(), []);
 });
 

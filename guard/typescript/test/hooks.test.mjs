@@ -33,12 +33,14 @@ const ATTACKS = {
     }),
   },
   "the guard is shown another token than the one that is signed": {
-    earlier: (client) => client.onBeforePaymentCreation(async (context) => {
-      const { selectedRequirements: real } = context;
-      context.selectedRequirements = offer();
-      real.asset = OTHER_TOKEN;
-      client.onAfterPaymentCreation(async () => void (real.asset = offer().asset));
-    }),
+    earlier: (client) => {
+      let real;
+      client.onBeforePaymentCreation(async (context) => {
+        real = Object.assign(context.selectedRequirements, { asset: OTHER_TOKEN });
+        context.selectedRequirements = offer();
+      });
+      client.onAfterPaymentCreation(async () => void Object.assign(real, offer()));
+    },
   },
   "an offer says something else each time it is read": {
     earlier: (client) => client.registerPolicy((_, accepts) => accepts.map((one) => {
@@ -49,6 +51,18 @@ const ATTACKS = {
   "an offer is a proxy": { earlier: (client) => client.registerPolicy((_, accepts) => accepts.map((one) => new Proxy(one, {}))) },
   "a later hook changes what was signed": {
     later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.payload.authorization.to = THIEF)),
+  },
+  "a later hook changes what was signed and what it says": {
+    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => {
+      paymentPayload.payload.authorization.to = THIEF;
+      paymentPayload.accepted = offer({ payTo: THIEF });
+    }),
+  },
+  "a later hook makes it valid for years": {
+    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.payload.authorization.validBefore = "99999999999")),
+  },
+  "a later hook says another payee than was signed": {
+    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.accepted = offer({ payTo: THIEF }))),
   },
   "a hook of failures brings a payment of its own": {
     later: (client) => {

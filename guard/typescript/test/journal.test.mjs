@@ -66,7 +66,7 @@ test("a second start knows what was paid, repeated and settled", async () => {
   await assert.rejects(second.pay("/good"), { code: "retry-storm" });
   assert.deepEqual(second.guard.unsettled().map(({ outcome }) => outcome.fate), ["unknown"]);
   assert.deepEqual(second.guard.unsettled(), first.guard.unsettled());
-  await second.guard.resolve(second.guard.unsettled()[0].nonce, "not-taken");
+  second.guard.resolve(second.guard.unsettled()[0].nonce, "not-taken");
   assert.deepEqual(customer().guard.unsettled(), []);
 });
 

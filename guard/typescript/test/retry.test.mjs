@@ -57,6 +57,17 @@ test("a payment that may have been taken is not followed by a second one when th
   assert.equal(new Set(nonces()).size, 1);
 });
 
+test("a call that is given up while it is paid is unsettled", async () => {
+  moods = ["say nothing"];
+  const { guard, call } = customer();
+  const given = new AbortController();
+  const answer = call({ signal: given.signal });
+  while (shop.payments.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  given.abort();
+  await assert.rejects(answer, { name: "AbortError" });
+  assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["unknown"]);
+});
+
 test("another request is paid by a payment of its own", async () => {
   moods = ["hang up"];
   const { call } = customer();
@@ -80,8 +91,8 @@ test("a payment without a receipt is unsettled, with its answer, until somebody 
   assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["answered", "refused"]);
   await assert.rejects(call(), { code: "over-day-budget" });
   const [first, second] = nonces();
-  await guard.resolve(first, "taken");
-  await guard.resolve(second, "not-taken");
+  guard.resolve(first, "taken");
+  guard.resolve(second, "not-taken");
   assert.deepEqual(guard.unsettled(), []);
   assert.equal((await call()).status, 200);
 });

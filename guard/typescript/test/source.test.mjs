@@ -46,9 +46,9 @@ afterEach(() => rmSync(folder, { recursive: true }));
 const address = () => `http://127.0.0.1:${service.address().port}/trust/bundle`;
 
 /** A bundle of an age in seconds. The price of /good is only known, and paid, by it. */
-function bundle({ age = 0, signer = key, recommendation = "proceed" } = {}) {
+function bundle({ age = 0, signer = key, recommendation = "proceed", variant = "all" } = {}) {
   const good = row(`${shop.url}/good`, { payTo: [PAYEE], amount: "20000", recommendation });
-  return signedBundle([good], signer, { asOf: now() - age });
+  return signedBundle([good], signer, { asOf: now() - age, variant });
 }
 
 function serves({ body, signature }, headers = {}) {
@@ -81,6 +81,11 @@ test("a bundle is asked for again after an hour, and by its ETag", async (contex
   assert.deepEqual(asked, ["/trust/bundle", "/trust/bundle"]);
 });
 
+test("the variant that is to be avoided is used where it was asked for", async () => {
+  answers["/trust/bundle/avoid"] = serves(bundle({ variant: "avoid", recommendation: "avoid" }));
+  assert.equal(await refusal(customer({ bundle: `${address()}/avoid` })("/good")), "avoid");
+});
+
 test("a newer bundle is used, and an older one is not", async (context) => {
   context.mock.timers.enable({ apis: ["Date"], now: Date.now() });
   const headers = { etag: '"2"' };
@@ -107,6 +112,7 @@ test("a key that is pinned by its fingerprint is found among the published ones"
 
 const HOSTILE = {
   "is signed by another key": () => serves(bundle({ signer: newKey() })),
+  "is the other variant": () => serves(bundle({ variant: "avoid" })),
   "is not signed": () => (_, response) => response.end(bundle().body),
   "is cut off": () => (_, response) => {
     response.writeHead(200, { "tollgauge-signature": "x", "content-length": "1000" }).write("x");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -70,6 +71,9 @@ def demo(
             options, progress=progress, say=say, show=show_sale, on_ready=show_start
         )
         asyncio.run(play)
+    # At its end Python looks through all objects again and again, for seconds; here nothing needs
+    # to be collected any more.
+    gc.freeze()
 
 
 @demo_app.command()

@@ -134,12 +134,10 @@ def _header_of(file: str) -> str:
 
 def _trust(key: str, url: str, config: Path | None) -> Trust:
     """Which keys are believed. Raises TollgaugeError."""
-    from tollgauge.core.answer_signature import KeyFormatError, read_keys
-    from tollgauge.web.free.keys import JWKS
+    from tollgauge.core.answer_signature import JWKS, KeyFormatError, read_keys
 
-    text = (
-        read_input(key) if key and not key.startswith("{") and Path(key).is_file() else key.encode()
-    )
+    is_text = key.startswith("{") or not key or _FINGERPRINT.fullmatch(key)
+    text = key.encode() if is_text else read_input(key)
     pinned = text.decode("ascii", "replace").strip()
     pinned = pinned if _FINGERPRINT.fullmatch(pinned) else ""
     source = "--key"

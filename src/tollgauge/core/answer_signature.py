@@ -34,6 +34,8 @@ from tollgauge.core.units import SECOND_MS
 
 HEADER: Final = "Tollgauge-Signature"
 """The HTTP header that carries a signature."""
+JWKS: Final = "/.well-known/jwks.json"
+"""Where a service publishes the keys of its signatures."""
 Typ = Literal["tollgauge-report", "tollgauge-snapshot", "tollgauge-bundle"]
 """What can be signed."""
 _KEY_BYTES: Final = 32
@@ -230,12 +232,12 @@ def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signa
     signature = read(text)
     if signature.typ != typ:
         raise SignatureError(f"What was signed is a {signature.typ}, not a {typ}.")
-    key = next((key for key in keys if key.fingerprint == signature.kid), None)
-    if key is None:
+    own = [key for key in keys if key.fingerprint == signature.kid]
+    if not own:
         raise SignatureError("It was signed by a key that is not known.")
-    if not key.counts_at(signature.iat):
+    if not any(key.counts_at(signature.iat) for key in own):
         raise SignatureError("It was signed at a time when its key did not count.")
-    if not signature.is_valid(body, key):
+    if not signature.is_valid(body, own[0]):
         raise SignatureError("The signature is not that of this body.")
     return signature
 

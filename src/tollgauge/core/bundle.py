@@ -69,8 +69,8 @@ def key_of(resource: str, salt: bytes) -> str:
 
 
 def line_of(record: TrustRecord, salt: bytes) -> bytes:
-    """The line of a record, without its end."""
-    return orjson.dumps(
+    """The line of a record."""
+    return _line(
         [
             key_of(record.resource, salt),
             record.recommendation,
@@ -101,7 +101,7 @@ def bundle_of(
     scored: int,
 ) -> Bundle:
     """The bundle of some records' lines, in any order. 100,000 lines take a second."""
-    header = orjson.dumps(
+    header = _line(
         {
             "format": FORMAT,
             "policyVersion": policy_version,
@@ -111,9 +111,9 @@ def bundle_of(
             "variant": variant,
         }
     )
-    size = len(header) + 1 + sum(len(line) + 1 for line in lines)
+    size = len(header) + sum(map(len, lines))
     frame = zstandard.ZstdCompressor(compression_params=_COMPRESSION).compressobj(size=size)
-    pieces = [frame.compress(header + b"\n"), *map(frame.compress, _ordered(lines)), frame.flush()]
+    pieces = [frame.compress(header), *map(frame.compress, _ordered(lines)), frame.flush()]
     return Bundle(
         variant=variant,
         policy_version=policy_version,
@@ -132,7 +132,12 @@ def _ordered(lines: Iterable[bytes]) -> Iterator[bytes]:
     for line in lines:
         parts.setdefault(line[_KEY_AT], []).append(line)
     for first in sorted(parts):
-        yield b"\n".join([*sorted(parts[first]), b""])
+        yield b"".join(sorted(parts[first]))
+
+
+def _line(value: object) -> bytes:
+    # A copy: what orjson returns keeps the kilobytes of its buffer, for 100,000 lines 400 MB.
+    return orjson.dumps(value) + b"\n"
 
 
 def _text(value: bytes) -> str:

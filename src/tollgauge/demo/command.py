@@ -107,7 +107,8 @@ async def play(
         if folder is not None:
             links["folder"] = str(folder.path)
             folder.write(config)
-        service = await stack.enter_async_context(app.opened(config))
+        opened = app.opened(config, drain_s=DRAIN_SECONDS)
+        service = await stack.enter_async_context(opened)
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()
         serving = asyncio.create_task(
@@ -117,7 +118,9 @@ async def play(
         living = asyncio.create_task(
             demo.live(ready, progress=progress, show=show, on_ready=on_ready)
         )
-        await _until_one_ends(serving, living, stop)
+        await until_one_ends(
+            serving, living, stop, is_loading=lambda: service.loading.percent is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +206,25 @@ class _Demo:
         return report
 
 
-async def _until_one_ends(
-    serving: asyncio.Task[None], living: asyncio.Task[None], stop: asyncio.Event
+async def until_one_ends(
+    serving: asyncio.Task[None],
+    living: asyncio.Task[None],
+    stop: asyncio.Event,
+    *,
+    is_loading: Callable[[], bool],
 ) -> None:
-    """Wait for the server or the rest to end, let the other finish what it does for a moment, and
-    end it. Raises what ended the first.
+    """Wait until it is time to stop, or the server or the rest ends; let the others finish what
+    they do for a moment, and end them. A past that is being loaded ends at once: half of it is of
+    no use. Raises what ended the first.
     """
     tasks = {serving, living}
+    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.set()
+        if is_loading():
+            living.cancel()
         await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
         for task in tasks:
             task.cancel()

@@ -62,6 +62,10 @@ CRAWLS_PER_DAY: Final = 4
 SCORED_EVERY: Final = 8
 """How many sellers' pasts are recorded between two rounds of scores."""
 ROUNDS_MAX: Final = 400
+_JUDGED_MS: Final = 7 * DAY_MS
+"""How much of a seller's past is made in one piece."""
+_CLOSED_AT_ONCE: Final = 250
+"""How many days of endpoints are closed in one transaction: no other can write meanwhile."""
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
 """Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
 BUNDLE_EVERY_MS: Final = 15 * SECOND_MS
@@ -195,7 +199,7 @@ async def load_past(
         await _record_probes(store, seller, endpoint, start=begin, end=now - STEP_MS)
         if score is not None and done % SCORED_EVERY == 0:
             await score()
-    while await store.writing(archive.close_days, before_day=day_of(now), limit=5_000):
+    while await store.writing(archive.close_days, before_day=day_of(now), limit=_CLOSED_AT_ONCE):
         report("closing days", 0, 1)
 
 
@@ -238,8 +242,12 @@ async def _record_probes(
     store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
 ) -> None:
     """Record one seller's simulated probes and the price changes among them, oldest first."""
-    # In a thread, because pages are served meanwhile.
-    results = await asyncio.to_thread(_judged_past, seller, start, end)
+    # In a thread, because pages are served meanwhile; and a part after another, because what a
+    # thread has begun is waited for when the demo ends.
+    results: list[ProbeResult] = []
+    for begin in range(start, end, _JUDGED_MS):
+        part_end = min(begin + _JUDGED_MS, end)
+        results += await asyncio.to_thread(_judged_past, seller, begin, part_end)
     await store.writing(_record_results, endpoint, results)
 
 

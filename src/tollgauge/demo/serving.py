@@ -74,7 +74,8 @@ class _Server(uvicorn.Server):
         """Keep the header `Date` right until the end."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), _DATE_SECONDS)
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn calls it so
         """Let the requests that have begun be answered, for `_GRACE_SECONDS` at most."""

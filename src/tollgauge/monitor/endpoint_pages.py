@@ -4,7 +4,7 @@ Rules (docs/search.md):
 - the index in memory (monitor/alternatives) chooses the endpoints; every figure is read from the
   present rows, and what is no longer public, or what a filter no longer admits, is left out;
 - a search by words finds listed endpoints. A URL or a host also finds those that are public and
-  not listed.
+  not listed, and needs no index: a server that has just started has none yet.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ async def search(
             return _exact("endpoint", endpoints)
         case Host():
             of_host = replace(wanted, status=None, host=named.name)
+            if of_host == Filter(status=None, host=named.name):
+                return _exact("provider", await store.reading(_of_host, of_host, limit=limit))
             columns = (await alternatives.fresh(store)).columns
             ids = columns.page(of_host, Sort.SCORE, limit=limit).ids
             return _exact("provider", await store.reading(_admitted, ids, of_host))
@@ -120,6 +122,12 @@ async def search(
 def _exact(match: Match, endpoints: Sequence[DescribedEndpoint]) -> Search:
     results = (SearchResult(endpoint=endpoint, percent=100) for endpoint in endpoints)
     return Search(match=match, results=tuple(results))
+
+
+def _of_host(tx: Connection, of_host: Filter, *, limit: int) -> list[DescribedEndpoint]:
+    """The best endpoints of a host."""
+    best = endpoint_list.of_host(tx, of_host.host or "", limit=limit)
+    return _admitted(tx, [endpoint.id for endpoint in best], of_host)
 
 
 def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[DescribedEndpoint]:

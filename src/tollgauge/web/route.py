@@ -66,22 +66,9 @@ class Route(DocumentedRoute):
     strict_query: bool = False
 
 
-def serve(app: FastAPI, route: Route) -> None:
-    """Let an application serve a row. It knows nothing of what the interface description says."""
-    app.router.add_api_route(
-        route.path,
-        route.handler,
-        methods=[route.method],
-        response_class=Response,
-        response_model=None,
-        dependencies=_checks(route),
-        route_class_override=_ServedRoute,
-    )
-
-
-class _ServedRoute(APIRoute):
-    """A route that calls a handler of the request alone at once: FastAPI has nothing to read,
-    validate or convert for it.
+class PlainRoute(APIRoute):
+    """A route whose handler takes the request alone: it is called at once, because FastAPI has
+    nothing to read, validate or convert for it.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -90,6 +77,18 @@ class _ServedRoute(APIRoute):
             return super().get_route_handler()
         handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
         return handler
+
+
+def serve(app: FastAPI, route: Route) -> None:
+    """Let an application serve a row. It knows nothing of what the interface description says."""
+    app.add_api_route(
+        route.path,
+        route.handler,
+        methods=[route.method],
+        response_class=Response,
+        response_model=None,
+        dependencies=_checks(route),
+    )
 
 
 def describe(app: FastAPI, route: Route) -> None:

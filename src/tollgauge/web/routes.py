@@ -35,7 +35,7 @@ from tollgauge.web.pages.routes import page_routes
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
 from tollgauge.web.paid.routes import paid_routes
-from tollgauge.web.route import Route, describe, serve
+from tollgauge.web.route import PlainRoute, Route, describe, serve
 from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import renew as renew_watch
 from tollgauge.web.watches.poll import Polling
@@ -84,6 +84,7 @@ def products(dependencies: Dependencies) -> tuple[Product, ...]:
 def create(dependencies: Dependencies) -> Edge:
     """The whole ASGI application."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.router.route_class = PlainRoute
     routes = table(dependencies)
     for route in routes:
         serve(app, route)

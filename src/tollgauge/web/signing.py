@@ -1,4 +1,5 @@
-"""The key that signs answers, and those that did: the `signing` section of the configuration.
+"""The key that signs answers, and those that did: the `signing` section of the configuration; and
+the header of a signed answer.
 
 How an answer is signed is core/answer_signature's; docs/signatures.md says what is signed, and how
 a key is retired.
@@ -15,7 +16,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import AfterValidator, NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.answer_signature import PublicKey, SigningKey, private_jwk
+from tollgauge.core.answer_signature import (
+    HEADER,
+    PublicKey,
+    SignatureError,
+    SigningKey,
+    Typ,
+    private_jwk,
+)
+from tollgauge.observe import log
 
 
 def new_key(*, pem: bool = False) -> str:
@@ -24,6 +33,22 @@ def new_key(*, pem: bool = False) -> str:
     if pem:
         return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return orjson.dumps(private_jwk(key.private_bytes_raw())).decode() + "\n"
+
+
+def signature_header(
+    key: SigningKey | None, body: bytes, typ: Typ, now: int, **bound: str
+) -> dict[str, str]:
+    """The header with the signature of an answer as of now (milliseconds UTC), nothing without a
+    key. An answer that cannot be signed leaves without, because it is worth more than its
+    signature; the log says so.
+    """
+    if key is None:
+        return {}
+    try:
+        return {HEADER: key.sign_document(body, typ, now, **bound)}
+    except SignatureError as error:
+        log().error("answer.unsigned", typ=typ, error=str(error))
+        return {}
 
 
 def _usable(text: str) -> str:

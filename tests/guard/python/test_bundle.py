@@ -14,7 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from guard.cases import sample_bundle as sample
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.guard_cases import record_of
+from tests.support.signing import KEY as SERVICE_KEY
 
+from tollgauge.core import bundle as service_bundle
+from tollgauge.core.bundle import Variant, line_of
 from tollgauge_guard import bundle as module
 from tollgauge_guard.bundle import BundleError, read_bundle
 from tollgauge_guard.record import RecordError, read_record
@@ -26,6 +30,7 @@ FACTS: dict[str, Any] = json.loads((CASES / "bundle.json").read_text())
 BODY = (CASES / "bundle.zst").read_bytes()
 SIGNATURE = (CASES / "bundle.zst.jws").read_text()
 KEY = pin(FACTS["key"])
+AS_OF_MS = FACTS["asOf"] * 1_000
 
 
 def signed(lines: str | bytes) -> tuple[bytes, str]:
@@ -47,6 +52,19 @@ def test_the_sample_bundle_holds_what_its_table_says() -> None:
     for url, row in FACTS["records"].items():
         assert bundle.record(parse(url)) == read_record(row)
     assert bundle.record(parse("https://api.example.com/v1/other")) is None
+
+
+def test_what_the_service_builds_and_signs_is_what_the_guard_reads() -> None:
+    salt = bytes(range(16))
+    lines = [line_of(record_of(row, url), salt) for url, row in FACTS["records"].items()]
+    built = service_bundle.bundle_of(
+        lines, variant=Variant.ALL, salt=salt, policy_version=2, as_of=AS_OF_MS, scored=5
+    )
+    signature = SERVICE_KEY.sign_digest(built.body, typ="tollgauge-bundle", now=AS_OF_MS)
+    bundle = read_bundle(built.body, signature, pin(SERVICE_KEY.public_jwk))
+    assert (bundle.as_of, bundle.count) == (AS_OF_MS // 1_000, len(lines))
+    for url, row in FACTS["records"].items():
+        assert bundle.record(parse(url)) == read_record(row)
 
 
 def test_a_resource_by_plain_http_is_known_as_https() -> None:

@@ -44,6 +44,7 @@ class Service:
         server.calls.clear()
         server.unpaid = self.respond
         self.as_of = NOW - 60
+        self.variant = "all"
         self.answer: Callable[[Call], Answer | None] = lambda _call: None
         self.url = f"{server.url}/trust/bundle"
         self.is_down = False
@@ -60,7 +61,7 @@ class Service:
         return self.answer(call) or self.bundle()
 
     def bundle(self, **headers: str) -> Answer:
-        body = sample.body(as_of=self.as_of)
+        body = sample.body(as_of=self.as_of, variant=self.variant)
         signed = {"Tollgauge-Signature": sample.signature(body), "ETag": '"1"'}
         return Answer(200, signed | headers, body)
 
@@ -157,6 +158,24 @@ def test_a_newer_one_replaces_it_and_an_unchanged_one_is_not_sent(
     assert source.current() == bundle
 
 
+def test_the_bundle_of_bad_endpoints_alone_takes_no_other_s_place(
+    service: Service, tmp_path: Path
+) -> None:
+    source = opened(service, tmp_path)
+    source.refresh()
+    newest, service.variant = service.as_of, "avoid"
+    service.as_of += 30
+    with pytest.raises(BundleError, match="which was not asked"):
+        source.refresh()
+    bundle = source.current()
+    assert bundle is not None
+    assert (bundle.variant, bundle.as_of) == ("all", newest)
+    service.url += "/avoid"
+    bad = opened(service, tmp_path).current()
+    assert bad is not None
+    assert bad.variant == "avoid"
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -209,8 +228,8 @@ def test_a_folder_that_cannot_be_written_stops_nobody(service: Service, tmp_path
     assert opened(service, tmp_path / "file").current() is not None
 
 
-def write(path: Path, as_of: int) -> None:
-    body = sample.body(as_of=as_of)
+def write(path: Path, as_of: int, variant: str = "all") -> None:
+    body = sample.body(as_of=as_of, variant=variant)
     path.with_name(path.name + ".jws").write_text(sample.signature(body))
     path.write_bytes(body)
     os.utime(path, ns=(as_of, as_of))
@@ -227,6 +246,8 @@ def test_a_file_is_read_again_when_it_changes_and_only_if_it_verifies(tmp_path: 
     path.unlink()
     assert source.current().as_of == NOW - 30
     write(path, NOW - 90)
+    assert source.current().as_of == NOW - 30
+    write(path, NOW - 20, variant="avoid")
     assert source.current().as_of == NOW - 30
     write(path, NOW - 10)
     assert source.current().as_of == NOW - 10

@@ -95,6 +95,18 @@ async def test_a_redirect_on_the_same_host_is_paid(seller: Seller, opened: Open)
     assert [call.path for call in seller.calls] == ["/old", "/data", "/data"]
 
 
+async def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_again(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = lambda _call: Answer(307, {"Location": "/data?again"})
+    async with opened(follow_redirects=True) as http:
+        assert await status(http, f"{seller.url}/data") == Code.RETRY_STORM
+        assert len(seller.payments) == 1
+        seller.unpaid = lambda call: Answer() if call.path == "/data?again" else None
+        assert await status(http, f"{seller.url}/data") == 200
+    assert [call.path for call in seller.calls if call.payment] == ["/data"] * 2
+
+
 async def test_a_402_for_another_host_is_refused(seller: Seller, opened: Open) -> None:
     seller.change = lambda required: required["resource"].update(url="https://other.example.com/")
     async with opened() as http:

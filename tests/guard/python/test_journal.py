@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.guard_payments import authorization, pay, request, terms
+from tests.support.prepared import command
 
 from tollgauge_guard.decision import Code, Refuse
 from tollgauge_guard.journal import (
@@ -128,13 +129,16 @@ def test_a_payment_without_an_answer_is_reused_once_while_it_is_valid(journal: J
     assert journal.reuse(request(), NOW) is None
 
 
-def test_answered_payments_are_forgotten_and_unsettled_ones_kept(journal: Journal) -> None:
-    answered, open_ = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW)
+def test_answered_payments_are_forgotten_in_time_and_unanswered_ones_kept(
+    journal: Journal,
+) -> None:
+    answered, lost = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW)
     assert isinstance(answered, int)
     journal.finish(answered, Outcome.ANSWERED, 200)
-    journal.reserve(request(), terms(), POLICY, NOW)
-    journal.prune(NOW + KEEP_S)
-    assert [entry.id for entry in journal.entries()] == [open_]
+    pay(journal, 3, POLICY, NOW + KEEP_S - DAY_S)
+    assert len(journal.entries()) == 3
+    last = pay(journal, 4, POLICY, NOW + KEEP_S)
+    assert [entry.id for entry in journal.entries()] == [lost, 3, last]
 
 
 def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
@@ -158,14 +162,7 @@ def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
 
 
 def payers(path: Path, count: int, limit: int, number: int) -> list[subprocess.Popen[str]]:
-    order = [
-        sys.executable,
-        "-m",
-        "tests.support.guard_payments",
-        str(path),
-        str(count),
-        str(limit),
-    ]
+    order = command("-m", "tests.support.guard_payments", str(path), str(count), str(limit))
     return [subprocess.Popen(order, stdout=subprocess.PIPE, text=True) for _ in range(number)]
 
 
@@ -181,7 +178,8 @@ def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.sqlite"
-    (payer,) = payers(path, 10**6, 10**12, 1)
+    order = [sys.executable, "-m", "tests.support.guard_payments", str(path)]
+    payer = subprocess.Popen([*order, str(10**6), str(10**12)], stdout=subprocess.PIPE, text=True)
     assert payer.stdout is not None
     left = [payer.stdout.readline() for _ in range(20)]
     os.kill(payer.pid, signal.SIGKILL)

@@ -35,8 +35,8 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "payments"
 
 
-def connected(log: Path, pay_to: str = PAYEE) -> Client:
-    return Client(server(log, pay_to))
+def connected(log: Path) -> Client:
+    return Client(server(log))
 
 
 def payments(log: Path) -> list[dict[str, Any]]:
@@ -65,10 +65,10 @@ async def test_a_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: P
 
 
 async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Path) -> None:
-    async with connected(log, OTHER_PAYEE) as session:
+    async with connected(log) as session:
         tools = GuardedTools(guard, payer, session, url=URL)
         with pytest.raises(PaymentRefusedError) as refused:
-            await tools.call_tool("weather", {"city": "Bern"})
+            await tools.call_tool("weather", {"city": "Rome"})
     assert refused.value.code == Code.PAYTO_UNKNOWN
     assert payments(log) == []
     assert guard.journal.entries() == ()
@@ -77,8 +77,8 @@ async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Pa
 async def test_a_server_without_an_address_is_unknown(
     guard: Guard, payer: x402Client, log: Path
 ) -> None:
-    async with connected(log, OTHER_PAYEE) as session:
-        await GuardedTools(guard, payer, session).call_tool("weather", {"city": "Bern"})
+    async with connected(log) as session:
+        await GuardedTools(guard, payer, session).call_tool("weather", {"city": "Rome"})
     (entry,) = guard.journal.entries()
     assert entry.resource == "mcp://tool/weather"
     assert len(payments(log)) == 1

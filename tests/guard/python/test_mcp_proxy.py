@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from guard.cases.sample_bundle import BASE, PAYEE, Row
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.guard_seller import OTHER_PAYEE, USDC
+from tests.support.prepared import command
 from x402 import x402Client
 from x402.schemas import PaymentRequired
 
@@ -152,41 +152,53 @@ def test_a_payment_that_cannot_be_read_does_not_pass(gate: ToolGate, payment: ob
     assert code(gate.to_server(call(1, payment))) == "failed"
 
 
+async def test_only_a_call_of_a_tool_may_carry_a_payment(gate: ToolGate, payer: x402Client) -> None:
+    offered(gate, required())
+    message = call(2, await paid(payer, required())) | {"method": "prompts/get"}
+    assert code(gate.to_server(message)) == "failed"
+    assert (
+        gate.to_server({"jsonrpc": "2.0", "id": 3, "method": "prompts/get", "params": {}}) is None
+    )
+
+
+async def test_an_error_after_payment_leaves_it_unknown(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    gate.to_server(call(2, await paid(payer, required())))
+    gate.to_client({"jsonrpc": "2.0", "id": 2, "error": {"code": -32_603, "message": "broken"}})
+    (entry,) = guard.unsettled()
+    assert entry.outcome == Outcome.UNKNOWN
+
+
 def test_a_batch_does_not_pass(gate: ToolGate) -> None:
     reply = gate.to_server([call(1)])
     assert isinstance(reply, dict)
     assert reply["error"]["code"] == -32_600
 
 
-@pytest.mark.parametrize("pay_to", [PAYEE, OTHER_PAYEE])
 async def test_a_client_and_a_server_work_through_the_command(
-    tmp_path: Path, payer: x402Client, pay_to: str
+    tmp_path: Path, payer: x402Client
 ) -> None:
     bundle, log = tmp_path / "bundle.zst", tmp_path / "payments"
     bundle.write_bytes(body := sample.body({URL: RECORD}, int(time.time())))
     (tmp_path / "bundle.zst.jws").write_text(sample.signature(body))
     options = ["--bundle", str(bundle), "--key", json.dumps(sample.public_key()), "--url", URL]
-    options += ["--journal", str(tmp_path / "journal.sqlite"), "--", sys.executable, "-m"]
-    options += ["tests.support.guard_mcp_server", str(log), pay_to]
-    started = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "tollgauge_guard.cli", "proxy", *options],
-        env=dict(os.environ),
-    )
+    options += ["--journal", str(tmp_path / "journal.sqlite"), "--"]
+    options += command("-m", "tests.support.guard_mcp_server", str(log))
+    program, *arguments = command("-m", "tollgauge_guard.cli", "proxy", *options)
+    started = StdioServerParameters(command=program, args=arguments, env=dict(os.environ))
     async with Client(stdio_client(started)) as client:
-        asked = await client.call_tool("weather", {"city": "Bern"})
-        assert asked.is_error
-        payment = await paid(payer, asked.structured_content or {})
-        meta: Any = {"x402/payment": payment}
-        result = await client.call_tool("weather", {"city": "Bern"}, meta=meta)
-        free = await client.call_tool("hello")
-    assert "hello" in free.model_dump_json()
-    entries = Journal(tmp_path / "journal.sqlite").entries()
-    if pay_to == PAYEE:
-        assert "sunny in Bern" in result.model_dump_json()
-        assert [entry.outcome for entry in entries] == [Outcome.SETTLED]
-        assert len(log.read_text().splitlines()) == 1
-    else:
-        assert "payto-unknown" in result.model_dump_json()
-        assert entries == ()
-        assert not log.exists()
+
+        async def weather(city: str) -> str:
+            asked = await client.call_tool("weather", {"city": city})
+            meta: Any = {"x402/payment": await paid(payer, asked.structured_content or {})}
+            result = await client.call_tool("weather", {"city": city}, meta=meta)
+            return result.model_dump_json()
+
+        assert "sunny in Bern" in await weather("Bern")
+        assert "payto-unknown" in await weather("Rome")
+        assert "hello" in (await client.call_tool("hello")).model_dump_json()
+    (entry,) = Journal(tmp_path / "journal.sqlite").entries()
+    assert entry.outcome == Outcome.SETTLED
+    assert len(log.read_text().splitlines()) == 1

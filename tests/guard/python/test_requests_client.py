@@ -77,13 +77,16 @@ def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
     assert not seller.payments
 
 
-def test_an_answer_to_a_payment_that_redirects_takes_the_payment_nowhere_else(
+def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_again(
     seller: Seller, opened: Open
 ) -> None:
-    seller.answer = lambda _call: Answer(302, {"Location": f"http://localhost:{seller.port}/x"})
-    with opened(policy=Policy(unknown=Unknown.REFUSE)) as http:
-        assert status(http, f"{seller.url}/data") == Code.UNKNOWN_RESOURCE
-    assert [call.host.split(":")[0] for call in seller.calls if call.payment] == ["127.0.0.1"]
+    seller.answer = lambda _call: Answer(302, {"Location": "/data?again"})
+    with opened() as http:
+        assert status(http, f"{seller.url}/data") == Code.RETRY_STORM
+        assert len(seller.payments) == 1
+        seller.unpaid = lambda call: Answer() if call.path == "/data?again" else None
+        assert status(http, f"{seller.url}/data") == 200
+    assert [call.path for call in seller.calls if call.payment] == ["/data"] * 2
 
 
 def test_an_offer_that_a_later_hook_changes_is_not_sent(

@@ -13,6 +13,7 @@ from tollgauge.core.endpoint import ResourceError as ServiceError
 from tollgauge.core.endpoint import parse_resource
 from tollgauge_guard.resource import ResourceError, parse
 
+SHARED = Path("guard/cases/resources.json")
 PIECES = st.sampled_from(
     [
         *("a", "B", "%2f", "%2E", "%7e", "%zz", "/", "//", ".", "..", "é", "~", "{id}", ":x"),
@@ -62,10 +63,12 @@ def test_the_host_of_a_canonical_form_stays_what_it_is() -> None:
     assert parse("mcp://tool/weather").url == "mcp://tool/weather"
 
 
-def test_the_shared_resources_have_the_form_that_the_table_says() -> None:
-    path = Path("guard/cases/resources.json")
-    if not path.exists():
-        pytest.skip("the table of resources comes with the guard for TypeScript")
-    for case in json.loads(path.read_text())["cases"]:
-        if case["resource"] is not None:
-            assert parse(case["url"]).url == case["resource"]
+@pytest.mark.parametrize(("url", "resource"), json.loads(SHARED.read_text()))
+def test_a_shared_url_has_the_form_that_the_table_says(url: str, resource: str | None) -> None:
+    if resource is not None:
+        assert parse(url).url == resource
+        return
+    with pytest.raises(
+        ServiceError
+    ):  # the service knows no such resource, whatever the guard reads
+        parse_resource(url)

@@ -141,3 +141,25 @@ async def test_without_a_key_nothing_is_signed() -> None:
 
     assert answer.status_code == 200
     assert HEADER not in answer.headers
+
+
+async def test_the_interface_description_says_which_answers_are_signed(running: Running) -> None:
+    paths = (await running.get("/openapi.json")).json()["paths"]
+    signed = {
+        (method, path, status)
+        for path, row in paths.items()
+        for method, operation in row.items()
+        for status, answer in operation["responses"].items()
+        if HEADER in answer.get("headers", {}) and not path.startswith("/trust/bundle")
+    }
+
+    assert signed == {
+        ("post", "/v1/x402-trust", "200"),
+        ("post", PREVIEW, "200"),
+        *(
+            ("get", path, status)
+            for path in (PREVIEW, "/trust/snapshot", "/trust/snapshot/{id}")
+            for status in ("200", "304")
+        ),
+    }
+    assert "ETag" in paths[PREVIEW]["get"]["responses"]["200"]["headers"]

@@ -91,6 +91,12 @@ async def test_a_download_goes_on_where_it_broke_off(client: httpx.AsyncClient) 
     assert rest.headers["tollgauge-signature"] == "header..signature"
 
 
+async def test_a_part_in_the_middle_is_given_alone(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/trust/bundle", headers={"range": "bytes=70000-169999"})
+    assert (answer.status_code, answer.content) == (206, LARGE[70_000:170_000])
+    assert answer.headers["content-length"] == "100000"
+
+
 async def test_a_part_of_another_version_is_not_given(client: httpx.AsyncClient) -> None:
     asked = {"range": "bytes=10-", "if-range": '"an older one"'}
     answer = await client.get("/trust/bundle", headers=asked)

@@ -13,7 +13,7 @@ from tests.support.http_service import BASE, NOW, Running, configuration, opened
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
 from tollgauge.core.terms import Quote
-from tollgauge.monitor import scoring
+from tollgauge.monitor import alternatives, scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web.wire import lists
@@ -111,6 +111,22 @@ async def test_a_search_is_filtered(
     running: Running, parameters: dict[str, str], wanted: list[str]
 ) -> None:
     assert await hosts(running, "/trust/search", q="weather", **parameters) == wanted
+
+
+async def test_a_server_that_has_no_index_yet_finds_urls_and_hosts(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alternatives, "FIRST_S", 0.0)
+    words = await running.get("/trust/search", params={"q": "weather forecast"})
+    assert (words.status_code, words.json()["code"]) == (503, "index-building")
+    assert "Retry-After" in words.headers
+    monkeypatch.setattr(alternatives.Alternatives, "fresh", _no_index)
+    for text in ("https://good.example.com/v1", "good.example.com"):
+        assert await hosts(running, "/trust/search", q=text) == ["good"]
+
+
+async def _no_index(*_: object) -> None:
+    raise alternatives.IndexBuilding("There is none.")
 
 
 async def test_a_url_finds_its_endpoint_and_a_host_its_provider_listed_or_not(

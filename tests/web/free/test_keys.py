@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from joserfc.jwk import KeySet
 from tests.support import http_service
-from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK
+from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK
 
+from tollgauge.core.answer_signature import SignatureError, read_keys, verify
 from tollgauge.web.free.keys import did
 from tollgauge.web.signing import RetiredKey, SigningSettings
 
@@ -94,3 +95,17 @@ async def test_the_keys_are_cached_with_an_etag() -> None:
 
     assert first.headers["Cache-Control"] == "public, max-age=60"
     assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_what_was_signed_before_a_change_of_key_is_verified_with_the_keys_of_now() -> None:
+    before = KEY.sign_document(b"{}", "tollgauge-report", 1_500_000_000_000)
+    stolen = KEY.sign_document(b"{}", "tollgauge-report", 1_500_000_001_000)
+    x = str(KEY.public_jwk["x"])
+    retired = RetiredKey(kty="OKP", crv="Ed25519", x=x, nbf=0, exp=1_500_000_000)
+    (answer,) = await answers(SigningSettings(key=OTHER_PEM, retired=(retired,)), JWKS)
+
+    keys = read_keys(answer.content)
+
+    verify(before, b"{}", "tollgauge-report", keys)
+    with pytest.raises(SignatureError, match="did not count"):
+        verify(stolen, b"{}", "tollgauge-report", keys)

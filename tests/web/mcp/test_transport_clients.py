@@ -21,7 +21,6 @@ from tests.support.prepared import command as prepared_command
 from tollgauge.demo.serving import serve
 
 MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
-PROGRAM = str(Path(sys.executable).with_name("tollgauge"))
 TOOLS = [
     "x402_trust_score",
     "x402_trust_bulk",
@@ -94,7 +93,8 @@ async def test_the_typescript_client_does_so_over_stdio(environment: dict[str, s
 
 
 async def test_the_python_client_speaks_to_the_command(environment: dict[str, str]) -> None:
-    started = StdioServerParameters(command=PROGRAM, args=["mcp"], env=environment)
+    tollgauge, *words = prepared_command("tollgauge", "mcp")
+    started = StdioServerParameters(command=tollgauge, args=words, env=environment)
     # Its own default is the standard error of when it was imported.
     async with Client(stdio_client(started, errlog=sys.stderr)) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS

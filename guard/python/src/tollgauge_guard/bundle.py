@@ -35,10 +35,11 @@ class BundleError(GuardError):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle that was verified. `as_of` is unix seconds; `lines` is its text, and its records
-    begin at `start`.
+    """A bundle that was verified. `variant` is `all`, or `avoid` for one that holds bad endpoints
+    alone. `as_of` is unix seconds; `lines` is its text, and its records begin at `start`.
     """
 
+    variant: str
     as_of: int
     policy_version: int
     count: int
@@ -91,6 +92,7 @@ def read_bundle(body: bytes, signature: str, key: PinnedKey) -> Bundle:
                 hint="Install a newer tollgauge-guard.",
             )
         bundle = Bundle(
+            variant=str(header["variant"]),
             as_of=int(header["asOf"]),
             policy_version=int(header["policyVersion"]),
             count=int(header["count"]),

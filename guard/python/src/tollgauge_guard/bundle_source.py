@@ -29,6 +29,8 @@ from tollgauge_guard.signature import PinnedKey, from_jwks
 SIGNATURE_HEADER: Final = "Tollgauge-Signature"
 SIGNATURE_SUFFIX: Final = ".jws"
 """A bundle in a file has its signature beside it, in a file with this suffix."""
+ALL, AVOID = "all", "avoid"
+"""The variants of a bundle; the second is served at an address that ends with its name."""
 REFRESH_S: Final = 3_600
 """How old what is in use may be before the service is asked again."""
 RETRY_S: Final = 60
@@ -141,6 +143,7 @@ class RemoteBundle:
     ) -> None:
         self._url, self._key, self._timeout = url, key, timeout
         self._verify, self._clock = verify, clock
+        self._variant = AVOID if url.rstrip("/").endswith(f"/{AVOID}") else ALL
         name = hashlib.sha256(url.encode()).hexdigest()[:32]
         self._file = None if cache is None else cache / f"{name}.bundle"
         self._lock = threading.Lock()
@@ -220,6 +223,10 @@ class RemoteBundle:
     def _use(self, download: _Download) -> bool:
         """Use what was downloaded, unless what is in use is newer."""
         bundle = read_bundle(download.body, download.signature, self._key)
+        if bundle.variant != self._variant:
+            raise BundleError(
+                f"The service sent the bundle {bundle.variant!r}, which was not asked."
+            )
         if newer(self._bundle, bundle) is not bundle:
             return False
         self._bundle, self._etag = bundle, download.etag
@@ -257,8 +264,13 @@ class RemoteBundle:
 
 
 def newer(used: Bundle | None, other: Bundle) -> Bundle:
-    """The newer of two bundles: an old one, once signed, may be sent again by anybody."""
-    return other if used is None or other.as_of >= used.as_of else used
+    """The newer of two bundles. An old one, once signed, may be sent again by anybody, and so may
+    that of bad endpoints alone, which knows no payee of the good ones.
+    """
+    if used is None:
+        return other
+    is_newer = other.variant == used.variant and other.as_of >= used.as_of
+    return other if is_newer else used
 
 
 def _limited(answer: httpx.Response, limit: int) -> bytes:

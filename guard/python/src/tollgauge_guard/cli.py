@@ -52,15 +52,20 @@ def check(options: argparse.Namespace) -> int:
     """Print what is known of a URL, and whether an offer of it would be paid."""
     bundle = open_guard(bundle=_bundle(options), key=_key(options), journal=":memory:").bundles
     current = bundle.current()
+    if current is None:
+        raise GuardError(
+            f"No bundle could be had from {_bundle(options)}.",
+            hint="Nothing would be paid now, unless the policy fails open.",
+        )
     resource = parse(options.url)
-    record = None if current is None else current.record(resource)
+    record = current.record(resource)
     decision = decide(
         record,
         read_offer(_offer(options, record), options.url),
         options.url,
         _policy(options),
         int(time.time()),
-        bundle_as_of=None if current is None else current.as_of,
+        bundle_as_of=current.as_of,
         spent=Spent(),
     )
     if options.json:
@@ -119,10 +124,7 @@ def proxy(options: argparse.Namespace) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise GuardError("No server was named.", hint="tollgauge-guard proxy -- COMMAND ARGUMENT…")
-    try:
-        return asyncio.run(mcp_proxy.run(guard, command, options.url))
-    except OSError as error:
-        raise GuardError(f"{command[0]} cannot be started ({error.strerror}).") from error
+    return asyncio.run(mcp_proxy.run(guard, command, options.url))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -238,7 +238,8 @@ def _domain(offer: Offer, asset: Asset) -> tuple[str, str]:
     extra = offer.extra if isinstance(offer.extra, dict) else {}
     if "name" not in extra:
         return asset.domain_name, asset.domain_version
-    return str(extra["name"]), str(extra.get("version", "1"))
+    name, version = extra["name"], extra.get("version", "1")
+    return name if isinstance(name, str) else "", version if isinstance(version, str) else ""
 
 
 def _of_record(record: Record | None, terms: Terms, policy: Policy) -> Iterator[Verdict]:

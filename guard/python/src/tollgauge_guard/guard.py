@@ -23,13 +23,14 @@ from x402.http.utils import decode_payment_signature_header, encode_payment_sign
 from x402.schemas import PaymentPayload
 from x402.schemas.v1 import PaymentPayloadV1
 
+from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import BundleSource
 from tollgauge_guard.decision import Ask, Code, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import Entry, Journal, Outcome
 from tollgauge_guard.offer import Offer, Terms
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.request import CALL, Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.signed import Authorization, difference, read_signed, signer
 
@@ -60,18 +61,17 @@ class Guard:
         return int(self.clock())
 
     def unsettled(self) -> tuple[Entry, ...]:
-        """The payments that were signed and not answered: with payer and nonce, the chain says
+        """The payments that were signed and got no receipt: with payer and nonce, the chain says
         whether one was taken.
         """
         return self.journal.unsettled()
 
-    def judge(self, attempt: Attempt, offer: Offer) -> Decision:
-        """Whether the offer that answered a request may be paid."""
+    def judge(self, attempt: Attempt, offer: Offer, bundle: Bundle | None) -> Decision:
+        """Whether the offer that answered a request may be paid, by what a bundle knows."""
         try:
             resource = attempt.resource
         except ResourceError as error:
             return Refuse(Code.RESOURCE_MISMATCH, f"The URL that was asked cannot be read. {error}")
-        bundle = self.bundles.current()
         now = self.now
         return decide(
             None if bundle is None else bundle.record(resource),
@@ -88,6 +88,8 @@ class Guard:
         no others may be signed for the request.
         """
         self.give_up(attempt)
+        if (call := CALL.get()) is not None and call.paid not in (None, attempt):
+            return Refuse(Code.RETRY_STORM, "The answer to the payment leads to another price.")
         reserved = self.journal.reserve(attempt.paid_request, terms, self.policy, self.now)
         if isinstance(reserved, Refuse):
             return reserved
@@ -114,6 +116,7 @@ class Guard:
         if (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
             raise self.refusal(attempt, "The payment is not the one that was written down.")
         attempt.header = encode_payment_signature_header(payload)
+        _paid_by(attempt)
         self.journal.keep(entry.id, attempt.header)
 
     def kept_payment(self, attempt: Attempt) -> Payload | None:
@@ -124,6 +127,7 @@ class Guard:
         if reusable is None:
             return None
         attempt.entry, attempt.header, attempt.stage = reusable.entry, reusable.header, Stage.KEPT
+        _paid_by(attempt)
         return decode_payment_signature_header(reusable.header)
 
     def check_leaving(self, attempt: Attempt | None, url: str, headers: list[str]) -> Attempt:
@@ -191,3 +195,9 @@ class Guard:
         if not self.policy.is_contract_wallet and signer(signed, attempt.terms) != signed.payer:
             raise self.refusal(attempt, "It was signed for another token, chain or account.")
         return signed
+
+
+def _paid_by(attempt: Attempt) -> None:
+    """Remember that the call is paid: its redirects are not."""
+    if (call := CALL.get()) is not None:
+        call.paid = attempt

@@ -71,9 +71,10 @@ class GuardedHTTPClient(x402HTTPClient):
         attempt = _current()
         if attempt.owner is not self:
             return None
-        if not self._guard.bundles.is_ready():
-            await asyncio.to_thread(self._guard.bundles.current)
-        decision = self._guard.judge(attempt, offer_of(attempt, context))
+        bundles = self._guard.bundles
+        is_ready = bundles.is_ready()
+        bundle = bundles.current() if is_ready else await asyncio.to_thread(bundles.current)
+        decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
             decision = agreed(decision, await answer if inspect.isawaitable(answer) else answer)
@@ -123,7 +124,8 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         attempt = _current()
         if attempt.owner is not self:
             return None
-        decision = self._guard.judge(attempt, offer_of(attempt, context))
+        bundle = self._guard.bundles.current()
+        decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
         if isinstance(decision, Ask) and self._guard.ask is not None:
             answer = self._guard.ask(decision, attempt.url)
             if inspect.iscoroutine(answer):

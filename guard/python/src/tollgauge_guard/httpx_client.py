@@ -21,6 +21,7 @@ from tollgauge_guard.request import (
     Attempt,
     PaymentRefusedError,
     asking,
+    calling,
     request_digest,
 )
 
@@ -42,6 +43,11 @@ class GuardedClient(httpx.AsyncClient):
     ) -> None:
         super().__init__(transport=GuardedTransport(guard, client, transport), **options)
         self.guard = guard
+
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """Send a request and follow its redirects, as httpx does; it is paid once at most."""
+        with calling():
+            return await super().send(request, **options)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):

@@ -74,9 +74,9 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
     """It was sent and the connection broke: only the chain can tell whether it was taken."""
     ANSWERED = "answered"
-    """The seller answered, without a receipt."""
+    """The seller answered, without a receipt: it may have been taken."""
     REFUSED = "refused"
-    """The seller answered 402 again."""
+    """The seller answered 402 again: it may have been taken all the same."""
     SETTLED = "settled"
     """The seller answered with a receipt that names a transaction."""
     TAKEN = "taken"
@@ -85,8 +85,10 @@ class Outcome(StrEnum):
     """Its owner knows that it was not taken and no longer can be."""
 
 
-UNSETTLED: Final = (Outcome.UNANSWERED, Outcome.UNKNOWN)
+LOST: Final = (Outcome.UNANSWERED, Outcome.UNKNOWN)
 """Signed and not answered."""
+UNSETTLED: Final = (*LOST, Outcome.ANSWERED, Outcome.REFUSED)
+"""Signed, and no receipt says that it was taken, nor its owner that it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,7 @@ class Journal:
         self._path = str(path)
         self._lock = threading.RLock()
         self._process = 0
+        self._pruned_day = 0
         self._connection: sqlite3.Connection | None = None
         with self._transaction() as rows:
             rows.execute("SELECT 1")
@@ -149,6 +152,9 @@ class Journal:
         the refusal where it would go over a budget.
         """
         with self._transaction() as rows:
+            if self._pruned_day != now // DAY_S:
+                _prune(rows, now)
+                self._pruned_day = now // DAY_S
             if refusal := over_budget(terms.micro_usd, _spent(rows, request, now), policy):
                 return refusal
             cursor = rows.execute(
@@ -206,7 +212,7 @@ class Journal:
             candidates = rows.execute(
                 "SELECT id, header, outcome, owner FROM payment WHERE request_digest = ? "
                 "AND header IS NOT NULL AND valid_before >= ? AND outcome IN (?, ?) ORDER BY id",
-                (request.digest, now + SETTLE_MARGIN_S, *UNSETTLED),
+                (request.digest, now + SETTLE_MARGIN_S, *LOST),
             )
             for entry, header, outcome, owner in candidates.fetchall():
                 if outcome == Outcome.UNANSWERED and _is_alive(owner):
@@ -250,21 +256,12 @@ class Journal:
         return self._entries("SELECT * FROM entry ORDER BY id", ())
 
     def unsettled(self) -> tuple[Entry, ...]:
-        """The payments that were signed and got no answer, oldest first. With payer and nonce
+        """The payments that were signed and got no receipt, oldest first. With payer and nonce
         anyone can ask the chain whether one was taken.
         """
-        return self._entries("SELECT * FROM entry WHERE outcome IN (?, ?) ORDER BY id", UNSETTLED)
-
-    def prune(self, now: int) -> None:
-        """Forget payments that were answered more than KEEP_S ago, and reservations that were
-        given up.
-        """
-        with self._transaction() as rows:
-            rows.execute("DELETE FROM payment WHERE nonce IS NULL AND at <= ?", (now - UNSIGNED_S,))
-            rows.execute(
-                "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?)",
-                (now - KEEP_S, *UNSETTLED),
-            )
+        return self._entries(
+            "SELECT * FROM entry WHERE outcome IN (?, ?, ?, ?) ORDER BY id", UNSETTLED
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -320,6 +317,16 @@ def _connect(path: str) -> sqlite3.Connection:
             hint="Name a file that can be written. Nothing is paid without a journal.",
         ) from error
     return connection
+
+
+def _prune(rows: sqlite3.Connection, now: int) -> None:
+    """Forget payments that were answered more than KEEP_S ago, and reservations that were given
+    up.
+    """
+    rows.execute("DELETE FROM payment WHERE nonce IS NULL AND at <= ?", (now - UNSIGNED_S,))
+    rows.execute(
+        "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?)", (now - KEEP_S, *LOST)
+    )
 
 
 def _spent(rows: sqlite3.Connection, request: PaidRequest, now: int) -> Spent:

@@ -9,6 +9,7 @@ then, but what does not reach the server cannot be taken.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import OrderedDict
@@ -40,6 +41,7 @@ LINE_MAX: Final = 16 * 2**20
 KEPT: Final = 1_000
 """How many 402s and calls are remembered."""
 _OK: Final = 200
+_CALL: Final = "tools/call"
 _INVALID_REQUEST: Final = -32_600
 Required = PaymentRequired | PaymentRequiredV1
 T = TypeVar("T")
@@ -69,9 +71,11 @@ class ToolGate:
             error = {"code": _INVALID_REQUEST, "message": "Send each message by itself."}
             return {"jsonrpc": "2.0", "id": None, "error": error}
         params = message.get("params")
-        if message.get("method") != "tools/call" or not isinstance(params, dict):
+        if not isinstance(params, dict):
             return None
         try:
+            if message.get("method") != _CALL:
+                return _without_payment(message.get("id"), params)
             call = self._call(params)
         except GuardError as error:
             return _refused(message.get("id"), error)
@@ -129,7 +133,8 @@ class ToolGate:
             if written.outcome in UNSETTLED:
                 attempt.entry, attempt.stage = written.id, Stage.KEPT
             return
-        decision = self._guard.judge(attempt, self._offer(attempt, payment))
+        bundle = self._guard.bundles.current()
+        decision = self._guard.judge(attempt, self._offer(attempt, payment), bundle)
         if isinstance(decision, Allow):
             refusal = self._guard.reserve(attempt, decision.terms)
         elif isinstance(decision, Ask):
@@ -158,43 +163,67 @@ class ToolGate:
 
 async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> int:
     """Stand between this process's standard streams and a server that `command` starts, until one
-    of them ends. Returns the server's exit code.
+    of them ends. Returns the server's exit code. Raises GuardError.
     """
     gate = ToolGate(guard, url)
-    server = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_MAX
-    )
-    if server.stdin is None or server.stdout is None:
-        raise GuardError("The server was started without its streams.")
-    up = asyncio.create_task(_from_client(gate, await _standard_input(), server.stdin))
     try:
-        async for line in server.stdout:
-            if (message := _parsed(line)) is not None:
-                gate.to_client(message)
-            _print(line)
+        server = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_MAX
+        )
+    except OSError as error:
+        raise GuardError(f"{command[0]} cannot be started ({error.strerror}).") from error
+    try:
+        await _passing_on(gate, server)
+    except ValueError as error:  # what asyncio's streams say of a line without an end
+        raise GuardError(f"A message is longer than {LINE_MAX >> 20} MB.") from error
     finally:
-        up.cancel()
         gate.close()
         if server.returncode is None:
             server.terminate()
-    return await server.wait()
+        code = await server.wait()
+    return code
 
 
-async def _from_client(
+async def _passing_on(gate: ToolGate, server: asyncio.subprocess.Process) -> None:
+    """Pass messages on until the server has no more to say, or the client's cannot be read."""
+    if server.stdin is None or server.stdout is None:
+        raise GuardError("The server was started without its streams.")
+    up = asyncio.create_task(_to_server(gate, await _standard_input(), server.stdin))
+    down = asyncio.create_task(_to_client(gate, server.stdout))
+    try:
+        await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        if not down.done():
+            up.result()  # the client has closed its side, or an error of reading it
+            await down
+        down.result()
+    finally:
+        up.cancel()
+        down.cancel()
+
+
+async def _to_client(gate: ToolGate, lines: asyncio.StreamReader) -> None:
+    async for line in lines:
+        if (message := _parsed(line)) is not None:
+            gate.to_client(message)
+        _print(line)
+
+
+async def _to_server(
     gate: ToolGate, lines: asyncio.StreamReader, server: asyncio.StreamWriter
 ) -> None:
-    async for line in lines:
-        message = _parsed(line)
-        if message is None:
-            continue
-        answer = gate.to_server(message)
-        if answer is not None:
-            _print(json.dumps(answer).encode() + b"\n")
-            continue
-        # Written again: the server must read the message as the gate has read it.
-        server.write(json.dumps(message).encode() + b"\n")
-        await server.drain()
-    server.close()
+    with contextlib.suppress(ConnectionError):  # the server has gone, which its output tells
+        async for line in lines:
+            message = _parsed(line)
+            if message is None:
+                continue
+            answer = gate.to_server(message)
+            if answer is not None:
+                _print(json.dumps(answer).encode() + b"\n")
+                continue
+            # Written again: the server must read the message as the gate has read it.
+            server.write(json.dumps(message).encode() + b"\n")
+            await server.drain()
+        server.close()
 
 
 async def _standard_input() -> asyncio.StreamReader:
@@ -229,6 +258,13 @@ def _is_paid_by(offer: Offer, payment: Payload) -> bool:
     signed = read_signed(payment)
     is_asset = signed.asset is None or str(offer.asset).lower() == signed.asset
     return is_asset and (offer.network, offer.amount) == (signed.network, str(signed.value))
+
+
+def _without_payment(number: object, params: dict[str, object]) -> object | None:
+    """The answer to a message other than a call of a tool: only a call may carry a payment."""
+    if payment_of(params.get("_meta")) is None:
+        return None
+    return _refused(number, GuardError("Only a call of a tool may carry a payment."))
 
 
 def _refused(number: object, error: GuardError) -> dict[str, object]:

@@ -29,8 +29,9 @@ class Record:
     """One endpoint as the service saw it at `as_of` (unix seconds).
 
     `recommendation` is the service's advice; `grade` (A to F) and `score` (0 to 100) are None
-    while nothing was measured. `payees` are newest first. `amount` is the advertised price in
-    atomic units on `network` (CAIP-2), both None where none is advertised. `flags` are slugs.
+    while nothing was measured. `payees` are newest first. `amount` is the advertised price on
+    `network` (CAIP-2) in micro-dollars: atomic units of a dollar token with 6 decimals. Both are
+    None where none is advertised, `amount` also where it is in another token. `flags` are slugs.
     """
 
     recommendation: str

@@ -45,7 +45,7 @@ class Stage(Enum):
     """It has left, and its outcome is written down."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
     """One request that may have to be paid.
 
@@ -80,8 +80,27 @@ class Attempt:
         return PaidRequest(host=resource.host, resource=resource.url, digest=self.digest)
 
 
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of the program, with all requests that its redirects lead to. It is paid once."""
+
+    paid: Attempt | None = None
+
+
+CALL: Final[ContextVar[Call | None]] = ContextVar("tollgauge_guard_call", default=None)
+"""The call that this task or thread is making."""
 CURRENT: Final[ContextVar[Attempt | None]] = ContextVar("tollgauge_guard_attempt", default=None)
 """The request that this task or thread is about to pay."""
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """Make what is sent meanwhile one call, which is paid once."""
+    token = CALL.set(Call())
+    try:
+        yield
+    finally:
+        CALL.reset(token)
 
 
 @contextmanager

@@ -17,10 +17,12 @@ from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import GuardedHTTPClientSync
 from tollgauge_guard.receipt import payments_of, settlement
 from tollgauge_guard.request import (
+    CALL,
     CURRENT,
     Attempt,
     PaymentRefusedError,
     asking,
+    calling,
     request_digest,
 )
 
@@ -37,6 +39,13 @@ class GuardedSession(requests.Session):
         self.guard = guard
         self.mount("https://", adapter := GuardedAdapter(guard, client, **options))
         self.mount("http://", adapter)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request and follow its redirects, as requests does; it is paid once at most."""
+        if CALL.get() is not None:  # a redirect of a call that has begun
+            return super().send(request, **options)
+        with calling():
+            return super().send(request, **options)
 
 
 class _Gate(HTTPAdapter):

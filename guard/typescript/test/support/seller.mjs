@@ -35,12 +35,14 @@ export function delivers(response, body = "delivered") {
 export async function seller(paths) {
   const state = { url: "", payments: [], requests: [] };
   const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url, "http://seller");
+    const { pathname, search } = new URL(request.url, "http://seller");
     const payment = paymentOf(request);
-    state.requests.push({ method: request.method, path: pathname, headers: request.headers });
+    const seen = { method: request.method, path: pathname, query: search, headers: request.headers, body: "" };
+    state.requests.push(seen);
     if (payment !== null) state.payments.push(payment);
     const handler = paths[pathname] ?? ((_, answer) => answer.writeHead(404).end());
-    request.resume().on("end", () => handler(request, response, payment, state));
+    request.on("data", (chunk) => (seen.body += chunk));
+    request.on("end", () => handler(request, response, payment, state));
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -8,13 +8,14 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.answer_signature import HEADER, Typ
+from tollgauge.core.answer_signature import Typ
 from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.badge import badge_shape, badge_svg
+from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 
@@ -115,9 +116,8 @@ class FreeApi:
         keeps both, so that an answer is signed once however often it is read.
         """
         response, key = json_response(shape), self.dependencies.signing_key
-        if key is not None:
-            body, now = bytes(response.body), self.dependencies.clock()
-            response.headers[HEADER] = key.sign_document(body, typ, now)
+        now = self.dependencies.clock()
+        response.headers.update(signature_header(key, bytes(response.body), typ, now))
         return response
 
 

@@ -12,16 +12,20 @@ from typing import Final, Literal
 
 from starlette.responses import PlainTextResponse, Response
 
-from tollgauge.core.answer_signature import HEADER
+from tollgauge.core.answer_signature import HEADER, JWKS
 from tollgauge.core.units import dollars
 from tollgauge.web import wire
 from tollgauge.web.free.api import json_response
-from tollgauge.web.free.keys import JWKS
+from tollgauge.web.free.bundle import PATH as BUNDLE
 from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
+_GUARDS: Final = (
+    "by it the payment guards `tollgauge-guard` (Python) and `@tollgauge/guard` (TypeScript) "
+    "refuse a bad payment before it is signed"
+)
 
 
 class ResourcesShape(wire.Shape):
@@ -66,6 +70,7 @@ class DiscoveryFiles:
         how = _HOW.format(network=network) if paid else _NOT_FOR_SALE
         more = (
             f"- [Interface description]({base_url}/openapi.json): OpenAPI 3.1, with examples",
+            f"- [Bundle]({base_url}{BUNDLE}): {_GUARDS}",
             f"- [How to ask]({base_url}/docs): the same for people, with commands to copy",
             f"- [Methodology]({base_url}/methodology): how a score comes about",
             f"- [What is sold]({base_url}{WELL_KNOWN}): as JSON",

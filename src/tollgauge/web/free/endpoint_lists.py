@@ -312,6 +312,7 @@ def _building() -> Problem:
     return Problem(
         503,
         "index-building",
-        "The index of all endpoints is being built. Try again in some seconds.",
+        "The index of all endpoints is being built. Try again in some seconds; a URL and a host "
+        "are found meanwhile.",
         retry_after=10,
     )

@@ -22,7 +22,6 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import examples
 
-JWKS: Final = "/.well-known/jwks.json"
 DID: Final = "/.well-known/did.json"
 _CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/suites/jws-2020/v1"]
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import orjson
 
+from tollgauge.core.answer_signature import JWKS
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle, lint, models, preflight
@@ -18,7 +19,6 @@ from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles,
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.free.keys import (
     DID,
-    JWKS,
     DidShape,
     JwksShape,
     KeyFiles,

@@ -20,18 +20,18 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.seal import Sealer
-from tollgauge.core.answer_signature import HEADER, SignatureError, SigningKey, Typ
+from tollgauge.core.answer_signature import SigningKey, Typ
 from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import EVM_ADDRESS_PATTERN, known_asset
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import Alternatives
-from tollgauge.observe import log
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
 
 TRUST: Final = "/v1/x402-trust"
@@ -282,19 +282,13 @@ class Product:
 
     def _signature(self, row: LedgerRow) -> dict[str, str]:
         """The signature of a stored answer, bound to its payment. It is made whenever the answer
-        leaves, so that it always is one of the key that signs now. An answer that cannot be signed
-        was paid all the same, and leaves without.
+        leaves, so that it always is one of the key that signs now.
         """
-        key = self.dependencies.signing_key
-        if key is None or self.typ is None or row.answer is None:
+        if self.typ is None or row.answer is None:
             return {}
         bound = {"requestDigest": row.digest, "payer": row.payer, "nonce": row.nonce}
-        now = self.dependencies.clock()
-        try:
-            return {HEADER: key.sign_document(row.answer.body, self.typ, now, **bound)}
-        except SignatureError as error:
-            log().error("answer.unsigned", payment=row.id, error=str(error))
-            return {}
+        key, now = self.dependencies.signing_key, self.dependencies.clock()
+        return signature_header(key, row.answer.body, self.typ, now, **bound)
 
     def _order(self, call: Call | None, document: object) -> object:
         given = {} if document is None and self.bodyless else document

@@ -198,7 +198,7 @@ def signed(answers: Answers) -> Answers:
     """The answers of a route whose 200 is signed where the service has a key."""
     signature = {
         "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
-        "/.well-known/jwks.json; absent where nothing is signed",
+        f"{answer_signature.JWKS}; absent where nothing is signed",
         "schema": _TEXT,
     }
     headers = {answer_signature.HEADER: signature} | answers[200].get("headers", {})

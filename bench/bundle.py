@@ -1,0 +1,217 @@
+"""`tollgauge bench bundle`: building the bundle of 100,000 endpoints, and loading it as a guard.
+
+Both are done in processes of their own, so that their memory is theirs. Measured of a round of the
+loop `bundle` on an SQLite file, of ROUNDS the least: the CPU of the whole process, and by how much
+the event loop was late at most, in which requests would have waited; and how much more memory the
+rounds took, and the size of the signed file. Measured of loading (guard/python): verifying,
+decompressing and checking.
+
+Every endpoint has an address, a price and a score of its own, one in 33 another address than some
+days ago. Limits: 8 MB, a second and 60 MB for the guard; a hundredth of an hour of one core and 50
+ms of the loop for the service.
+
+`python -m bench.bundle fill FILE ENDPOINTS`, `build FILE BODY` and `load BODY SIGNATURE` are those
+processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import uvloop
+from sqlalchemy import Connection
+
+from bench import CHECKOUT
+from bench.child import started
+from bench.filled import fill
+from bench.measurement import Measurement, Report
+from bench.reads import NOW
+from tollgauge.core.answer_signature import SigningKey
+from tollgauge.core.bundle import Variant
+from tollgauge.core.discovery import PAYTO_CHANGED
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import bundle
+from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.process import freeze_garbage_collector
+from tollgauge.store import bundles, rows
+
+ENDPOINTS: Final = 100_000
+CHANGED: Final = 33
+"""One endpoint in so many asks to be paid at another address than before."""
+ROUNDS: Final = 3
+TICK_S: Final = 0.002
+KEY: Final = SigningKey.of(
+    '{"kty":"OKP","crv":"Ed25519","d":"nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",'
+    '"x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}'
+)
+"""The key of RFC 8037, appendix A.1."""
+
+
+def run(endpoints: int = ENDPOINTS) -> Report:
+    """Measure the bundle of so many endpoints."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        built, loaded = runner.run(measure(endpoints))
+    most = {
+        "size": (built["mb"], "MB", 8),
+        "building": (built["cpu_s"], "CPU s", 36),
+        "building, memory": (built["mb_more"], "MB more", 150),
+        "event loop late by": (built["late_ms"], "ms", 50),
+        "loading": (loaded["seconds"], "s", 1),
+        "loading, memory": (loaded["mb_more"], "MB more", 60),
+    }
+    return Report(
+        measurements=tuple(
+            Measurement(name=name, figure=figure, unit=unit, goal=goal)
+            for name, (figure, unit, goal) in most.items()
+        ),
+        details={"endpoints": endpoints, "build": built, "load": loaded},
+    )
+
+
+async def measure(endpoints: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the process that builds and the one that loads say of themselves."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        database, body = str(folder / "bench.db"), str(folder / "bundle.zst")
+        await _said(folder, "fill", database, str(endpoints))
+        built = await _said(folder, "build", database, body)
+        return built, await _said(folder, "load", body, built.pop("signature"))
+
+
+async def _said(folder: Path, *order: str) -> dict[str, Any]:
+    """The JSON object that one of the processes prints."""
+    command = [sys.executable, "-m", "bench.bundle", *order]
+    async with started(command, folder / order[0]) as process:
+        said: dict[str, Any] = orjson.loads(await process.line())
+    return said
+
+
+async def fill_all(path: str, endpoints: int) -> dict[str, Any]:
+    """Fill a database."""
+    store = Store.open(f"sqlite:///{path}")
+    try:
+        await store.migrate()
+        await fill(store, endpoints=endpoints, now=NOW, probes_too=False)
+        await store.writing(_vary)
+    finally:
+        await store.close()
+    return {}
+
+
+def _vary(tx: Connection) -> None:
+    """Give every endpoint an address, a price, a score and an age of its own."""
+    dice = random.Random(1)  # noqa: S311 - the same data every time
+    known = tx.exec_driver_sql("SELECT id, quote_pay_to, quote_source FROM endpoint").all()
+    values, events = [], []
+    for number, (id_, pay_to, source) in enumerate(known):
+        address = _address(pay_to)
+        price = dice.choice((1_000, 5_000, 10_000, dice.randrange(1_000_000)))
+        aged = NOW - dice.randrange(DAY_MS)
+        values.append((address, str(price), dice.randrange(1_001), aged, id_))
+        if number % CHANGED == 0:
+            at = NOW - dice.randrange(25 * DAY_MS)
+            events.append((id_, at, PAYTO_CHANGED, source, _address(id_), address))
+    update = "quote_pay_to = {}, quote_amount = {}, ranked_score = {}, ranked_at = {}"
+    rows.execute_many(tx, f"UPDATE endpoint SET {update} WHERE id = {{}}", values)  # noqa: S608 - no foreign text
+    names = "endpoint_id, at, event, source, before, after"
+    insert = f"INSERT INTO discovery_event ({names}) VALUES ({{}}, {{}}, {{}}, {{}}, {{}}, {{}})"  # noqa: S608 - no foreign text
+    rows.execute_many(tx, insert, events)
+
+
+def _address(text: str) -> str:
+    return f"0x{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+
+async def build(path: str, body_path: str) -> dict[str, Any]:
+    """Some rounds of the loop, an hour apart; what one took at least."""
+    store = Store.open(f"sqlite:///{path}")
+    try:
+        await store.reading(bundles.newest)
+        freeze_garbage_collector()
+        before_mb = _peak_mb()
+        rounds = [await _round(store, NOW + hour * HOUR_MS) for hour in range(ROUNDS)]
+        took = {name: min(each[name] for each in rounds) for name in rounds[0]}
+        whole = await store.reading(bundles.whole, Variant.ALL)
+        avoided = await store.reading(bundles.newest, Variant.AVOID)
+    finally:
+        await store.close()
+    assert whole is not None  # noqa: S101 - it was built
+    assert avoided is not None  # noqa: S101 - it was built
+    stored, body = whole
+    Path(body_path).write_bytes(body)  # noqa: ASYNC240 - nobody waits
+    sizes = {"mb": stored.size / 1e6, "records": stored.records, "avoid_mb": avoided.size / 1e6}
+    more = {"mb_more": round(_peak_mb() - before_mb, 1), "late_ms_of_rounds": _late(rounds)}
+    return took | sizes | more | {"avoided": avoided.records, "signature": stored.signature}
+
+
+async def _round(store: Store, now: int) -> dict[str, float]:
+    """One round of the loop; what it took, and by how much the event loop was late at most."""
+    late_ms = 0.0
+
+    async def watch() -> None:
+        nonlocal late_ms
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(TICK_S)
+            late_ms = max(late_ms, (time.perf_counter() - began - TICK_S) * 1_000)
+
+    cpu, clock = time.process_time(), time.perf_counter()
+    watching = asyncio.create_task(watch())
+    await bundle.run(store, settings=BundleSettings(), key=KEY, clock=lambda: now)
+    watching.cancel()
+    return {
+        "cpu_s": round(time.process_time() - cpu, 2),
+        "seconds": round(time.perf_counter() - clock, 2),
+        "late_ms": round(late_ms, 1),
+    }
+
+
+def _late(rounds: Sequence[Mapping[str, float]]) -> list[float]:
+    return [each["late_ms"] for each in rounds]
+
+
+def load(body_path: str, signature: str) -> dict[str, Any]:
+    """Load a bundle as the guard does; what it took."""
+    sys.path.insert(0, str(CHECKOUT / "guard/python/src"))
+    from tollgauge_guard.bundle import read_bundle
+    from tollgauge_guard.signature import pin
+
+    body, key = Path(body_path).read_bytes(), pin(KEY.public_jwk)
+    before_mb, clock = _peak_mb(), time.perf_counter()
+    loaded = read_bundle(body, signature, key)
+    seconds = time.perf_counter() - clock
+    return {
+        "records": loaded.count,
+        "seconds": round(seconds, 3),
+        "mb_more": round(_peak_mb() - before_mb, 1),
+    }
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+
+
+def main(order: str, first: str, second: str) -> None:
+    """One of the processes."""
+    if order == "load":
+        said = load(first, second)
+    else:
+        work = fill_all(first, int(second)) if order == "fill" else build(first, second)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            said = runner.run(work)
+    sys.stdout.write(orjson.dumps(said).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

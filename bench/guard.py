@@ -1,0 +1,180 @@
+"""`tollgauge bench guard`: what a payment guard costs a call, with a bundle of 100,000 records.
+
+Calls of the official clients, to a seller in the same process who asks to be paid and answers: each
+with a signature. Measured is the median of a call with the guard less the median of one without it,
+in turns, in Python (httpx) and TypeScript (fetch). The journal is a file on the disk of the
+temporary folder, which the guards flush before a payment leaves: a slow disk is part of the figure.
+Every call is for another endpoint of the bundle. Loading by Python is in bench/bundle.
+
+`python -m bench.guard calls BODY RECORDS CALLS` is the process of Python, bench/guard.mjs that
+of TypeScript.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from bench import CHECKOUT
+from bench.bundle import KEY
+from bench.child import started
+from bench.measurement import Measurement, Report
+from tollgauge.core.bundle import Variant, bundle_of, line_of
+from tollgauge.core.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.units import BASE, SECOND_MS
+
+RECORDS: Final = 100_000
+CALLS: Final = 300
+WARM_UP: Final = 20
+PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+BUYER_KEY: Final = "0x" + "11" * 32
+_SALT: Final = bytes(16)
+
+
+def run(records: int = RECORDS, calls: int = CALLS) -> Report:
+    """Measure so many calls with a bundle of so many records."""
+    python, typescript = asyncio.run(measure(records, calls))
+    figures = (
+        ("python, a call", python["ms_more"], "ms more", 1.0),
+        ("typescript, a call", typescript["ms_more"], "ms more", 1.0),
+        ("typescript, loading", typescript["load_s"], "s", 1.0),
+        ("typescript, memory of the bundle", typescript["mb_more"], "MB more", 60.0),
+    )
+    return Report(
+        measurements=tuple(
+            Measurement(name=name, figure=figure, unit=unit, goal=goal)
+            for name, figure, unit, goal in figures
+        ),
+        details={"records": records, "calls": calls, "python": python, "typescript": typescript},
+    )
+
+
+async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What both processes say."""
+    node = shutil.which("node")
+    if node is None:
+        raise RuntimeError("Node.js is missing: run `make setup`")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        body = folder / "trust.bundle"
+        now = int(time.time()) * SECOND_MS
+        bundle = bundle_of(
+            [line_of(record, _SALT) for record in some(records, now)],
+            variant=Variant.ALL,
+            salt=_SALT,
+            policy_version=2,
+            as_of=now,
+            scored=records,
+        )
+        body.write_bytes(bundle.body)
+        signature = KEY.sign_digest(bundle.body, "tollgauge-bundle", now)
+        body.with_name("trust.bundle.jws").write_text(signature)
+        words = ("calls", str(body), str(records), str(calls))
+        python = await _said([sys.executable, "-m", "bench.guard", *words], folder / "python")
+        script = str(CHECKOUT / "bench" / "guard.mjs")
+        key = orjson.dumps(KEY.public_jwk).decode()
+        words = (str(body), key, str(records), str(calls), PAY_TO, BUYER_KEY)
+        return python, await _said([node, "--expose-gc", script, *words], folder / "typescript")
+
+
+async def _said(command: list[str], log: Path) -> dict[str, Any]:
+    """The JSON object that a process prints."""
+    async with started(command, log) as process:
+        said: dict[str, Any] = orjson.loads(await process.line())
+    return said
+
+
+def some(records: int, now: int) -> Iterator[TrustRecord]:
+    """Endpoints, all of whom ask for a cent."""
+    address = PaidAddress(pay_to=PAY_TO, since=now)
+    for number in range(records):
+        yield TrustRecord(
+            resource=url_of(number),
+            recommendation="proceed",
+            grade="A",
+            score_tenths=900,
+            addresses=(address,),
+            network=BASE,
+            amount=10_000,
+            flags=("no-settlements",),
+            as_of=now,
+        )
+
+
+def url_of(number: int) -> str:
+    """An endpoint; each has a host of its own, so that no budget of a host is reached."""
+    return f"https://api-{number}.example.com/v1/paid"
+
+
+class _Seller(httpx.AsyncBaseTransport):
+    """Asks to be paid, and answers once it is."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if "payment-signature" in request.headers:
+            return httpx.Response(200, text="{}")
+        offer = {
+            "scheme": "exact",
+            "network": BASE,
+            "amount": "10000",
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            "payTo": PAY_TO,
+            "maxTimeoutSeconds": 60,
+            "extra": {"name": "USD Coin", "version": "2"},
+        }
+        document = {"x402Version": 2, "resource": {"url": str(request.url)}, "accepts": [offer]}
+        header = base64.b64encode(orjson.dumps(document)).decode()
+        return httpx.Response(402, headers={"payment-required": header})
+
+
+async def calls_of(body: Path, records: int, calls: int) -> dict[str, Any]:
+    """The median milliseconds of a call with and without the guard."""
+    sys.path.insert(0, str(CHECKOUT / "guard/python/src"))
+    from eth_account import Account
+    from x402 import x402Client
+    from x402.http.clients.httpx import x402_httpx_transport
+    from x402.mechanisms.evm.exact.register import register_exact_evm_client
+
+    from tollgauge_guard import DOLLAR, Policy, guarded
+
+    def payer() -> x402Client:
+        return register_exact_evm_client(x402Client(), Account.from_key(BUYER_KEY))
+
+    bare = httpx.AsyncClient(transport=x402_httpx_transport(payer(), _Seller()))
+    safe = guarded(
+        payer(),
+        bundle=body,
+        key=KEY.public_jwk,
+        policy=Policy(max_day=1_000 * DOLLAR),
+        journal=body.with_name("journal.sqlite"),
+        transport=_Seller(),
+    )
+    took: dict[str, list[float]] = {"bare": [], "safe": []}
+    async with bare, safe:
+        for number in range(WARM_UP + calls):
+            url = url_of(number * 7919 % records)
+            for name, http in (("bare", bare), ("safe", safe)):
+                began = time.perf_counter()
+                answer = await http.get(url)
+                if number >= WARM_UP:
+                    took[name].append((time.perf_counter() - began) * 1_000)
+                assert answer.status_code == httpx.codes.OK  # noqa: S101 - else nothing was measured
+    without, with_it = (statistics.median(took[name]) for name in ("bare", "safe"))
+    return {"ms_more": with_it - without, "ms_without": without, "ms_with": with_it}
+
+
+if __name__ == "__main__":
+    _, path, number, count = sys.argv[1:]
+    said = asyncio.run(calls_of(Path(path), int(number), int(count)))
+    sys.stdout.write(orjson.dumps(said).decode() + "\n")
+    sys.stdout.flush()

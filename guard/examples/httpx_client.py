@@ -1,0 +1,36 @@
+"""Pays each URL of the command line that the guard allows."""
+# pip install 'tollgauge-guard[evm]'
+
+import asyncio
+import os
+import sys
+
+from eth_account import Account
+from x402 import x402Client
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+
+from tollgauge_guard import PaymentRefusedError, guarded
+
+
+async def main() -> None:
+    """Ask each URL, and say what was paid and what was refused."""
+    client = x402Client()
+    register_exact_evm_client(client, Account.from_key(os.environ["PRIVATE_KEY"]))
+    async with guarded(
+        client,
+        bundle=os.environ["TOLLGAUGE_GUARD_BUNDLE"],
+        key=os.environ["TOLLGAUGE_GUARD_KEY"],
+        follow_redirects=True,
+    ) as http:
+        for url in sys.argv[1:]:
+            try:
+                answer = await http.get(url)
+            except PaymentRefusedError as error:
+                print(f"refused {url}: {error}")
+            else:
+                print(f"{answer.status_code} {url}: {answer.text}")
+        for entry in http.guard.journal.entries():
+            print(f"paid {entry.amount} to {entry.pay_to} for {entry.resource}: {entry.outcome}")
+
+
+asyncio.run(main())

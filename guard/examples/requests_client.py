@@ -1,0 +1,28 @@
+"""Pays each URL of the command line that the guard allows."""
+# pip install 'tollgauge-guard[evm,requests]'
+
+import os
+import sys
+
+from eth_account import Account
+from x402 import x402ClientSync
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+
+from tollgauge_guard import PaymentRefusedError, guarded
+
+client = x402ClientSync()
+register_exact_evm_client(client, Account.from_key(os.environ["PRIVATE_KEY"]))
+session = guarded(
+    client,
+    bundle=os.environ["TOLLGAUGE_GUARD_BUNDLE"],
+    key=os.environ["TOLLGAUGE_GUARD_KEY"],
+)
+for url in sys.argv[1:]:
+    try:
+        answer = session.get(url, timeout=30)
+    except PaymentRefusedError as error:
+        print(f"refused {url}: {error}")
+    else:
+        print(f"{answer.status_code} {url}: {answer.text}")
+for entry in session.guard.journal.entries():
+    print(f"paid {entry.amount} to {entry.pay_to} for {entry.resource}: {entry.outcome}")

@@ -1,0 +1,238 @@
+"""The command: what it prints, its exit codes, and that no key is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+from guard.cases import sample_bundle as sample
+from tests.support.guard_payments import pay
+from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller
+
+from tollgauge_guard import cli
+from tollgauge_guard.decision import Refuse
+from tollgauge_guard.journal import Journal, Outcome
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.statement import DOMAIN_NAME, DOMAIN_VERSION, TYPES, Delivery
+
+GOOD_URL = "https://api.example.com/v1/weather"
+PRIVATE_KEY = "0x" + "11" * 32
+ADDRESS = Account.from_key(PRIVATE_KEY).address
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "bundle.zst"
+    path.write_bytes(body := sample.body(as_of=int(time.time())))
+    path.with_name("bundle.zst.jws").write_text(sample.signature(body))
+    monkeypatch.setenv(cli.BUNDLE, str(path))
+    monkeypatch.setenv(cli.KEY, json.dumps(sample.public_key()))
+    return path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*words: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(words)
+        except SystemExit as error:  # how argparse ends
+            code = int(error.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal with an unanswered payment of ADDRESS, and one that was answered."""
+    path, now = tmp_path / "journal.sqlite", int(time.time())
+    kept = Journal(path)
+    pay(kept, 1, Policy(), now)
+    entry = pay(kept, 2, Policy(), now)
+    assert not isinstance(entry, Refuse)
+    kept.finish(entry, Outcome.SETTLED, 200, "0xab")
+    kept.close()
+    return path
+
+
+def test_a_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
+    code, out, _ = run("check", GOOD_URL)
+    assert code == 0
+    assert out.splitlines()[0] == f"allow  {GOOD_URL}"
+    assert "proceed: grade B, price $0.005 on eip155:8453" in out
+    assert f"paid to {sample.PAYEE} since" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["https://bad.example.net/pay"], "avoid"),
+        (["https://broken.example.net/"], "not-payable"),
+        ([GOOD_URL, "--pay-to", OTHER_PAYEE], "payto-unknown"),
+        ([GOOD_URL, "--amount", "10001"], "price-jump"),
+        ([GOOD_URL, "--network", "eip155:84532"], "network-unknown"),
+        ([GOOD_URL, "--amount", "1e3"], "amount-invalid"),
+        ([GOOD_URL, "--max-call", "0.001"], "over-call-cap"),
+        (["https://nobody.example.org/", "--amount", "20000"], "unknown-resource"),
+        (["https://nobody.example.org/", "--unknown", "refuse"], "unknown-resource"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_would_not_be_paid_is_said_with_its_rule(
+    run: Run, bundle: Path, words: list[str], rule: str
+) -> None:
+    code, out, _ = run("check", *words)
+    assert code == 1
+    assert f"{rule}: " in out
+    code, out, _ = run("check", *words, "--json")
+    assert code == 1
+    assert json.loads(out)["code"] == rule
+
+
+def test_the_bundle_and_its_key_are_options_as_well(
+    run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(cli.BUNDLE)
+    monkeypatch.delenv(cli.KEY)
+    assert "No bundle was named" in run("check", GOOD_URL)[2]
+    assert "Give the operator's public JWK" in run("check", GOOD_URL, "--bundle", str(bundle))[2]
+    key = json.dumps(sample.public_key())
+    assert run("check", GOOD_URL, "--bundle", str(bundle), "--key", key)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([], ["check"], ["check", "weather"], ["check", GOOD_URL, "--max-call", "a"]),
+        *(["check", GOOD_URL, "--max-call", "0.0000001"], ["check", GOOD_URL, "--max-day", "-1"]),
+        *(["report", "x"], ["resolve", "1", "perhaps"], ["proxy"]),
+    ],
+    ids=str,
+)
+def test_wrong_use_ends_with_2_and_says_what_to_do(
+    run: Run, bundle: Path, words: list[str]
+) -> None:
+    code, _, errors = run(*words)
+    assert code == 2
+    assert errors
+    assert "Traceback" not in errors
+
+
+def test_a_bundle_that_cannot_be_had_is_a_failure(
+    run: Run, bundle: Path, seller: Seller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    seller.unpaid = lambda _call: Answer(503)
+    code, _, errors = run("check", GOOD_URL, "--bundle", f"{seller.url}/trust/bundle")
+    assert code == 2
+    assert "No bundle could be had" in errors
+
+
+def test_a_forged_bundle_is_a_failure(run: Run, bundle: Path) -> None:
+    bundle.write_bytes(sample.body(as_of=1))
+    code, _, errors = run("check", GOOD_URL)
+    assert code == 2
+    assert "not signed by the pinned key" in errors
+
+
+def test_the_journal_is_printed_as_text_and_as_json(run: Run, journal: Path) -> None:
+    code, out, _ = run("journal", "--journal", str(journal))
+    assert code == 0
+    assert out.count("nonce 0x") == 2
+    code, out, _ = run("journal", "--unsettled", "--json", "--journal", str(journal))
+    assert code == 1
+    (entry,) = map(json.loads, out.splitlines())
+    assert entry["outcome"] == "unanswered"
+    assert entry["payer"] == ADDRESS.lower()
+
+
+def test_a_resolved_payment_waits_no_longer(run: Run, journal: Path) -> None:
+    assert run("resolve", "1", "not-taken", "--journal", str(journal))[0] == 0
+    code, out, _ = run("journal", "--unsettled", "--journal", str(journal))
+    assert (code, out) == (0, "No payment waits for an answer.\n")
+    assert run("resolve", "99", "taken", "--journal", str(journal))[0] == 2
+
+
+def test_an_empty_journal_says_so(run: Run, tmp_path: Path) -> None:
+    assert run("journal", "--journal", str(tmp_path / "new"))[1] == "Nothing was paid yet.\n"
+
+
+def test_a_report_is_signed_by_the_payer(
+    run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cli.PAYER_KEY, PRIVATE_KEY)
+    code, out, errors = run("report", "2", "--outcome", "empty", "--journal", str(journal))
+    assert code == 0
+    assert PRIVATE_KEY[2:] not in out + errors
+    statement = json.loads(out)
+    message = {name: statement[name] for name in ("resource", "payTo", "outcome", "at")}
+    message["nonce"] = bytes.fromhex(statement["nonce"][2:])
+    domain = {"name": DOMAIN_NAME, "version": DOMAIN_VERSION, "chainId": 8453}
+    signed = encode_typed_data(domain, TYPES, message)
+    assert Account.recover_message(signed, signature=statement["signature"]) == ADDRESS
+    assert statement["outcome"] == "empty"
+
+
+@pytest.mark.parametrize(("entry", "outcome"), [("1", "settled-not-delivered"), ("2", "delivered")])
+def test_a_report_says_what_the_journal_knows_unless_told_otherwise(
+    run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, entry: str, outcome: str
+) -> None:
+    monkeypatch.setenv(cli.PAYER_KEY, PRIVATE_KEY)
+    _, out, _ = run("report", entry, "--journal", str(journal))
+    assert json.loads(out)["outcome"] == Delivery(outcome)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        *(("", "is not set"), ("22" * 32, "Only the account that paid"), ("zz" * 32, "cannot be")),
+        ("11" * 31, "cannot be read"),
+    ],
+)
+def test_a_report_needs_the_key_of_the_payer_and_never_shows_it(
+    run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, key: str, words: str
+) -> None:
+    monkeypatch.setenv(cli.PAYER_KEY, key)
+    code, out, errors = run("report", "1", "--journal", str(journal))
+    assert (code, out) == (2, "")
+    assert words in errors
+    assert not key or key not in errors
+
+
+def test_a_report_is_sent_only_when_that_is_asked(
+    run: Run, journal: Path, seller: Seller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cli.PAYER_KEY, PRIVATE_KEY)
+    seller.unpaid = lambda _call: Answer(202)
+    run("report", "2", "--journal", str(journal))
+    assert not seller.calls
+    url = f"{seller.url}/v1/outcomes"
+    code, out, _ = run("report", "2", "--send", url, "--journal", str(journal))
+    assert code == 0
+    assert json.loads(seller.calls[0].body) == json.loads(out)
+    seller.unpaid = lambda _call: Answer(422)
+    assert run("report", "2", "--send", url, "--journal", str(journal))[0] == 1
+
+
+def test_a_server_that_cannot_be_started_is_said(run: Run, bundle: Path, tmp_path: Path) -> None:
+    code, _, errors = run(
+        "proxy", "--journal", str(tmp_path / "j"), "--", str(tmp_path / "no-such-program")
+    )
+    assert code == 2
+    assert "cannot be started" in errors
+
+
+def test_the_help_names_every_command(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    assert re.findall(r"^    (\w+)", out, re.MULTILINE) == [
+        *("check", "journal", "resolve", "report", "proxy")
+    ]

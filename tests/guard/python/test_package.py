@@ -1,0 +1,115 @@
+"""The wheel of the guard, and its README: what they say is what the code does."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from guard.cases import sample_bundle as sample
+from tests.support.guard_seller import OTHER_PAYEE, Seller
+
+from tollgauge_guard import Code, Policy
+
+ROOT = Path("guard/python")
+README = (ROOT / "README.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROVIDED = {
+    "coincurve": {"coincurve"},
+    "cryptography": {"cryptography"},
+    "eth-account": {"eth_account"},
+    "eth-hash": {"eth_hash"},
+    "httpx": {"httpx"},
+    "idna": {"idna"},
+    "mcp": {"mcp"},
+    "requests": {"requests"},
+    "x402": {"x402", "pydantic", "eth_keys", "eth_utils"},
+    "zstandard": {"zstandard"},
+}
+"""What may be imported for a dependency: the SDK brings pydantic, and eth-keys with `evm`."""
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading of the README."""
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_table_of_decisions_names_every_rule_in_its_order() -> None:
+    assert [row[0].strip("`") for row in rows("What it decides")] == [*Code]
+
+
+def test_the_table_of_the_policy_names_every_setting_with_its_default() -> None:
+    usual = Policy()
+    assert [row[:2] for row in rows("The policy")] == [
+        [f"`{field.name}`", str(getattr(usual, field.name))] for field in fields(Policy)
+    ]
+
+
+@pytest.mark.parametrize("pay_to", [sample.PAYEE, OTHER_PAYEE])
+def test_the_program_of_the_readme_pays_the_good_and_names_the_rule_for_the_bad(
+    seller: Seller,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pay_to: str,
+) -> None:
+    seller.pay_to = pay_to
+    url = f"{seller.url}/data"
+    record: sample.Row = ["proceed", "B", 84.0, [[sample.PAYEE, 1]], sample.BASE, "5000", []]
+    body = sample.body({url: record}, int(time.time()))
+    (tmp_path / "bundle").write_bytes(body)
+    (tmp_path / "bundle.jws").write_text(sample.signature(body))
+    for name, value in {
+        "TOLLGAUGE_GUARD_BUNDLE": str(tmp_path / "bundle"),
+        "TOLLGAUGE_GUARD_KEY": json.dumps(sample.public_key()),
+        "XDG_STATE_HOME": str(tmp_path),
+        "PRIVATE_KEY": "0x" + "11" * 32,
+        "URL": url,
+    }.items():
+        monkeypatch.setenv(name, value)
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(program, "README.md", "exec"), {"__name__": "readme"})
+    printed = capsys.readouterr().out
+    if pay_to == sample.PAYEE:
+        assert printed.startswith("200 ")
+        assert len(seller.payments) == 1
+    else:
+        assert printed.startswith("not paid: payto-unknown ")
+        assert not seller.payments
+    assert (tmp_path / "tollgauge-guard" / "journal.sqlite").exists()
+
+
+def test_the_package_imports_nothing_that_its_dependencies_do_not_bring() -> None:
+    extras = PROJECT["optional-dependencies"].values()
+    wanted = [*PROJECT["dependencies"], *(name for extra in extras for name in extra)]
+    named = {re.split(r"[\[><=]", requirement)[0] for requirement in wanted}
+    brought = set().union(*(PROVIDED[name] for name in named))
+    for path in (ROOT / "src/tollgauge_guard").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            tops = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names)
+            assert tops <= brought | {"tollgauge_guard"}, path
+
+
+def test_the_wheel_holds_the_package_and_its_licence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run([*command, "-d", tmp_path], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {f"tollgauge_guard/{path.name}" for path in (ROOT / "src/tollgauge_guard").iterdir()}
+    sources -= {"tollgauge_guard/__pycache__"}
+    others = {name.split("/", 1)[1] for name in names - sources}
+    assert sources <= names
+    assert others == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
