@@ -59,13 +59,12 @@ node() {
 
 # guard/typescript/dist, which git does not keep.
 typescript_guard() {
-  local stamp
+  local stamp built=guard/typescript/dist/.stamp
   stamp=$(cat package-lock.json guard/typescript/*.json guard/typescript/src/* | sha256sum | cut -c1-64)
-  if [ -f node_modules/.guard ] && [ "$(cat node_modules/.guard)" = "$stamp" ] &&
-    [ -f guard/typescript/dist/index.js ]; then return; fi
+  if [ -f "$built" ] && [ "$(cat "$built")" = "$stamp" ]; then return; fi
   say "building the guard for TypeScript"
   npm run --silent build --workspace guard/typescript || die "the guard for TypeScript could not be built"
-  printf '%s' "$stamp" >node_modules/.guard
+  printf '%s' "$stamp" >"$built"
 }
 
 postgres() {
@@ -85,6 +84,6 @@ chromium() {
 
 case ${1:-} in
   venv) venv "$2" "$3" ;;
-  node | postgres | chromium | bench) "$1" ;;
+  node | typescript_guard | postgres | chromium | bench) "$1" ;;
   *) die "usage: setup.sh venv DIR PYTHON | node | postgres | chromium | bench" ;;
 esac

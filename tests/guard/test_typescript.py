@@ -48,7 +48,7 @@ def built() -> None:
     """The package as its sources are now."""
     if shutil.which("node") is None or not COMPILER.exists():
         pytest.skip("Node.js or its packages are missing: run 'scripts/setup.sh node'")
-    run("bash", str(ROOT / "scripts" / "setup.sh"), "node")
+    run("bash", str(ROOT / "scripts" / "setup.sh"), "typescript_guard")
 
 
 def run(*command: str, text: str = "") -> str:

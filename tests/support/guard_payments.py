@@ -56,15 +56,15 @@ def pay(journal: Journal, number: int, policy: Policy, now: int, path: str = "/a
     """Reserve and sign one payment, as a guard does."""
     reserved = journal.reserve(request(path=path), terms(), policy, now)
     if not isinstance(reserved, Refuse):
-        journal.sign(reserved, authorization(number, now + 60))
-        journal.keep(reserved, f"header {number}")
+        journal.sign(reserved, authorization(number, now + 60), f"header {number}")
     return reserved
 
 
 def main(path: str, count: int, limit: int) -> None:
-    """Pay as often as the journal allows, and print a line when a payment is written down and
-    about to leave.
+    """After a line of input, pay as often as the journal allows, and print a line when a payment is
+    written down and about to leave.
     """
+    sys.stdin.readline()
     journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit, max_repeats=99)
     for number in range(count):
         nonce = os.getpid() * 10**6 + number

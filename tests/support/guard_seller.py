@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from eth_account import Account
 from guard.cases.sample_bundle import BASE, PAYEE
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+ACCOUNT = Account.from_key("0x" + "11" * 32)
+"""The wallet that pays in tests."""
 OTHER_PAYEE = "0x8ba1f109551bd432803012645ac136ddd64dba72"
 
 
@@ -106,7 +109,9 @@ def selling() -> Iterator[Seller]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            is_chunked = self.headers.get("Transfer-Encoding") == "chunked"
+            length = int(self.headers.get("Content-Length", 0))
+            body = b"".join(self.chunks()) if is_chunked else self.rfile.read(length)
             text = self.headers.get("PAYMENT-SIGNATURE") or self.headers.get("X-PAYMENT")
             payment = json.loads(base64.b64decode(text)) if text else None
             host = self.headers["Host"]
@@ -122,6 +127,13 @@ def selling() -> Iterator[Seller]:
             self.wfile.write(answer.body)
 
         do_POST = do_GET  # noqa: N815  # its name there
+
+        def chunks(self) -> Iterator[bytes]:
+            """The pieces of a body in chunks (RFC 9112, section 7.1)."""
+            while size := int(self.rfile.readline(), 16):
+                yield self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
             pass

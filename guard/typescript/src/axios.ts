@@ -7,8 +7,8 @@ import { PAYMENT_HEADERS } from "./payment.js";
 import { CREDENTIALS, digest, redirectObstacle } from "./request.js";
 
 /**
- * The part of an `AxiosInstance` that the guard uses. Its parameters are `any`, so that the types of
- * every version of axios fit.
+ * The part of an `AxiosInstance` that the guard uses. Its parameters are `any`, so that the types
+ * of every version of axios fit.
  */
 export interface AxiosLike {
   readonly interceptors: { readonly response: { use(ok: any, failed: any): number } };
@@ -45,7 +45,7 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
   wrap: WrapAxios<Client, Instance>,
   instance: Instance,
 ): Instance {
-  // Interceptors run again on what they are given; nothing may change a payment after the last look.
+  // An instance without interceptors: none may change a payment after the last look.
   const bare = instance.create();
   // All that the wrapper gets of the instance: whatever else it would use fails, and pays nothing.
   const seam: Pick<AxiosLike, "interceptors" | "request"> = {
@@ -84,7 +84,7 @@ function note(call: Call, { config, response }: AxiosFailure, instance: AxiosLik
       : redirectObstacle(method, asked, answered);
 }
 
-/** The URL of an answer after redirects, which the http adapter keeps; null where it is not there. */
+/** The URL of an answer after redirects, which the http adapter alone keeps, or null. */
 function landedAt(response: AxiosAnswer): string | null {
   const { res } = (response.request ?? {}) as { res?: { responseUrl?: unknown } };
   return typeof res?.responseUrl === "string" ? res.responseUrl : null;

@@ -5,6 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { members } from "./json.js";
 import { type EndpointRecord, readRecord } from "./record.js";
 import { type Resource, securedUrl } from "./resource.js";
 import { type PublicKey, verifyDigest } from "./signature.js";
@@ -127,10 +128,7 @@ function parsed(text: string): unknown {
 }
 
 function readHeader(value: unknown): Header {
-  const { format, policyVersion, asOf, count, salt, variant } = (value ?? {}) as Record<
-    string,
-    unknown
-  >;
+  const { format, policyVersion, asOf, count, salt, variant } = members(value);
   if (format !== 1) throw new BundleError("The bundle has a format that is not known here.");
   if (
     !isCount(policyVersion) ||

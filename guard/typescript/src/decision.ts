@@ -7,7 +7,8 @@
  */
 
 import { parseAddress } from "./address.js";
-import { type Offer, record as members, type Terms } from "./offer.js";
+import { members } from "./json.js";
+import type { Offer, Terms } from "./offer.js";
 import type { Policy } from "./policy.js";
 import { type EndpointRecord, GRADES } from "./record.js";
 import { namesHostOf, parseResource } from "./resource.js";
@@ -131,7 +132,8 @@ export function readTerms(offer: Offer, requestUrl: unknown, policy: Policy): Te
   if (mismatch !== null) return refuse("resource-mismatch", mismatch);
   const asset = assetOf(offer, policy);
   if (asset === null) {
-    const reason = "It asks for something else than an exact transfer of the network's USDC by signature.";
+    const reason =
+      "It asks for something else than an exact transfer of the network's USDC by signature.";
     return refuse("asset-unknown", reason);
   }
   const amount = parseAmount(offer.amount);
@@ -197,7 +199,9 @@ function assetOf(offer: Offer, policy: Policy): Asset | null {
   if (offer.scheme !== "exact" || method !== "eip3009" || typeof asset !== "string") return null;
   const address = asset.toLowerCase();
   const known = [...USDC, ...policy.assets];
-  return known.find((one) => one.network === network && one.address.toLowerCase() === address) ?? null;
+  return (
+    known.find((one) => one.network === network && one.address.toLowerCase() === address) ?? null
+  );
 }
 
 /** What the bundle knows of the endpoint. */
@@ -221,8 +225,8 @@ function* ofRecord(
     yield refuse("network-unknown", reason);
   }
   if (amount !== null && terms.microUsd > policy.priceFactor * amount) {
-    const price = `${dollars(terms.microUsd)} is more than ${policy.priceFactor} times the known price`;
-    yield refuse("price-jump", `${price} (${dollars(amount)}).`);
+    const times = `${policy.priceFactor} times the known price (${dollars(amount)})`;
+    yield refuse("price-jump", `${dollars(terms.microUsd)} is more than ${times}.`);
   }
   if (recommendation === "caution") yield ask("caution", "The service says caution.", terms);
   if (grade !== null && rank(grade) > rank(policy.minGrade)) {
@@ -237,9 +241,8 @@ function ofAge(age: number | null, terms: Terms, policy: Policy): Refuse | null 
     return policy.failOpen ? null : refuse("bundle-old", reason);
   }
   if (age <= OLD_S || terms.microUsd <= policy.unknownMax) return null;
-  const most = dollars(policy.unknownMax);
-  const reason = `The bundle is older than 7 days, and ${dollars(terms.microUsd)} is more than ${most}.`;
-  return refuse("bundle-old", reason);
+  const above = `${dollars(terms.microUsd)} is more than ${dollars(policy.unknownMax)}`;
+  return refuse("bundle-old", `The bundle is older than 7 days, and ${above}.`);
 }
 
 /** What the policy says where the bundle does not vouch for the endpoint. */

@@ -16,7 +16,8 @@ export function guardFetch<Client extends PayingClient>(
   fetch: Fetch,
 ): Fetch {
   const paying = wrap(async (input, init) => {
-    const request = new Request(input, init);
+    const isWhole = input instanceof Request && init === undefined;
+    const request = isWhole ? input : new Request(input, init);
     const sent = guard.admit((name) => request.headers.get(name));
     return sent === null ? ask(guard.call, request, fetch) : pay(guard, sent, request, fetch);
   }, guard.client);
@@ -25,12 +26,12 @@ export function guardFetch<Client extends PayingClient>(
 
 /** Sends a request without a payment, and notes where a 402 came from. */
 async function ask(call: Call | null, request: Request, fetch: Fetch): Promise<Response> {
-  const copy = request.clone();
+  const copy = request.body === null ? null : request.clone();
   const answer = await fetch(request);
   if (answer.status === 402 && call !== null) {
-    const body = new Uint8Array(await copy.arrayBuffer());
+    const body = await copy?.arrayBuffer();
     call.url = answer.url === "" ? null : answer.url;
-    call.request = digest(request.method, answer.url, body);
+    call.request = digest(request.method, answer.url, new Uint8Array(body ?? []));
     call.obstacle = redirectObstacle(request.method, request.url, answer.url);
   }
   return answer;
@@ -44,7 +45,8 @@ async function pay<Client extends PayingClient>(
   fetch: Fetch,
 ): Promise<Response> {
   const url = guard.call?.url ?? request.url;
-  const paid = new Request(url, new Request(request, { redirect: "manual" }));
+  const aimed = url === request.url ? request : new Request(url, request);
+  const paid = new Request(aimed, { redirect: "manual" });
   if (new URL(url).origin !== new URL(request.url).origin) {
     for (const name of CREDENTIALS) paid.headers.delete(name);
   }

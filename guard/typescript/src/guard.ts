@@ -10,18 +10,28 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
 import { type Call, newCall, PaymentRefused, type SentPayment } from "./call.js";
-import { type Code, decide, overBudget, readTerms, refuse, type Refuse, type Spent } from "./decision.js";
+import {
+  type Ask,
+  type Code,
+  decide,
+  overBudget,
+  readTerms,
+  refuse,
+  type Refuse,
+  type Spent,
+} from "./decision.js";
 import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
+import { freeze } from "./freeze.js";
 import { type Entry, Journal, type Outcome } from "./journal.js";
+import { members } from "./json.js";
 import { guardMcp, type McpLike, type SigningClient } from "./mcp.js";
-import { type Offer, readOffer, record as members, type Terms } from "./offer.js";
+import { type Offer, readOffer, type Terms } from "./offer.js";
 import { difference, PAYMENT_HEADERS, paymentInHeader, readPayment } from "./payment.js";
 import { type Policy, policyOf } from "./policy.js";
 import { parseResource } from "./resource.js";
-import { freeze } from "./freeze.js";
 import { fateOf } from "./settlement.js";
 import { type BundleLocation, BundleSource, type PinnedKey } from "./source.js";
-import { UnclearPayments } from "./unclear.js";
+import { isSamePayment, UnclearPayments } from "./unclear.js";
 
 /** The part of an x402 client that the guard uses; `x402Client` of `@x402/core` has it. */
 export interface PayingClient {
@@ -105,8 +115,11 @@ export class Guard<Client extends PayingClient = PayingClient> {
     return guardFetch(this, wrap, fetch);
   }
 
-  /** An axios instance that pays what the guard allows: `guard.axios(wrapAxiosWithPayment, axios.create())`. */
-  axios<Instance extends AxiosLike>(wrap: WrapAxios<Client, Instance>, instance: Instance): Instance {
+  /** The instance, which pays what the guard allows: `guard.axios(wrapAxiosWithPayment, axios)`. */
+  axios<Instance extends AxiosLike>(
+    wrap: WrapAxios<Client, Instance>,
+    instance: Instance,
+  ): Instance {
     return guardAxios(this, wrap, instance);
   }
 
@@ -123,8 +136,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
   }
 
   /**
-   * Payments that were signed and got no receipt, oldest first. With the payer and the nonce anybody
-   * can ask the chain, or the service's payment trace, whether one was taken.
+   * Payments that were signed and got no receipt, oldest first. With the payer and the nonce
+   * anybody can ask the chain, or the service's payment trace, whether one was taken.
    */
   unsettled(): Entry[] {
     return this.#journal.unsettled();
@@ -138,7 +151,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
     this.#journal.recordOutcome(nonce, { at: seconds(), status: null, fate, transaction: null });
   }
 
-  /** Runs one request of the caller; for transports. Throws PaymentRefused for a refused payment. */
+  /** Runs one request of the caller; for transports. Throws PaymentRefused for a refusal. */
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
     const call = newCall();
     try {
@@ -238,11 +251,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
     if (decision.decision === "refuse") return this.#explained(decision);
     const { terms } = decision;
     if (decision.decision === "ask") {
-      const { code, reason } = decision;
-      const agreed: unknown = await this.#ask({ code, reason, url: call.url ?? "", terms });
-      if (agreed !== true) return refuse(code, `${reason} Nobody agreed to it.`);
-      const over = overBudget(terms.microUsd, spent(), this.#policy);
-      if (over !== null) return over;
+      const refusal = await this.#consent(decision, call.url ?? "");
+      const late = refusal ?? overBudget(terms.microUsd, spent(), this.#policy);
+      if (late !== null) return late;
     }
     // Nothing is awaited since the look at the budgets, so that the next look sees this payment.
     const reservation = { terms, host, resource, request: call.request, at: seconds() };
@@ -251,10 +262,17 @@ export class Guard<Client extends PayingClient = PayingClient> {
     return null;
   }
 
+  async #consent({ code, reason, terms }: Ask, url: string): Promise<Refuse | null> {
+    const agreed: unknown = await this.#ask({ code, reason, url, terms });
+    return agreed === true ? null : refuse(code, `${reason} Nobody agreed to it.`);
+  }
+
   /** The payment that is sent again instead of one for this offer. */
   #again(call: Call, offer: Offer): SentPayment | null {
+    const sent = this.#unclear.find(call.request, seconds());
+    if (sent === null) return null;
     const terms = readTerms(offer, call.url, this.#policy);
-    return "decision" in terms ? null : this.#unclear.find(call.request, terms, seconds());
+    return !("decision" in terms) && isSamePayment(sent.terms, terms) ? sent : null;
   }
 
   /** A refusal for want of a bundle, with the reason why there is none. */
@@ -269,7 +287,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const allowed = this.call?.allowed.at(-1);
     if (payment === null || allowed === undefined) throw this.#differs(UNREADABLE);
     // An earlier hook may have shown us another offer than the client signs.
-    const isJudged = payment.asset === null || members(payload)["accepted"] === allowed.requirements;
+    const isJudged =
+      payment.asset === null || members(payload)["accepted"] === allowed.requirements;
     if (!isJudged) throw this.#differs("Another offer was signed than the one that was judged.");
     const differs = difference(payment, allowed.reservation.terms, seconds());
     if (differs !== null) throw this.#differs(differs);

@@ -1,4 +1,13 @@
-export { type Allow, type Ask, type Code, type Decision, decide, type Refuse, type Situation, type Spent } from "./decision.js";
+export {
+  type Allow,
+  type Ask,
+  type Code,
+  type Decision,
+  decide,
+  type Refuse,
+  type Situation,
+  type Spent,
+} from "./decision.js";
 export { type Offer, readOffer, type Terms } from "./offer.js";
 export { DEFAULT_POLICY, type Policy, policyOf } from "./policy.js";
 export { type EndpointRecord, readRecord, RecordError } from "./record.js";

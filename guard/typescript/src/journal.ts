@@ -126,8 +126,8 @@ export class Journal {
   }
 
   /**
-   * Records what became of a payment. It is not flushed to the disk: a payment whose outcome is lost
-   * is unsettled, and asked for. Throws JournalError.
+   * Records what became of a payment. It is not flushed to the disk: a payment whose outcome is
+   * lost is unsettled. Throws JournalError.
    */
   recordOutcome(nonce: string, outcome: Outcome): void {
     const line = { nonce, outcome };
@@ -146,7 +146,8 @@ export class Journal {
     if (this.#failure !== null) throw this.#failure;
     const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
     try {
-      if (writeSync(this.#file, bytes) !== bytes.length) throw new Error("Not all of it was written.");
+      if (writeSync(this.#file, bytes) !== bytes.length)
+        throw new Error("Not all of it was written.");
       if ("signed" in line) fdatasyncSync(this.#file);
     } catch (error) {
       const message = "The journal cannot be written, so nothing is paid until the next start.";

@@ -1,7 +1,7 @@
 /** The guard around an MCP client: paid tools of x402 version 2 (its MCP transport). */
 
-import { record as members } from "./offer.js";
 import type { Guard, PayingClient } from "./guard.js";
+import { decoded, members, parsed } from "./json.js";
 import { digest } from "./request.js";
 
 /** The part of an x402 client that signs. */
@@ -55,10 +55,13 @@ async function pay<Client extends SigningClient>(
   const signed = encoded(await guard.client.createPaymentPayload(required));
   const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
   if (sent === null) throw new TypeError("The x402 client made no payment.");
-  const payment: unknown = JSON.parse(Buffer.from(sent.value, "base64").toString("utf8"));
+  const payment = decoded(sent.value);
   let answer: unknown;
   try {
-    answer = await client.callTool({ ...params, _meta: { ...params._meta, [PAYMENT]: payment } }, ...rest);
+    answer = await client.callTool(
+      { ...params, _meta: { ...params._meta, [PAYMENT]: payment } },
+      ...rest,
+    );
   } catch (error) {
     guard.unanswered(sent);
     throw error;
@@ -76,19 +79,11 @@ function paymentRequired(answer: unknown): object | null {
   const { isError, structuredContent, content } = members(answer);
   if (isError !== true) return null;
   const [first] = Array.isArray(content) ? (content as unknown[]) : [];
-  const asked = [structuredContent, parsed(members(first)["text"])].find((value) => {
+  const asked = [structuredContent, parsed(String(members(first)["text"]))].find((value) => {
     const { x402Version, accepts } = members(value);
     return x402Version === 2 && Array.isArray(accepts);
   });
   return (asked as object | undefined) ?? null;
-}
-
-function parsed(text: unknown): unknown {
-  try {
-    return JSON.parse(String(text));
-  } catch {
-    return null;
-  }
 }
 
 function encoded(value: unknown): string {

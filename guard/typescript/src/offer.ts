@@ -1,5 +1,6 @@
 /** What a seller asks to be paid, before and after it was checked. */
 
+import { members } from "./json.js";
 import { V1_NETWORKS } from "./units.js";
 
 /** One entry of `accepts` as the seller wrote it: every field may hold anything. */
@@ -32,7 +33,7 @@ export interface Terms {
 
 /** The offer in an entry of `accepts` from JSON, of x402 version 1 or 2. Never throws. */
 export function readOffer(entry: unknown, resourceUrl: unknown): Offer {
-  const fields = record(entry);
+  const fields = members(entry);
   const isV1 = "maxAmountRequired" in fields;
   const network = fields["network"];
   return {
@@ -45,10 +46,4 @@ export function readOffer(entry: unknown, resourceUrl: unknown): Offer {
     extra: fields["extra"],
     resourceUrl: isV1 ? fields["resource"] : resourceUrl,
   };
-}
-
-/** The members of a value from JSON; none where it is no object. */
-export function record(value: unknown): Readonly<Record<string, unknown>> {
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isObject ? (value as Record<string, unknown>) : {};
 }

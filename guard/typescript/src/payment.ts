@@ -1,7 +1,8 @@
 /** A signed payment, as it is about to be sent: what it pays, and whether that was allowed. */
 
 import { lowerAddress } from "./address.js";
-import { record as members, readOffer, type Terms } from "./offer.js";
+import { decoded, members } from "./json.js";
+import { readOffer, type Terms } from "./offer.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
 
 /** An EIP-3009 authorization, and what the payment says of its token. Hex is in lower case. */
@@ -32,12 +33,7 @@ const HEADER_MAX = 65_536;
 
 /** The payment in the value of a payment header, or null where it cannot be read. */
 export function paymentInHeader(value: string): SignedPayment | null {
-  if (value.length > HEADER_MAX || !BASE64.test(value)) return null;
-  try {
-    return readPayment(JSON.parse(Buffer.from(value, "base64").toString("utf8")));
-  } catch {
-    return null;
-  }
+  return value.length <= HEADER_MAX && BASE64.test(value) ? readPayment(decoded(value)) : null;
 }
 
 /**

@@ -52,7 +52,7 @@ export const DEFAULT_POLICY: Policy = {
 const MONEY = ["maxCall", "maxHostDay", "maxDay", "unknownMax", "priceFactor"] as const;
 const NUMBERS = ["maxRepeats", "maxTimeoutSeconds"] as const;
 
-/** The default policy with changes. Throws TypeError for a value that is no limit, grade or word. */
+/** The default policy with changes. Throws TypeError for a value that is none of its kind. */
 export function policyOf(changes: Partial<Policy>): Policy {
   const unknownNames = Object.keys(changes).filter((name) => !(name in DEFAULT_POLICY));
   if (unknownNames.length > 0) {

@@ -81,7 +81,8 @@ function canonicalEscape(escape: string): string {
 }
 
 function escaped(text: string): string {
-  return text.replace(NOT_IN_A_PATH, (character) =>
-    `%${character.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`,
+  return text.replace(
+    NOT_IN_A_PATH,
+    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`,
   );
 }

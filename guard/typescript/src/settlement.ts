@@ -1,6 +1,6 @@
 /** What became of a payment, by its answer: x402 version 2 and 1. */
 
-import { record as members } from "./offer.js";
+import { decoded, members } from "./json.js";
 
 /**
  * - `settled`: the answer has a receipt that names a transaction.
@@ -18,18 +18,11 @@ export function fateOf(
   status: number,
   header: (name: string) => string | null,
 ): { readonly fate: Fate; readonly transaction: string | null } {
-  const { success, transaction } = members(parsed(RECEIPTS.map(header).find((text) => text !== null)));
+  const receipt = RECEIPTS.map(header).find((text) => text !== null);
+  const { success, transaction } = members(decoded(receipt ?? ""));
   if (success === true && typeof transaction === "string" && transaction !== "") {
     return { fate: "settled", transaction };
   }
   if (status === 402) return { fate: "refused", transaction: null };
   return { fate: status >= 500 ? "unknown" : "answered", transaction: null };
-}
-
-function parsed(base64: string | null | undefined): unknown {
-  try {
-    return JSON.parse(Buffer.from(base64 ?? "", "base64").toString("utf8"));
-  } catch {
-    return null;
-  }
 }

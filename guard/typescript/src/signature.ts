@@ -1,6 +1,7 @@
 /** The signature of a bundle: a detached JWS (RFC 7515, RFC 7797) by an Ed25519 key (RFC 8037). */
 
 import { createHash, createPublicKey, verify } from "node:crypto";
+import { decoded, members } from "./json.js";
 
 /** A public Ed25519 key as a JWK (RFC 8037 section 2). */
 export interface PublicKey {
@@ -19,7 +20,7 @@ export class SignatureError extends Error {
 
 /** The public key in a JWK; other members are ignored. Throws SignatureError for other keys. */
 export function publicKey(jwk: unknown): PublicKey {
-  const { kty, crv, x } = (jwk ?? {}) as Record<string, unknown>;
+  const { kty, crv, x } = members(jwk);
   if (kty !== "OKP" || crv !== "Ed25519" || typeof x !== "string" || !KEY_BYTES.test(x)) {
     throw new SignatureError("The key is no public Ed25519 key in JWK form.");
   }
@@ -50,7 +51,7 @@ export function verifyDigest(jws: string, digest: Uint8Array, typ: string, key: 
 }
 
 function checkHeader(text: string, typ: string, key: PublicKey): void {
-  const header = jsonObject(Buffer.from(text, "base64url").toString());
+  const header = members(decoded(text));
   const crit = header["crit"];
   if (header["alg"] !== "EdDSA" || header["b64"] !== false) {
     throw new SignatureError("The signature is not of the form EdDSA over raw bytes.");
@@ -64,14 +65,4 @@ function checkHeader(text: string, typ: string, key: PublicKey): void {
   if (header["kid"] !== fingerprint(key)) {
     throw new SignatureError("The signature is by another key than the pinned one.");
   }
-}
-
-function jsonObject(text: string): Record<string, unknown> {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
-  } catch {
-    // Said below.
-  }
-  throw new SignatureError("The header of the signature is no JSON object.");
 }

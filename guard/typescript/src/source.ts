@@ -1,9 +1,9 @@
-/** Where the bundle comes from: an address, a file, or bytes; kept, and refreshed beside payments. */
+/** Where the bundle comes from: a URL, a file or bytes; and when it is fetched again. */
 
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { BODY_MAX, Bundle, BundleError } from "./bundle.js";
 import { STALE_S } from "./decision.js";
-import { record as members } from "./offer.js";
+import { members } from "./json.js";
 import { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
 
 /** A body and the value of its header `Tollgauge-Signature`. */
@@ -42,7 +42,7 @@ export class BundleSource {
 
   /**
    * `cache` is a file that keeps what was fetched from a URL.
-   * Throws SignatureError for what is no key, TypeError for a fingerprint where no key is published.
+   * Throws SignatureError for what is no key, and TypeError for a fingerprint without a URL.
    */
   constructor(location: BundleLocation, key: PinnedKey, cache: string | null, timeoutMs: number) {
     this.#location = isWebAddress(location) ? new URL(location) : location;
@@ -95,14 +95,15 @@ export class BundleSource {
     const body = await bodyOf(answer, BODY_MAX);
     const signature = answer.headers.get(SIGNATURE_HEADER);
     if (signature === null) throw new SignatureError("The bundle is not signed.");
-    const key = typeof this.#key === "string" ? await publishedKey(url, this.#key, signal) : this.#key;
+    const key =
+      typeof this.#key === "string" ? await publishedKey(url, this.#key, signal) : this.#key;
     this.#use({ body, signature }, key);
     this.#key = key;
     this.#etag = answer.headers.get("etag") ?? "";
     if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, key);
   }
 
-  /** Takes a bundle into use, unless the one at hand is newer: an old one can be sent by anybody. */
+  /** Takes a bundle into use, unless the one at hand is newer: anybody can send an old one. */
   #use({ body, signature }: SignedBody, key: PublicKey): void {
     const bundle = Bundle.open(body, signature, key);
     this.#checkVariant(bundle);
@@ -145,11 +146,17 @@ async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Prom
 }
 
 function isWebAddress(location: BundleLocation): location is string | URL {
-  return location instanceof URL || (typeof location === "string" && /^https?:\/\//i.test(location));
+  return (
+    location instanceof URL || (typeof location === "string" && /^https?:\/\//i.test(location))
+  );
 }
 
 /** A line of JSON with the signature and the key, then the body; replaced in one step. */
-async function writeCache(path: string, { body, signature }: SignedBody, key: PublicKey): Promise<void> {
+async function writeCache(
+  path: string,
+  { body, signature }: SignedBody,
+  key: PublicKey,
+): Promise<void> {
   const first = Buffer.from(`${JSON.stringify({ signature, key })}\n`);
   await writeFile(`${path}.part`, Buffer.concat([first, body]));
   await rename(`${path}.part`, path);

@@ -14,7 +14,7 @@ export interface Claim {
   readonly microUsd: bigint;
 }
 
-/** Sums of the days (UTC) and hosts of all claims; looking at them takes the same time for any number. */
+/** Sums by day (UTC) and host: a look at them takes the same time after any number of claims. */
 export class Spending {
   readonly #claims = new Map<object | string, Claim>();
   readonly #sums = new Map<string, bigint>();

@@ -24,16 +24,16 @@ export class UnclearPayments {
   }
 
   /** The payment to send again for a request at `now` (unix seconds), or null. */
-  find(request: string, terms: Terms, now: number): SentPayment | null {
+  find(request: string, now: number): SentPayment | null {
     for (const [key, sent] of this.#byRequest) {
       if (sent.validBefore <= now + MARGIN_S) this.#byRequest.delete(key);
     }
-    const sent = this.#byRequest.get(request);
-    return sent !== undefined && isSame(sent.terms, terms) ? sent : null;
+    return this.#byRequest.get(request) ?? null;
   }
 }
 
-function isSame(one: Terms, other: Terms): boolean {
+/** Whether a payment for one is a payment for the other. */
+export function isSamePayment(one: Terms, other: Terms): boolean {
   const names = ["network", "asset", "amount", "payTo"] as const;
   return names.every((name) => one[name] === other[name]);
 }

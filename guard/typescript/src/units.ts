@@ -57,7 +57,8 @@ export const V1_NETWORKS: ReadonlyMap<string, string> = new Map([
 
 /** Micro-dollars of an amount, rounded up. */
 export function microUsd(asset: Asset, amount: bigint): bigint {
-  if (asset.decimals <= MICRO_DECIMALS) return amount * 10n ** BigInt(MICRO_DECIMALS - asset.decimals);
+  if (asset.decimals <= MICRO_DECIMALS)
+    return amount * 10n ** BigInt(MICRO_DECIMALS - asset.decimals);
   const unit = 10n ** BigInt(asset.decimals - MICRO_DECIMALS);
   return (amount + unit - 1n) / unit;
 }

@@ -4,7 +4,7 @@ import { wrapAxiosWithPayment } from "@x402/axios";
 import axios from "axios";
 import { row } from "./support/bundles.mjs";
 import { paying, refusal } from "./support/client.mjs";
-import { asks, offer, PAYEE, seller, sells, THIEF } from "./support/seller.mjs";
+import { asks, base64, offer, PAYEE, seller, sells, THIEF } from "./support/seller.mjs";
 
 let shop;
 let other;
@@ -16,6 +16,7 @@ before(async () => {
     "/moved": sells({ payTo: THIEF }),
     "/here": (_, response) => response.writeHead(302, { location: "/good" }).end(),
     "/there": (_, response) => response.writeHead(307, { location: `${other.url}/good` }).end(),
+    "/asks-again": (request, response, _, { url }) => asks(response, url + request.url, offer()),
     "/payment-to-there": (request, response, payment, { url }) => {
       if (payment === null) asks(response, url + request.url, offer());
       else response.writeHead(307, { location: `${other.url}/good` }).end();
@@ -26,7 +27,9 @@ after(() => [shop, other].map((one) => one.close()));
 beforeEach(() => [shop, other].map((one) => one.payments.splice(0)));
 
 function api(options, axiosOptions) {
-  const known = ["/good", "/moved", "/payment-to-there"].map((path) => row(shop.url + path, { payTo: [PAYEE] }));
+  const known = ["/good", "/moved", "/payment-to-there"].map((path) =>
+    row(shop.url + path, { payTo: [PAYEE] }),
+  );
   const { guard } = paying([...known, row(`${other.url}/good`, { payTo: [PAYEE] })], options);
   return { guard, instance: guard.axios(wrapAxiosWithPayment, axios.create(axiosOptions)) };
 }
@@ -91,4 +94,21 @@ test("without redirects the fetch adapter can be paid with", async () => {
 
 test("an answer that is no 402 is as without the guard", async () => {
   await assert.rejects(api().instance.get(`${shop.url}/nothing`), { status: 404 });
+});
+
+test("a wrapper that sends a configuration of its own, and takes a 402 as an answer, is guarded too", async () => {
+  const { guard } = paying([row(`${shop.url}/asks-again`, { payTo: [PAYEE] })]);
+  const wrap = (instance, client) => {
+    const failed = async ({ config, response }) => {
+      const asked = JSON.parse(Buffer.from(response.headers["payment-required"], "base64"));
+      const payload = await client.createPaymentPayload(asked);
+      const headers = { ...config.headers, "PAYMENT-SIGNATURE": base64(payload) };
+      return instance.request({ ...config, headers, validateStatus: (status) => status === 402 });
+    };
+    instance.interceptors.response.use((answer) => answer, failed);
+  };
+  const answer = await guard.axios(wrap, axios.create()).get(`${shop.url}/asks-again`);
+  assert.equal(answer.status, 402);
+  assert.equal(shop.payments.length, 1);
+  assert.equal(guard.unsettled()[0].outcome.fate, "refused");
 });

@@ -20,19 +20,29 @@ test("the shared sample says what it should of every resource", () => {
   const folder = new URL("../../cases/", import.meta.url);
   const read = (name) => readFileSync(new URL(name, folder));
   const sample = JSON.parse(read("bundle.json"));
-  const bundle = Bundle.open(read("bundle.zst"), read("bundle.zst.jws").toString().trim(), publicKey(sample.key));
+  const bundle = Bundle.open(
+    read("bundle.zst"),
+    read("bundle.zst.jws").toString().trim(),
+    publicKey(sample.key),
+  );
   assert.equal(bundle.header.asOf, sample.asOf);
   assert.ok(Object.keys(sample.records).length > 0);
   for (const [url, line] of Object.entries(sample.records)) {
     const record = bundle.find(parseResource(url));
-    assert.deepEqual([record?.recommendation ?? null, String(record?.amount ?? null)], [line?.[1] ?? null, String(line?.[6] ?? null)], url);
+    assert.deepEqual(
+      [record?.recommendation ?? null, String(record?.amount ?? null)],
+      [line?.[1] ?? null, String(line?.[6] ?? null)],
+      url,
+    );
   }
 });
 
 test("every record is there, and nothing else", () => {
   const bundle = open(good);
-  for (const [index, url] of URLS.entries()) assert.equal(bundle.find(parseResource(url)).amount, BigInt(index + 1));
-  for (const url of ["https://api.example.com/", "https://other.example.com/1"]) assert.equal(bundle.find(parseResource(url)), null);
+  for (const [index, url] of URLS.entries())
+    assert.equal(bundle.find(parseResource(url)).amount, BigInt(index + 1));
+  for (const url of ["https://api.example.com/", "https://other.example.com/1"])
+    assert.equal(bundle.find(parseResource(url)), null);
 });
 
 test("a resource by plain http is that by https", () => {
@@ -46,15 +56,28 @@ test("a bundle without records is a bundle", () => {
 
 test("a bundle with one bit changed is refused, in its body and in its signature", () => {
   const bits = (size) => fc.record({ at: fc.nat(size - 1), bit: fc.nat(7) });
-  const flipped = (bytes, { at, bit }) => bytes.map((byte, index) => (index === at ? byte ^ (1 << bit) : byte));
-  fc.assert(fc.property(bits(good.body.length), (flip) => refuses({ ...good, body: flipped(good.body, flip) }, { name: "SignatureError" })), { numRuns: 50 });
+  const flipped = (bytes, { at, bit }) =>
+    bytes.map((byte, index) => (index === at ? byte ^ (1 << bit) : byte));
+  fc.assert(
+    fc.property(bits(good.body.length), (flip) =>
+      refuses({ ...good, body: flipped(good.body, flip) }, { name: "SignatureError" }),
+    ),
+    { numRuns: 50 },
+  );
   const jws = Buffer.from(good.signature);
-  fc.assert(fc.property(bits(jws.length), (flip) => {
-    const changed = Buffer.from(flipped(jws, flip)).toString("latin1");
-    // The last character of a signature holds 2 bits that say nothing.
-    fc.pre(!Buffer.from(changed.split(".")[2] ?? "", "base64url").equals(Buffer.from(good.signature.split(".")[2], "base64url")) || changed.split(".")[0] !== good.signature.split(".")[0]);
-    refuses({ ...good, signature: changed }, { name: "SignatureError" });
-  }), { numRuns: 100 });
+  fc.assert(
+    fc.property(bits(jws.length), (flip) => {
+      const changed = Buffer.from(flipped(jws, flip)).toString("latin1");
+      // The last character of a signature holds 2 bits that say nothing.
+      fc.pre(
+        !Buffer.from(changed.split(".")[2] ?? "", "base64url").equals(
+          Buffer.from(good.signature.split(".")[2], "base64url"),
+        ) || changed.split(".")[0] !== good.signature.split(".")[0],
+      );
+      refuses({ ...good, signature: changed }, { name: "SignatureError" });
+    }),
+    { numRuns: 100 },
+  );
 });
 
 test("a truncated bundle is refused, signed or not", () => {
@@ -66,13 +89,28 @@ test("a truncated bundle is refused, signed or not", () => {
 test("another key, purpose or algorithm is refused", () => {
   const other = newKey();
   refuses({ ...good, signature: signature(good.body, other) }, /another key/);
-  refuses({ ...good, signature: signature(good.body, { ...other, jwk: key.jwk }) }, /does not belong/);
-  refuses({ ...good, signature: signature(good.body, key, { typ: "tollgauge-report" }) }, /another purpose/);
+  refuses(
+    { ...good, signature: signature(good.body, { ...other, jwk: key.jwk }) },
+    /does not belong/,
+  );
+  refuses(
+    { ...good, signature: signature(good.body, key, { typ: "tollgauge-report" }) },
+    /another purpose/,
+  );
   refuses({ ...good, signature: signature(good.body, key, { alg: "none" }) }, /EdDSA/);
   refuses({ ...good, signature: signature(good.body, key, { alg: "HS256" }) }, /EdDSA/);
   refuses({ ...good, signature: signature(good.body, key, { b64: true }) }, /raw bytes/);
-  refuses({ ...good, signature: signature(good.body, key, { crit: ["b64", "exp"] }) }, /extensions/);
-  for (const jws of ["", "..", "a..b", `${good.signature}.`, good.signature.replace("..", ".e30.")]) {
+  refuses(
+    { ...good, signature: signature(good.body, key, { crit: ["b64", "exp"] }) },
+    /extensions/,
+  );
+  for (const jws of [
+    "",
+    "..",
+    "a..b",
+    `${good.signature}.`,
+    good.signature.replace("..", ".e30."),
+  ]) {
     refuses({ ...good, signature: jws }, /no detached JWS/);
   }
 });
@@ -82,7 +120,8 @@ test("a signed body that is no bundle is refused, and does not fill the memory",
   refuses(signed(Buffer.from("no zstd")), /no zstd frame/);
   refuses(signed(zstdFrame(content, content.length - 1)), /more than it says/);
   refuses(signed(zstdFrame(content, content.length + 1)), /less than it says/);
-  for (const size of [128 * 1024 * 1024 + 1, 2 ** 40]) refuses(signed(zstdFrame(content, size)), /larger than/);
+  for (const size of [128 * 1024 * 1024 + 1, 2 ** 40])
+    refuses(signed(zstdFrame(content, size)), /larger than/);
   refuses(signed(Buffer.concat([zstdFrame(content), zstdFrame(content)])), /more than it says/);
   const withoutSize = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58, 0x01, 0x00, 0x00]);
   refuses(signed(withoutSize), /does not say its size/);
@@ -108,14 +147,32 @@ test("records out of order, doubled, miscounted or broken are refused", () => {
   refuses(holding("{}\n"), /format/);
   refuses(holding("{"), /no header/);
   refuses(holding("{\n"), /no JSON/);
-  for (const change of [{ format: 2 }, { count: -1 }, { asOf: "1" }, { salt: "short" }, { variant: "none" }]) {
+  for (const change of [
+    { format: 2 },
+    { count: -1 },
+    { asOf: "1" },
+    { salt: "short" },
+    { variant: "none" },
+  ]) {
     refuses(signed(zstdFrame(contentOf(rows, change))), { name: "BundleError" });
   }
 });
 
 test("a record of another form is an error, not an unknown endpoint", () => {
-  for (const [at, value] of [[1, 7], [2, 7], [3, "90"], [4, [["0x1"]]], [5, 1], [6, 5000], [6, "-1"], [7, "flag"], [8, "1"]]) {
+  for (const [at, value] of [
+    [1, 7],
+    [2, 7],
+    [3, "90"],
+    [4, [["0x1"]]],
+    [5, 1],
+    [6, 5000],
+    [6, "-1"],
+    [7, "flag"],
+    [8, "1"],
+  ]) {
     const line = row(URLS[0]).with(at, value);
-    assert.throws(() => open(signedBundle([line], key)).find(parseResource(URLS[0])), { name: "RecordError" });
+    assert.throws(() => open(signedBundle([line], key)).find(parseResource(URLS[0])), {
+      name: "RecordError",
+    });
   }
 });

@@ -48,49 +48,103 @@ function situation(changes = {}) {
 }
 
 /** Values that are nearly right are more likely to slip through than random ones. */
-const nearly = (value) => fc.oneof({ weight: 3, arbitrary: fc.constant(value) }, fc.jsonValue(), fc.string());
-const offers = fc.record({
-  scheme: nearly("exact"),
-  network: nearly("eip155:8453"),
-  asset: nearly(table.defaults.offer.asset),
-  amount: fc.oneof(fc.bigInt({ min: -5n, max: 2n ** 260n }).map(String), fc.nat(20_000).map(String), fc.jsonValue()),
-  payTo: nearly(table.defaults.offer.payTo),
-  maxTimeoutSeconds: fc.oneof(fc.integer(), fc.nat(4000), fc.jsonValue()),
-  extra: nearly({}),
-}, { requiredKeys: [] });
-const spendings = fc.record({ hostDay: fc.bigInt({ min: 0n, max: 6_000_000n }), day: fc.bigInt({ min: 0n, max: 25_000_000n }), repeats: fc.nat(4) });
+const nearly = (value) =>
+  fc.oneof({ weight: 3, arbitrary: fc.constant(value) }, fc.jsonValue(), fc.string());
+const offers = fc.record(
+  {
+    scheme: nearly("exact"),
+    network: nearly("eip155:8453"),
+    asset: nearly(table.defaults.offer.asset),
+    amount: fc.oneof(
+      fc.bigInt({ min: -5n, max: 2n ** 260n }).map(String),
+      fc.nat(20_000).map(String),
+      fc.jsonValue(),
+    ),
+    payTo: nearly(table.defaults.offer.payTo),
+    maxTimeoutSeconds: fc.oneof(fc.integer(), fc.nat(4000), fc.jsonValue()),
+    extra: nearly({}),
+  },
+  { requiredKeys: [] },
+);
+const spendings = fc.record({
+  hostDay: fc.bigInt({ min: 0n, max: 6_000_000n }),
+  day: fc.bigInt({ min: 0n, max: 25_000_000n }),
+  repeats: fc.nat(4),
+});
 const ages = fc.option(fc.integer({ min: -3600, max: 10 * 24 * 3600 }));
 
 test("whatever is offered, nothing is thrown, and nothing is allowed above a limit", () => {
   fc.assert(
-    fc.property(fc.oneof(offers, fc.jsonValue()), nearly(URL_ASKED), nearly(URL_ASKED), spendings, ages, (entry, resourceUrl, requestUrl, spent, age) => {
-      const bundleAsOf = age === null ? null : table.defaults.now - age;
-      const decision = decide(readOffer(entry, resourceUrl), situation({ requestUrl, bundleAsOf, spent }), DEFAULT_POLICY);
-      if (decision.decision === "refuse") return;
-      const { amount, payTo, timeout } = decision.terms;
-      assert.equal(String(amount), entry.amount);
-      assert.equal(payTo, entry.payTo.toLowerCase());
-      assert.ok(amount > 0n && amount <= DEFAULT_POLICY.maxCall);
-      assert.ok(spent.hostDay + amount <= DEFAULT_POLICY.maxHostDay && spent.day + amount <= DEFAULT_POLICY.maxDay);
-      assert.ok(timeout > 0 && timeout <= DEFAULT_POLICY.maxTimeoutSeconds && spent.repeats < 3 && age !== null);
-    }),
+    fc.property(
+      fc.oneof(offers, fc.jsonValue()),
+      nearly(URL_ASKED),
+      nearly(URL_ASKED),
+      spendings,
+      ages,
+      (entry, resourceUrl, requestUrl, spent, age) => {
+        const bundleAsOf = age === null ? null : table.defaults.now - age;
+        const decision = decide(
+          readOffer(entry, resourceUrl),
+          situation({ requestUrl, bundleAsOf, spent }),
+          DEFAULT_POLICY,
+        );
+        if (decision.decision === "refuse") return;
+        const { amount, payTo, timeout } = decision.terms;
+        assert.equal(String(amount), entry.amount);
+        assert.equal(payTo, entry.payTo.toLowerCase());
+        assert.ok(amount > 0n && amount <= DEFAULT_POLICY.maxCall);
+        assert.ok(
+          spent.hostDay + amount <= DEFAULT_POLICY.maxHostDay &&
+            spent.day + amount <= DEFAULT_POLICY.maxDay,
+        );
+        assert.ok(
+          timeout > 0 &&
+            timeout <= DEFAULT_POLICY.maxTimeoutSeconds &&
+            spent.repeats < 3 &&
+            age !== null,
+        );
+      },
+    ),
     { numRuns: 1000 },
   );
 });
 
 test("what is allowed at a price is allowed at every lower one", () => {
-  const at = (amount, changes) => decide(readOffer({ ...table.defaults.offer, amount: String(amount) }, URL_ASKED), situation(changes), DEFAULT_POLICY).decision;
+  const at = (amount, changes) =>
+    decide(
+      readOffer({ ...table.defaults.offer, amount: String(amount) }, URL_ASKED),
+      situation(changes),
+      DEFAULT_POLICY,
+    ).decision;
   fc.assert(
-    fc.property(fc.integer({ min: 2, max: 30_000 }), fc.integer({ min: 1, max: 30_000 }), fc.boolean(), ages, spendings, (price, less, isKnown, age, spent) => {
-      const changes = { record: isKnown ? RECORD : null, bundleAsOf: age === null ? null : table.defaults.now - age, spent };
-      fc.pre(less < price && at(price, changes) === "allow");
-      assert.equal(at(less, changes), "allow");
-    }),
+    fc.property(
+      fc.integer({ min: 2, max: 30_000 }),
+      fc.integer({ min: 1, max: 30_000 }),
+      fc.boolean(),
+      ages,
+      spendings,
+      (price, less, isKnown, age, spent) => {
+        const changes = {
+          record: isKnown ? RECORD : null,
+          bundleAsOf: age === null ? null : table.defaults.now - age,
+          spent,
+        };
+        fc.pre(less < price && at(price, changes) === "allow");
+        assert.equal(at(less, changes), "allow");
+      },
+    ),
     { numRuns: 200 },
   );
 });
 
-for (const wrong of [{ maxDay: 5 }, { maxDay: -1n }, { maxRepeats: 1.5 }, { minGrade: "E" }, { unknown: "allow" }, { maxday: 1n }]) {
+for (const wrong of [
+  { maxDay: 5 },
+  { maxDay: -1n },
+  { maxRepeats: 1.5 },
+  { minGrade: "E" },
+  { unknown: "allow" },
+  { maxday: 1n },
+]) {
   test(`a policy of ${Object.keys(wrong)[0]} ${String(Object.values(wrong)[0])} is an error`, () => {
     assert.throws(() => policyOf(wrong), TypeError);
   });

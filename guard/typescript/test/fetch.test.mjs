@@ -3,7 +3,17 @@ import { after, before, beforeEach, test } from "node:test";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { row } from "./support/bundles.mjs";
 import { paying, refusal } from "./support/client.mjs";
-import { asks, base64, delivers, offer, PAYEE, seller, sells, THIEF, USDC } from "./support/seller.mjs";
+import {
+  asks,
+  base64,
+  delivers,
+  offer,
+  PAYEE,
+  seller,
+  sells,
+  THIEF,
+  USDC,
+} from "./support/seller.mjs";
 
 let shop;
 let other;
@@ -27,11 +37,21 @@ before(async () => {
     "/without-resource": (_, response) => asks(response, undefined, offer()),
     "/version-1": (request, response, payment, { url }) => {
       const { amount, ...rest } = offer();
-      const entry = { ...rest, network: "base", maxAmountRequired: amount, resource: url + request.url, description: "", mimeType: "" };
-      if (payment === null) response.writeHead(402).end(JSON.stringify({ x402Version: 1, accepts: [entry] }));
+      const entry = {
+        ...rest,
+        network: "base",
+        maxAmountRequired: amount,
+        resource: url + request.url,
+        description: "",
+        mimeType: "",
+      };
+      if (payment === null)
+        response.writeHead(402).end(JSON.stringify({ x402Version: 1, accepts: [entry] }));
       else delivers(response);
     },
-    "/permit2": sells({ extra: { name: "USD Coin", version: "2", assetTransferMethod: "permit2" } }),
+    "/permit2": sells({
+      extra: { name: "USD Coin", version: "2", assetTransferMethod: "permit2" },
+    }),
   });
 });
 after(() => [shop, other].map((one) => one.close()));
@@ -96,7 +116,10 @@ test("after a redirect the final URL is judged, and gets the payment without the
 
 test("a POST that was redirected is refused", async () => {
   const { fetch } = guardedFetch();
-  assert.equal(await refusal(fetch(`${shop.url}/there`, { method: "POST", body: "x" })), "resource-mismatch");
+  assert.equal(
+    await refusal(fetch(`${shop.url}/there`, { method: "POST", body: "x" })),
+    "resource-mismatch",
+  );
   assert.deepEqual(other.payments, []);
 });
 
@@ -109,7 +132,10 @@ test("a payment does not follow a redirect, and is unsettled", async () => {
 
 test("a client that is called without the guard's transport pays nothing", async () => {
   const { client } = guardedFetch();
-  assert.match(String(await wrapFetchWithPayment(fetch, client)(`${shop.url}/good`).catch(String)), /resource-mismatch/);
+  assert.match(
+    String(await wrapFetchWithPayment(fetch, client)(`${shop.url}/good`).catch(String)),
+    /resource-mismatch/,
+  );
   assert.deepEqual(shop.payments, []);
 });
 
@@ -119,7 +145,10 @@ test("a transport that does not say which URL answered pays nothing", async () =
     const required = { x402Version: 2, resource: { url: `${shop.url}/good` }, accepts: [offer()] };
     return new Response("{}", { status: 402, headers: { "payment-required": base64(required) } });
   };
-  assert.equal(await refusal(guard.fetch(wrapFetchWithPayment, silent)(`${shop.url}/good`)), "resource-mismatch");
+  assert.equal(
+    await refusal(guard.fetch(wrapFetchWithPayment, silent)(`${shop.url}/good`)),
+    "resource-mismatch",
+  );
 });
 
 test("a payment that the guard did not allow does not leave", async () => {
@@ -128,12 +157,19 @@ test("a payment that the guard did not allow does not leave", async () => {
   client.onAfterPaymentCreation(async ({ paymentPayload }) => void allowed.push(paymentPayload));
   await guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`);
   const headers = { "payment-signature": base64(allowed[0]) };
-  assert.equal(await refusal(guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`, { headers })), "signed-differs");
+  assert.equal(
+    await refusal(guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`, { headers })),
+    "signed-differs",
+  );
   assert.equal(shop.payments.length, 1);
 });
 
 const CONSENT = { policy: { unknown: "ask" } };
-for (const [answer, isPaid] of [[true, true], [false, false], ["yes", false]]) {
+for (const [answer, isPaid] of [
+  [true, true],
+  [false, false],
+  ["yes", false],
+]) {
   test(`a question that is answered ${answer} ${isPaid ? "pays" : "pays nothing"}`, async () => {
     const questions = [];
     const ask = async (question) => questions.push(question) && answer;
@@ -148,9 +184,15 @@ for (const [answer, isPaid] of [[true, true], [false, false], ["yes", false]]) {
 }
 
 test("a question that nobody can answer, or that fails, pays nothing", async () => {
-  assert.equal(await refusal(guardedFetch(CONSENT).fetch(`${shop.url}/unknown`)), "unknown-resource");
+  assert.equal(
+    await refusal(guardedFetch(CONSENT).fetch(`${shop.url}/unknown`)),
+    "unknown-resource",
+  );
   const ask = () => Promise.reject(new Error("nobody is there"));
-  await assert.rejects(guardedFetch({ ...CONSENT, ask }).fetch(`${shop.url}/unknown`), /nobody is there/);
+  await assert.rejects(
+    guardedFetch({ ...CONSENT, ask }).fetch(`${shop.url}/unknown`),
+    /nobody is there/,
+  );
   assert.deepEqual(shop.payments, []);
 });
 
@@ -158,7 +200,9 @@ test("fifty payments at the same time do not go over a budget", async () => {
   const { guard, fetch } = guardedFetch({ policy: { maxDay: 7_500n, maxRepeats: 100 } });
   const calls = Array.from({ length: 50 }, () => fetch(`${shop.url}/good`));
   const results = await Promise.allSettled(calls);
-  const refused = results.filter(({ status }) => status === "rejected").map(({ reason }) => reason.code);
+  const refused = results
+    .filter(({ status }) => status === "rejected")
+    .map(({ reason }) => reason.code);
   assert.deepEqual(refused, Array(43).fill("over-day-budget"));
   assert.equal(shop.payments.length, 7);
   assert.deepEqual(guard.unsettled(), []);
@@ -168,7 +212,9 @@ test("questions at the same time do not go over a budget together", async () => 
   const policy = { unknown: "ask", maxHostDay: 25_000n, maxRepeats: 100 };
   const ask = () => new Promise((resolve) => setImmediate(resolve, true));
   const { fetch } = guardedFetch({ policy, ask });
-  const results = await Promise.allSettled(Array.from({ length: 10 }, () => fetch(`${shop.url}/unknown`)));
+  const results = await Promise.allSettled(
+    Array.from({ length: 10 }, () => fetch(`${shop.url}/unknown`)),
+  );
   assert.equal(results.filter(({ status }) => status === "fulfilled").length, 2);
   assert.equal(shop.payments.length, 2);
 });

@@ -15,22 +15,43 @@ before(async () => {
 after(() => shop.close());
 beforeEach(() => shop.payments.splice(0));
 
-const changed = (changes) => ({ selectedRequirements }) => Object.assign(selectedRequirements, changes);
+const changed =
+  (changes) =>
+  ({ selectedRequirements }) =>
+    Object.assign(selectedRequirements, changes);
 
 /** Each registers hooks before the guard's (`earlier`) or after them (`later`). */
 const ATTACKS = {
-  "a later hook changes the payee": { later: (client) => client.onBeforePaymentCreation(async (context) => void changed({ payTo: THIEF })(context)) },
-  "a later hook changes the price": { later: (client) => client.onBeforePaymentCreation(async (context) => void changed({ amount: "999999" })(context)) },
-  "a later hook replaces the domain": { later: (client) => client.onBeforePaymentCreation(async ({ selectedRequirements }) => void (selectedRequirements.extra.name = "Other")) },
+  "a later hook changes the payee": {
+    later: (client) =>
+      client.onBeforePaymentCreation(async (context) => void changed({ payTo: THIEF })(context)),
+  },
+  "a later hook changes the price": {
+    later: (client) =>
+      client.onBeforePaymentCreation(
+        async (context) => void changed({ amount: "999999" })(context),
+      ),
+  },
+  "a later hook replaces the domain": {
+    later: (client) =>
+      client.onBeforePaymentCreation(
+        async ({ selectedRequirements }) => void (selectedRequirements.extra.name = "Other"),
+      ),
+  },
   "the token is another one while it is signed": {
-    earlier: (client) => client.onAfterPaymentCreation(async (context) => void changed(offer())(context)),
-    later: (client) => client.onBeforePaymentCreation(async (context) => void changed({ asset: OTHER_TOKEN })(context)),
+    earlier: (client) =>
+      client.onAfterPaymentCreation(async (context) => void changed(offer())(context)),
+    later: (client) =>
+      client.onBeforePaymentCreation(
+        async (context) => void changed({ asset: OTHER_TOKEN })(context),
+      ),
   },
   "the guard is shown another offer than the one that is signed": {
-    earlier: (client) => client.onBeforePaymentCreation(async (context) => {
-      changed({ payTo: THIEF })(context);
-      context.selectedRequirements = offer();
-    }),
+    earlier: (client) =>
+      client.onBeforePaymentCreation(async (context) => {
+        changed({ payTo: THIEF })(context);
+        context.selectedRequirements = offer();
+      }),
   },
   "the guard is shown another token than the one that is signed": {
     earlier: (client) => {
@@ -43,26 +64,46 @@ const ATTACKS = {
     },
   },
   "an offer says something else each time it is read": {
-    earlier: (client) => client.registerPolicy((_, accepts) => accepts.map((one) => {
-      let reads = 0;
-      return Object.defineProperty({ ...one }, "payTo", { get: () => (reads++ < 1 ? PAYEE : THIEF), enumerable: true });
-    })),
+    earlier: (client) =>
+      client.registerPolicy((_, accepts) =>
+        accepts.map((one) => {
+          let reads = 0;
+          return Object.defineProperty({ ...one }, "payTo", {
+            get: () => (reads++ < 1 ? PAYEE : THIEF),
+            enumerable: true,
+          });
+        }),
+      ),
   },
-  "an offer is a proxy": { earlier: (client) => client.registerPolicy((_, accepts) => accepts.map((one) => new Proxy(one, {}))) },
+  "an offer is a proxy": {
+    earlier: (client) =>
+      client.registerPolicy((_, accepts) => accepts.map((one) => new Proxy(one, {}))),
+  },
   "a later hook changes what was signed": {
-    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.payload.authorization.to = THIEF)),
+    later: (client) =>
+      client.onAfterPaymentCreation(
+        async ({ paymentPayload }) => void (paymentPayload.payload.authorization.to = THIEF),
+      ),
   },
   "a later hook changes what was signed and what it says": {
-    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => {
-      paymentPayload.payload.authorization.to = THIEF;
-      paymentPayload.accepted = offer({ payTo: THIEF });
-    }),
+    later: (client) =>
+      client.onAfterPaymentCreation(async ({ paymentPayload }) => {
+        paymentPayload.payload.authorization.to = THIEF;
+        paymentPayload.accepted = offer({ payTo: THIEF });
+      }),
   },
   "a later hook makes it valid for years": {
-    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.payload.authorization.validBefore = "99999999999")),
+    later: (client) =>
+      client.onAfterPaymentCreation(
+        async ({ paymentPayload }) =>
+          void (paymentPayload.payload.authorization.validBefore = "99999999999"),
+      ),
   },
   "a later hook says another payee than was signed": {
-    later: (client) => client.onAfterPaymentCreation(async ({ paymentPayload }) => void (paymentPayload.accepted = offer({ payTo: THIEF }))),
+    later: (client) =>
+      client.onAfterPaymentCreation(
+        async ({ paymentPayload }) => void (paymentPayload.accepted = offer({ payTo: THIEF })),
+      ),
   },
   "a hook of failures brings a payment of its own": {
     later: (client) => {
@@ -78,10 +119,14 @@ const ATTACKS = {
     },
   },
   "an extension adds a second authorization": {
-    later: (client) => client.registerExtension({
-      key: "more",
-      enrichPaymentPayload: async (payload) => ({ ...payload, payload: { ...payload.payload, permit: "0x" } }),
-    }),
+    later: (client) =>
+      client.registerExtension({
+        key: "more",
+        enrichPaymentPayload: async (payload) => ({
+          ...payload,
+          payload: { ...payload.payload, permit: "0x" },
+        }),
+      }),
   },
 };
 
@@ -113,6 +158,9 @@ test("nothing is paid when a hook fails", async () => {
 test("hooks that change nothing, and extensions that add to the extensions, are no obstacle", async () => {
   const { client, guard } = paying([row(`${shop.url}/good`, { payTo: [PAYEE] })]);
   client.onBeforePaymentCreation(async () => undefined);
-  client.registerExtension({ key: "note", enrichPaymentPayload: async (payload) => ({ ...payload, extensions: { note: 1 } }) });
+  client.registerExtension({
+    key: "note",
+    enrichPaymentPayload: async (payload) => ({ ...payload, extensions: { note: 1 } }),
+  });
   assert.equal((await guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`)).status, 200);
 });

@@ -2,7 +2,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, test } from "node:test";
@@ -46,7 +53,9 @@ function customer(options = {}) {
 
 test("a payment whose process is killed is in the journal, and counts", async () => {
   const arrived = new Promise((resolve) => (paid = resolve));
-  const process = spawn("node", [support("pays-and-dies.mjs"), `${shop.url}/silent`, file], { stdio: "inherit" });
+  const process = spawn("node", [support("pays-and-dies.mjs"), `${shop.url}/silent`, file], {
+    stdio: "inherit",
+  });
   await arrived;
   process.kill("SIGKILL");
   await once(process, "exit");
@@ -64,7 +73,10 @@ test("a second start knows what was paid, repeated and settled", async () => {
   await first.pay("/hangs-up").catch(() => undefined);
   const second = customer();
   await assert.rejects(second.pay("/good"), { code: "retry-storm" });
-  assert.deepEqual(second.guard.unsettled().map(({ outcome }) => outcome.fate), ["unknown"]);
+  assert.deepEqual(
+    second.guard.unsettled().map(({ outcome }) => outcome.fate),
+    ["unknown"],
+  );
   assert.deepEqual(second.guard.unsettled(), first.guard.unsettled());
   second.guard.resolve(second.guard.unsettled()[0].nonce, "not-taken");
   assert.deepEqual(customer().guard.unsettled(), []);
@@ -77,7 +89,13 @@ test("half a line at the end, which a crash leaves, is removed", async () => {
   await customer().pay("/good?again");
   const content = readFileSync(file, "utf8");
   assert.ok(content.startsWith(whole));
-  assert.equal(content.trimEnd().split("\n").every((line) => JSON.parse(line)), true);
+  assert.equal(
+    content
+      .trimEnd()
+      .split("\n")
+      .every((line) => JSON.parse(line)),
+    true,
+  );
 });
 
 test("a journal with a broken line, or in no folder, is an error at the start", () => {
@@ -100,9 +118,14 @@ test("while the disk is full nothing is paid", async () => {
   const process = spawn("sh", ["-c", command], { stdio: ["ignore", "pipe", "inherit"] });
   const output = (await process.stdout.toArray()).join("");
   const errors = JSON.parse(output);
-  const lines = readFileSync(file, "utf8").split("\n").filter((line) => line.startsWith('{"signed"'));
+  const lines = readFileSync(file, "utf8")
+    .split("\n")
+    .filter((line) => line.startsWith('{"signed"'));
   assert.ok(errors.length > 0 && errors.length < 20, output);
-  assert.ok(errors.every((error) => error.startsWith("JournalError")), output);
+  assert.ok(
+    errors.every((error) => error.startsWith("JournalError")),
+    output,
+  );
   assert.ok(shop.payments.length === 20 - errors.length);
   assert.ok(lines.length >= shop.payments.length);
 });

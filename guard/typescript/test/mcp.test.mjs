@@ -16,7 +16,9 @@ let client;
 function asks(url, entry, isInText = false) {
   const required = { x402Version: 2, resource: { url }, accepts: [entry] };
   const content = [{ type: "text", text: JSON.stringify(required) }];
-  return isInText ? { isError: true, content } : { isError: true, content, structuredContent: required };
+  return isInText
+    ? { isError: true, content }
+    : { isError: true, content, structuredContent: required };
 }
 
 const TOOLS = {
@@ -38,7 +40,10 @@ before(async () => {
     if (params.arguments.mood === "fail") throw new Error("the tool fails");
     if (params.arguments.mood === "ask again") return TOOLS[params.name](params);
     const receipt = { success: true, transaction: `0x${"ab".repeat(32)}`, network: "eip155:8453" };
-    return { content: [{ type: "text", text: "delivered" }], _meta: { "x402/payment-response": receipt } };
+    return {
+      content: [{ type: "text", text: "delivered" }],
+      _meta: { "x402/payment-response": receipt },
+    };
   });
   client = new Client({ name: "agent", version: "1" });
   const [ours, theirs] = InMemoryTransport.createLinkedPair();
@@ -68,7 +73,10 @@ test("a free tool, and one that fails, are as without the guard", async () => {
   assert.equal((await call("broken")).content[0].text, "broken");
 });
 
-for (const [name, code] of [["moved", "payto-unknown"], ["other", "resource-mismatch"]]) {
+for (const [name, code] of [
+  ["moved", "payto-unknown"],
+  ["other", "resource-mismatch"],
+]) {
   test(`the tool ${name} is refused: ${code}`, async () => {
     assert.equal(await refusal(tools().call(name)), code);
     assert.deepEqual(payments, []);
@@ -82,7 +90,8 @@ test("a tool of a server that nobody knows is paid up to a cent", async () => {
 test("a call that failed after its payment sends the same payment again", async () => {
   const { guard, call } = tools();
   const args = { mood: "fail" };
-  for (let time = 0; time < 2; time += 1) await assert.rejects(call("weather", args), /the tool fails/);
+  for (let time = 0; time < 2; time += 1)
+    await assert.rejects(call("weather", args), /the tool fails/);
   assert.deepEqual(payments[0], payments[1]);
   assert.equal(guard.unsettled()[0].nonce, payments[0].payload.authorization.nonce);
 });

@@ -9,17 +9,25 @@ const readme = read("../README.md");
 test("the README has the codes in the order of the rules", () => {
   const [, type] = /export type Code =(.*?);/s.exec(read("../src/decision.ts"));
   const codes = [...type.matchAll(/\| "([a-z-]+)"/g)].map(([, code]) => code);
-  const rows = readme.split("\n").filter((line) => /^\| `[a-z-]+`.*\| (refuses|asks) \|$/.test(line));
-  const listed = rows.flatMap((line) => [...line.split("|")[1].matchAll(/`([a-z-]+)`/g)].map(([, code]) => code));
+  const rows = readme
+    .split("\n")
+    .filter((line) => /^\| `[a-z-]+`.*\| (refuses|asks) \|$/.test(line));
+  const listed = rows.flatMap((line) =>
+    [...line.split("|")[1].matchAll(/`([a-z-]+)`/g)].map(([, code]) => code),
+  );
   assert.deepEqual([...listed].sort(), [...codes].sort());
   assert.ok(codes.length > 15);
 });
 
 test("the README has the default policy", () => {
-  const paragraph = readme.slice(readme.indexOf("The default policy")).split("\n\n")[0].replaceAll("\n", " ");
+  const paragraph = readme
+    .slice(readme.indexOf("The default policy"))
+    .split("\n\n")[0]
+    .replaceAll("\n", " ");
   for (const [name, value] of Object.entries(DEFAULT_POLICY)) {
     const [, shown] = new RegExp(`\`${name}\` ("?[\\w-]+"?)`).exec(paragraph) ?? [];
-    const expected = { bigint: `${value}n`, string: `"${value}"`, object: "none" }[typeof value] ?? String(value);
+    const expected =
+      { bigint: `${value}n`, string: `"${value}"`, object: "none" }[typeof value] ?? String(value);
     assert.equal(shown?.replaceAll("_", ""), expected, name);
   }
 });

@@ -3,14 +3,17 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { parseResource } from "@tollgauge/guard";
 
-const cases = JSON.parse(readFileSync(new URL("../../cases/resources.json", import.meta.url), "utf8"));
+const cases = JSON.parse(
+  readFileSync(new URL("../../cases/resources.json", import.meta.url), "utf8"),
+);
 
 test("resources are canonical as the service has them", () => {
   for (const [url, resource] of cases) assert.equal(parseResource(url)?.url ?? null, resource, url);
 });
 
 test("a resource keeps its canonical form", () => {
-  for (const [, resource] of cases) if (resource !== null) assert.equal(parseResource(resource).url, resource);
+  for (const [, resource] of cases)
+    if (resource !== null) assert.equal(parseResource(resource).url, resource);
 });
 
 test("what a request may go to beside public names is read as well", () => {

@@ -65,7 +65,10 @@ test("a call that is given up while it is paid is unsettled", async () => {
   while (shop.payments.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
   given.abort();
   await assert.rejects(answer, { name: "AbortError" });
-  assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["unknown"]);
+  assert.deepEqual(
+    guard.unsettled().map(({ outcome }) => outcome.fate),
+    ["unknown"],
+  );
 });
 
 test("another request is paid by a payment of its own", async () => {
@@ -88,7 +91,10 @@ test("a payment without a receipt is unsettled, with its answer, until somebody 
   const { guard, call } = customer({ maxDay: 2_000n });
   await call();
   await call();
-  assert.deepEqual(guard.unsettled().map(({ outcome }) => outcome.fate), ["answered", "refused"]);
+  assert.deepEqual(
+    guard.unsettled().map(({ outcome }) => outcome.fate),
+    ["answered", "refused"],
+  );
   await assert.rejects(call(), { code: "over-day-budget" });
   const [first, second] = nonces();
   guard.resolve(first, "taken");

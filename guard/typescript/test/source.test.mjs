@@ -54,7 +54,10 @@ function bundle({ age = 0, signer = key, recommendation = "proceed", variant = "
 function serves({ body, signature }, headers = {}) {
   return (request, response) => {
     if (request.headers["if-none-match"] === '"1"') response.writeHead(304).end();
-    else response.writeHead(200, { "tollgauge-signature": signature, etag: '"1"', ...headers }).end(body);
+    else
+      response
+        .writeHead(200, { "tollgauge-signature": signature, etag: '"1"', ...headers })
+        .end(body);
   };
 }
 
@@ -92,7 +95,10 @@ test("a newer bundle is used, and an older one is not", async (context) => {
   answers["/trust/bundle"] = serves(bundle({ age: HOUR }), headers);
   const pay = customer({ policy: { maxRepeats: 100 } });
   await pay("/good");
-  for (const [age, isUsed] of [[2 * HOUR, false], [0, true]]) {
+  for (const [age, isUsed] of [
+    [2 * HOUR, false],
+    [0, true],
+  ]) {
     answers["/trust/bundle"] = serves(bundle({ age, recommendation: "avoid" }), headers);
     context.mock.timers.tick(2 * HOUR * 1000);
     await pay("/cheap");

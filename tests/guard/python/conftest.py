@@ -6,16 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from eth_account import Account
 from guard.cases.sample_bundle import BASE, PAYEE, Row, body, public_key, signature
-from tests.support.guard_seller import Seller, selling
+from tests.support.guard_seller import ACCOUNT, Seller, selling
 from x402 import x402Client, x402ClientSync
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
 from tollgauge_guard.bundle import Bundle, read_bundle
 from tollgauge_guard.signature import pin
-
-ACCOUNT = Account.from_key("0x" + "11" * 32)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,18 @@ from typing import Any
 import httpx
 import pytest
 from guard.cases.sample_bundle import PAYEE, Row
-from tests.support.guard_seller import OTHER_PAYEE, USDC, Seller
+from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Call, Seller
 from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
-from x402.schemas import AbortResult, PaymentPayload, RecoveredPayloadResult
+from x402.http.utils import decode_payment_required_header
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.schemas import (
+    AbortResult,
+    PaymentAbortedError,
+    PaymentPayload,
+    PaymentRequired,
+    RecoveredPayloadResult,
+)
 
 from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
 from tollgauge_guard.bundle import Bundle
@@ -21,6 +29,7 @@ from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.hooks import GuardedHTTPClient
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal, Outcome, PaidRequest
+from tollgauge_guard.request import Attempt, asking
 
 OTHER_TOKEN = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
 
@@ -83,9 +92,24 @@ async def test_a_payload_that_is_changed_after_signing_is_not_sent(
         payer.on_after_payment_creation(change)
         with pytest.raises(PaymentRefusedError):
             await http.get(f"{seller.url}/data")
-        assert not seller.payments
-        (entry,) = guard.journal.entries()
-        assert entry.outcome == Outcome.NOT_TAKEN
+    assert not seller.payments
+    assert guard.journal.entries() == ()
+    assert spent_today(guard) == 0
+
+
+async def test_a_payment_that_fails_to_leave_counts_as_spent_no_longer(
+    seller: Seller, payer: x402Client, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> dict[str, str]:
+        raise RuntimeError("no header")
+
+    monkeypatch.setattr(GuardedHTTPClient, "encode_payment_signature_header", fail)
+    async with GuardedClient(guard, payer) as http:
+        with pytest.raises(PaymentError, match="no header"):
+            await http.get(f"{seller.url}/data")
+    (entry,) = guard.journal.entries()
+    assert entry.outcome == Outcome.NOT_TAKEN
+    assert spent_today(guard) == 0
 
 
 async def test_a_payload_that_an_extension_brings_is_not_sent(
@@ -107,6 +131,51 @@ async def test_a_payload_that_an_extension_brings_is_not_sent(
         with pytest.raises(PaymentRefusedError):
             await http.get(f"{seller.url}/data")
     assert not seller.payments
+
+
+async def test_a_good_payload_that_was_not_written_down_is_not_sent(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    """An extension brings another authorization for the same terms, signed by the same wallet."""
+    signer = register_exact_evm_client(x402Client(), ACCOUNT)
+
+    class Extension:
+        key = "stranger"
+
+        async def enrich_payment_payload(
+            self, payload: PaymentPayload, required: PaymentRequired
+        ) -> PaymentPayload:
+            other = await signer.create_payment_payload(required)
+            return payload.model_copy(update={"payload": other.payload})
+
+    payer.register_extension(Extension())  # type: ignore[arg-type]  # what the SDK calls of it
+    async with GuardedClient(guard, payer) as http:
+        with pytest.raises(PaymentRefusedError):
+            await http.get(f"{seller.url}/data")
+    assert not seller.payments
+
+
+async def test_an_answer_from_another_url_than_the_request_s_is_not_paid(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    client = GuardedHTTPClient(guard, payer)
+    url = f"{seller.url}/data"
+    with asking(Attempt(owner=client, url=url, digest="")) as attempt:
+        required = decode_payment_required_header(
+            seller.payment_required(Call("GET", "/data", url[7:-5], b"", None)).headers[
+                "PAYMENT-REQUIRED"
+            ]
+        )
+        await client.handle_payment_required(required, f"{seller.url}/other")
+        with pytest.raises(PaymentAbortedError, match="resource-mismatch"):
+            await client.create_payment_payload(required)
+        assert attempt.header is None
+
+
+def test_a_sealed_payment_leaves_to_its_own_url_alone(guard: Guard) -> None:
+    attempt = Attempt(owner=None, url="https://api.example.com/a", digest="", header="sealed")
+    with pytest.raises(PaymentRefusedError, match="another URL"):
+        guard.check_leaving(attempt, "https://api.example.com/b", ["sealed"])
 
 
 async def test_a_payload_that_a_hook_of_failures_brings_is_not_sent(

@@ -99,10 +99,10 @@ def test_a_payment_is_written_down_once(journal: Journal) -> None:
     second = journal.reserve(request(), terms(), POLICY, NOW)
     assert isinstance(second, int)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(1, NOW + 60))
+        journal.sign(second, authorization(1, NOW + 60), "header")
     journal.release(second)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(2, NOW + 60))
+        journal.sign(second, authorization(2, NOW + 60), "header")
 
 
 def test_the_header_is_kept_only_while_there_is_no_answer(tmp_path: Path) -> None:
@@ -161,16 +161,24 @@ def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
     assert sum(entry.micro_usd for entry in journal.entries()) == 50_000
 
 
-def payers(path: Path, count: int, limit: int, number: int) -> list[subprocess.Popen[str]]:
-    order = command("-m", "tests.support.guard_payments", str(path), str(count), str(limit))
-    return [subprocess.Popen(order, stdout=subprocess.PIPE, text=True) for _ in range(number)]
+def payer(words: list[str], path: Path, count: int, limit: int) -> subprocess.Popen[str]:
+    """A process that pays as soon as it gets a line."""
+    order = [*words, str(path), str(count), str(limit)]
+    return subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_processes_share_one_budget(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    outputs = [payer.communicate(timeout=60)[0] for payer in payers(path, 40, 250_000, 3)]
+    words = command("-m", "tests.support.guard_payments")
+    running = [payer(words, path, 100, 1_000_000) for _ in range(3)]
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
     written = [line for output in outputs for line in output.split()]
-    assert len(written) == len(set(written)) == 50
+    assert len(written) == len(set(written)) == 200
     assert {int(entry.nonce, 16) for entry in Journal(path).entries()} == set(map(int, written))
 
 
@@ -178,12 +186,15 @@ def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.sqlite"
-    order = [sys.executable, "-m", "tests.support.guard_payments", str(path)]
-    payer = subprocess.Popen([*order, str(10**6), str(10**12)], stdout=subprocess.PIPE, text=True)
-    assert payer.stdout is not None
-    left = [payer.stdout.readline() for _ in range(20)]
-    os.kill(payer.pid, signal.SIGKILL)
-    left += payer.communicate(timeout=60)[0].splitlines()
+    words = [sys.executable, "-m", "tests.support.guard_payments"]
+    process = payer(words, path, 10**6, 10**12)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    left = [process.stdout.readline() for _ in range(20)]
+    os.kill(process.pid, signal.SIGKILL)
+    left += process.communicate(timeout=60)[0].splitlines()
     journal = Journal(path)
     unsettled = {int(entry.nonce, 16): entry for entry in journal.unsettled()}
     assert {int(line) for line in left if line.strip()} <= set(unsettled)

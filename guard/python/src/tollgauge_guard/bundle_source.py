@@ -30,7 +30,7 @@ SIGNATURE_HEADER: Final = "Tollgauge-Signature"
 SIGNATURE_SUFFIX: Final = ".jws"
 """A bundle in a file has its signature beside it, in a file with this suffix."""
 ALL, AVOID = "all", "avoid"
-"""The variants of a bundle; the second is served at an address that ends with its name."""
+"""The variants of a bundle: all endpoints, or the bad ones alone."""
 REFRESH_S: Final = 3_600
 """How old what is in use may be before the service is asked again."""
 RETRY_S: Final = 60
@@ -111,7 +111,7 @@ class FileBundle:
             signature = self._signature.read_text(encoding="ascii")
         except (OSError, UnicodeError) as error:
             raise BundleError(f"{self._path} cannot be read.") from error
-        return read_bundle(body, signature, self._key)
+        return _as_named(read_bundle(body, signature, self._key), self._path.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,6 @@ class RemoteBundle:
     ) -> None:
         self._url, self._key, self._timeout = url, key, timeout
         self._verify, self._clock = verify, clock
-        self._variant = AVOID if url.rstrip("/").endswith(f"/{AVOID}") else ALL
         name = hashlib.sha256(url.encode()).hexdigest()[:32]
         self._file = None if cache is None else cache / f"{name}.bundle"
         self._lock = threading.Lock()
@@ -172,6 +171,7 @@ class RemoteBundle:
                 self._save(download)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise BundleError(f"{self._url} does not answer ({type(error).__name__}).") from error
+        self._next = time.monotonic() + REFRESH_S
 
     def _is_good(self) -> bool:
         bundle = self._bundle
@@ -187,15 +187,14 @@ class RemoteBundle:
             return self._thread
 
     def _run(self) -> None:
-        pause = RETRY_S
+        self._next = time.monotonic() + RETRY_S
         try:
             self.refresh()
-            pause = REFRESH_S
         except GuardError as error:
             _log.warning("bundle.not_refreshed url=%s reason=%s", self._url, error)
         finally:
             with self._lock:
-                self._next, self._thread = time.monotonic() + pause, None
+                self._thread = None
 
     def _fetch(self) -> _Download | None:
         """What the service has, None where it is what is in use (304)."""
@@ -222,11 +221,7 @@ class RemoteBundle:
 
     def _use(self, download: _Download) -> bool:
         """Use what was downloaded, unless what is in use is newer."""
-        bundle = read_bundle(download.body, download.signature, self._key)
-        if bundle.variant != self._variant:
-            raise BundleError(
-                f"The service sent the bundle {bundle.variant!r}, which was not asked."
-            )
+        bundle = _as_named(read_bundle(download.body, download.signature, self._key), self._url)
         if newer(self._bundle, bundle) is not bundle:
             return False
         self._bundle, self._etag = bundle, download.etag
@@ -263,14 +258,24 @@ class RemoteBundle:
             _log.warning("bundle.not_kept file=%s reason=%s", self._file, error.strerror)
 
 
-def newer(used: Bundle | None, other: Bundle) -> Bundle:
-    """The newer of two bundles. An old one, once signed, may be sent again by anybody, and so may
-    that of bad endpoints alone, which knows no payee of the good ones.
+def _as_named(bundle: Bundle, name: str) -> Bundle:
+    """A bundle of the variant that its URL or file is named for. Raises BundleError for the other
+    one: both are signed by one key, and whoever put that of bad endpoints into the place of all
+    would make every good one unknown.
     """
-    if used is None:
-        return other
-    is_newer = other.variant == used.variant and other.as_of >= used.as_of
-    return other if is_newer else used
+    is_avoid = name.rstrip("/").split("/")[-1].split(".")[0].endswith(AVOID)
+    if bundle.variant != (AVOID if is_avoid else ALL):
+        raise BundleError(
+            f"{name} holds the bundle {bundle.variant!r}, which its name does not say.",
+            hint="The bundle of bad endpoints alone is at an address, or in a file, of the name "
+            f"{AVOID}.",
+        )
+    return bundle
+
+
+def newer(used: Bundle | None, other: Bundle) -> Bundle:
+    """The newer of two bundles: an old one, once signed, may be sent again by anybody."""
+    return other if used is None or other.as_of >= used.as_of else used
 
 
 def _limited(answer: httpx.Response, limit: int) -> bytes:

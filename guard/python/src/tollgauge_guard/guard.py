@@ -4,8 +4,8 @@ The steps of one payment, in order; each raises or refuses where anything is not
 
 1. `judge`: may this offer be paid? (before it is signed)
 2. `reserve`: the amount is set aside in the journal, and goes over no budget (before it is signed)
-3. `check_signed`: what was signed is what was allowed, and is written down (after it is signed)
-4. `seal`: the payload that will be sent is still the one that was written down
+3. `check_signed`: what was signed is what was allowed (after it is signed)
+4. `seal`: the payload that will be sent is still the one that was checked, and is written down
 5. `check_leaving`: the header of a request that leaves is the one that was sealed
 6. `answered` or `unanswered`: what became of it
 
@@ -93,37 +93,34 @@ class Guard:
         reserved = self.journal.reserve(attempt.paid_request, terms, self.policy, self.now)
         if isinstance(reserved, Refuse):
             return reserved
-        attempt.terms, attempt.entry, attempt.header = terms, reserved, None
+        attempt.terms, attempt.entry, attempt.signed, attempt.header = terms, reserved, None, None
         attempt.stage = Stage.RESERVED
         return None
 
     def check_signed(self, attempt: Attempt, payload: Payload) -> None:
-        """Write down what was signed. Raises PaymentRefusedError unless it is what was allowed."""
-        signed = self._as_allowed(attempt, payload)
-        if attempt.entry is None or attempt.stage is not Stage.RESERVED:
-            raise self.refusal(attempt, "Nothing was reserved for what was signed.")
-        self.journal.sign(attempt.entry, signed)
-        attempt.stage = Stage.SIGNED
+        """Raises PaymentRefusedError unless what was signed is what was allowed."""
+        attempt.signed = self._as_allowed(attempt, payload)
 
     def seal(self, attempt: Attempt, payload: Payload) -> None:
-        """Fix the header that may leave. Raises PaymentRefusedError unless the payload is still the
-        one that was written down: extensions and other hooks may have changed it since.
+        """Write the payment down, and fix the header that may leave. Raises PaymentRefusedError
+        unless the payload still holds what was checked when it was signed: extensions and other
+        hooks may have changed it since.
         """
-        signed = self._as_allowed(attempt, payload)
-        entry = None if attempt.entry is None else self.journal.entry(attempt.entry)
-        if attempt.stage is not Stage.SIGNED or entry is None:
-            raise self.refusal(attempt, "The payment was not written down.")
-        if (entry.payer, entry.nonce) != (signed.payer, signed.nonce):
-            raise self.refusal(attempt, "The payment is not the one that was written down.")
-        attempt.header = encode_payment_signature_header(payload)
+        if attempt.entry is None or attempt.signed is None or _read(payload) != attempt.signed:
+            raise self.refusal(attempt, "The payment is not the one that was checked.")
+        header = encode_payment_signature_header(payload)
+        self.journal.sign(attempt.entry, attempt.signed, header)
+        attempt.header, attempt.stage = header, Stage.SIGNED
         _paid_by(attempt)
-        self.journal.keep(entry.id, attempt.header)
 
     def kept_payment(self, attempt: Attempt) -> Payload | None:
         """A payment that was signed earlier for the same request, is still valid and got no answer:
         it is sent again instead of a second one.
         """
-        reusable = self.journal.reuse(attempt.paid_request, self.now)
+        try:
+            reusable = self.journal.reuse(attempt.paid_request, self.now)
+        except ResourceError:
+            return None  # which the decision explains
         if reusable is None:
             return None
         attempt.entry, attempt.header, attempt.stage = reusable.entry, reusable.header, Stage.KEPT
@@ -184,17 +181,22 @@ class Guard:
         return PaymentRefusedError(refuse)
 
     def _as_allowed(self, attempt: Attempt, payload: Payload) -> Authorization:
-        try:
-            signed = read_signed(payload)
-        except GuardError as error:
-            raise self.refusal(attempt, str(error)) from error
-        if attempt.terms is None:
-            raise self.refusal(attempt, "Nothing was allowed for what was signed.")
-        if other := difference(signed, attempt.terms, self.now):
+        terms, signed = attempt.terms, _read(payload)
+        if terms is None or signed is None or attempt.stage is not Stage.RESERVED:
+            raise self.refusal(attempt, "What was signed cannot be read, or nothing was allowed.")
+        if other := difference(signed, terms, self.now):
             raise self.refusal(attempt, f"What was signed has another {other} than was allowed.")
-        if not self.policy.is_contract_wallet and signer(signed, attempt.terms) != signed.payer:
+        if not self.policy.is_contract_wallet and signer(signed, terms) != signed.payer:
             raise self.refusal(attempt, "It was signed for another token, chain or account.")
         return signed
+
+
+def _read(payload: Payload) -> Authorization | None:
+    """What a payload authorizes, None where that cannot be read."""
+    try:
+        return read_signed(payload)
+    except GuardError:
+        return None
 
 
 def _paid_by(attempt: Attempt) -> None:

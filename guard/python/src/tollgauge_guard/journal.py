@@ -54,6 +54,10 @@ _SPENT: Final = """
 SELECT coalesce(sum(CASE WHEN host = :host THEN micro_usd END), 0), coalesce(sum(micro_usd), 0)
 FROM payment WHERE at >= :today AND outcome <> 'not-taken' AND (nonce IS NOT NULL OR at > :unsigned)
 """
+_REUSABLE: Final = """
+SELECT id, header, outcome, owner FROM payment WHERE request_digest = ? AND header IS NOT NULL
+AND valid_before >= ? AND outcome IN (?, ?) ORDER BY id
+"""
 _REPEATS: Final = """
 SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent
 AND outcome <> 'not-taken'
@@ -144,8 +148,8 @@ class Journal:
         self._process = 0
         self._pruned_day = 0
         self._connection: sqlite3.Connection | None = None
-        with self._transaction() as rows:
-            rows.execute("SELECT 1")
+        with self._reading():
+            pass
 
     def reserve(self, request: PaidRequest, terms: Terms, policy: Policy, now: int) -> int | Refuse:
         """Set an amount aside for a payment that is about to be signed. Returns its row's id, or
@@ -172,26 +176,23 @@ class Journal:
         with self._transaction() as rows:
             rows.execute("DELETE FROM payment WHERE id = ? AND nonce IS NULL", (entry,))
 
-    def sign(self, entry: int, signed: Authorization) -> None:
-        """Write down what was signed. Raises JournalError where its reservation is gone, or where
+    def sign(self, entry: int, signed: Authorization, header: str) -> None:
+        """Write down what was signed, with the header that will carry it, so that it can be sent
+        again while it has no answer. Raises JournalError where its reservation is gone, or where
         the same authorization was written before: it must not leave then.
         """
+        values = (signed.payer, signed.nonce, signed.valid_before, header, Outcome.UNANSWERED)
         with self._transaction() as rows:
             try:
                 cursor = rows.execute(
-                    "UPDATE payment SET payer = ?, nonce = ?, valid_before = ?, outcome = ? "
-                    "WHERE id = ? AND nonce IS NULL",
-                    (signed.payer, signed.nonce, signed.valid_before, Outcome.UNANSWERED, entry),
+                    "UPDATE payment SET payer = ?, nonce = ?, valid_before = ?, header = ?, "
+                    "outcome = ? WHERE id = ? AND nonce IS NULL",
+                    (*values, entry),
                 )
             except sqlite3.IntegrityError as error:
                 raise JournalError("This authorization was signed before.") from error
         if cursor.rowcount != 1:
             raise JournalError("The payment has no reservation any more; it is not sent.")
-
-    def keep(self, entry: int, header: str) -> None:
-        """Keep the header of a payment, so that it can be sent again while it has no answer."""
-        with self._transaction() as rows:
-            rows.execute("UPDATE payment SET header = ? WHERE id = ?", (header, entry))
 
     def finish(
         self, entry: int, outcome: Outcome, status: int | None = None, settlement: str | None = None
@@ -208,13 +209,12 @@ class Journal:
         """Take over a payment of the same request that is still valid and got no answer: its
         connection broke, or its process died. Nobody else gets it until its next answer.
         """
+        values = (request.digest, now + SETTLE_MARGIN_S, *LOST)
+        with self._reading() as rows:
+            if rows.execute(_REUSABLE, values).fetchone() is None:
+                return None
         with self._transaction() as rows:
-            candidates = rows.execute(
-                "SELECT id, header, outcome, owner FROM payment WHERE request_digest = ? "
-                "AND header IS NOT NULL AND valid_before >= ? AND outcome IN (?, ?) ORDER BY id",
-                (request.digest, now + SETTLE_MARGIN_S, *LOST),
-            )
-            for entry, header, outcome, owner in candidates.fetchall():
+            for entry, header, outcome, owner in rows.execute(_REUSABLE, values).fetchall():
                 if outcome == Outcome.UNANSWERED and _is_alive(owner):
                     continue
                 rows.execute(
@@ -235,7 +235,7 @@ class Journal:
 
     def spent(self, request: PaidRequest, now: int) -> Spent:
         """What counts as spent when this request is paid at `now`."""
-        with self._transaction() as rows:
+        with self._reading() as rows:
             return _spent(rows, request, now)
 
     def entry(self, number: int) -> Entry | None:
@@ -271,10 +271,16 @@ class Journal:
                 self._connection = None
 
     def _entries(self, statement: str, values: tuple[object, ...]) -> tuple[Entry, ...]:
-        with self._transaction() as rows:
+        with self._reading() as rows:
             cursor = rows.execute(statement, values)
             names = [column[0] for column in cursor.description]
             return tuple(_entry(dict(zip(names, row, strict=True))) for row in cursor)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The rows as they are, without waiting for a writer."""
+        with self._lock:
+            yield self._opened()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -348,7 +354,9 @@ def _entry(row: dict[str, object]) -> Entry:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process of this machine is running."""
+    """Whether a process of this machine is running; where that cannot be asked, yes."""
+    if os.name != "posix":
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -19,6 +19,7 @@ from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import PaidRequest
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.resource import Resource, parse
+from tollgauge_guard.signed import Authorization
 
 
 class PaymentRefusedError(GuardError):
@@ -36,7 +37,7 @@ class Stage(Enum):
     ASKED = auto()
     """Nothing is reserved for it."""
     RESERVED = auto()
-    """Its amount is set aside, and nothing is signed."""
+    """Its amount is set aside, and nothing that was signed is written down."""
     SIGNED = auto()
     """It is signed and written down, and has not left."""
     KEPT = auto()
@@ -50,11 +51,11 @@ class Attempt:
     """One request that may have to be paid.
 
     `url` is what was asked, `digest` tells the same request again, `alias` is another name by which
-    the 402 may call it. `terms` are what was allowed,
-    `entry` the row of the journal, `header` the text that may leave as the payment; each is None
-    until then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another
-    guard on the same x402 client leave it alone. `is_of_transport`: a transport knows the request
-    and ends it; else a hook saw its URL.
+    the 402 may call it. `terms` are what was allowed, `entry` is the row of the journal, `signed`
+    what was signed and checked, `header` the text that may leave as the payment; each is None until
+    then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another guard on
+    the same x402 client leave it alone. `is_of_transport`: a transport knows the request and ends
+    it; else a hook saw its URL.
     """
 
     owner: object
@@ -65,6 +66,7 @@ class Attempt:
     stage: Stage = Stage.ASKED
     terms: Terms | None = None
     entry: int | None = None
+    signed: Authorization | None = None
     header: str | None = None
     refusal: Refuse | None = None
 

@@ -16,8 +16,28 @@ export function keyOf(resource) {
 }
 
 /** A record of a resource, in the order of the bundle's arrays. */
-export function row(resource, { recommendation = "proceed", grade = "A", payTo = [], network = "eip155:8453", amount = "1000", asOf = 1 } = {}) {
-  return [keyOf(resource), recommendation, grade, 90.5, payTo.map((one) => [one, 1]), network, amount, [], asOf];
+export function row(
+  resource,
+  {
+    recommendation = "proceed",
+    grade = "A",
+    payTo = [],
+    network = "eip155:8453",
+    amount = "1000",
+    asOf = 1,
+  } = {},
+) {
+  return [
+    keyOf(resource),
+    recommendation,
+    grade,
+    90.5,
+    payTo.map((one) => [one, 1]),
+    network,
+    amount,
+    [],
+    asOf,
+  ];
 }
 
 /** A frame that says the size of its content, or the size that it is told to say. */
@@ -38,14 +58,30 @@ export function zstdFrame(content, size = content.length) {
 }
 
 export function contentOf(rows, header = {}) {
-  const first = { format: 1, policyVersion: 1, asOf: Math.floor(Date.now() / 1000), count: rows.length, salt: SALT.toString("base64url"), variant: "all", ...header };
+  const first = {
+    format: 1,
+    policyVersion: 1,
+    asOf: Math.floor(Date.now() / 1000),
+    count: rows.length,
+    salt: SALT.toString("base64url"),
+    variant: "all",
+    ...header,
+  };
   const sorted = [...rows].sort((one, other) => (one[0] < other[0] ? -1 : 1));
   return Buffer.from([first, ...sorted].map((line) => `${JSON.stringify(line)}\n`).join(""));
 }
 
 /** The detached JWS of a body. */
 export function signature(body, key, header = {}) {
-  const fields = { alg: "EdDSA", b64: false, crit: ["b64"], kid: fingerprint(key.jwk), typ: "tollgauge-bundle", iat: 1, ...header };
+  const fields = {
+    alg: "EdDSA",
+    b64: false,
+    crit: ["b64"],
+    kid: fingerprint(key.jwk),
+    typ: "tollgauge-bundle",
+    iat: 1,
+    ...header,
+  };
   const encoded = Buffer.from(JSON.stringify(fields)).toString("base64url");
   const digest = createHash("sha256").update(body).digest();
   const signed = sign(null, Buffer.concat([Buffer.from(`${encoded}.`), digest]), key.private);

@@ -11,12 +11,26 @@ export function base64(value) {
 }
 
 export function offer(changes = {}) {
-  return { scheme: "exact", network: "eip155:8453", amount: "1000", asset: USDC, payTo: PAYEE, maxTimeoutSeconds: 60, extra: { name: "USD Coin", version: "2" }, ...changes };
+  return {
+    scheme: "exact",
+    network: "eip155:8453",
+    amount: "1000",
+    asset: USDC,
+    payTo: PAYEE,
+    maxTimeoutSeconds: 60,
+    extra: { name: "USD Coin", version: "2" },
+    ...changes,
+  };
 }
 
 /** A 402 of version 2 with these offers. */
 export function asks(response, url, ...offers) {
-  const required = { x402Version: 2, error: "payment required", resource: { url }, accepts: offers };
+  const required = {
+    x402Version: 2,
+    error: "payment required",
+    resource: { url },
+    accepts: offers,
+  };
   response.writeHead(402, { "payment-required": base64(required) }).end("{}");
 }
 
@@ -37,7 +51,13 @@ export async function seller(paths) {
   const server = createServer((request, response) => {
     const { pathname, search } = new URL(request.url, "http://seller");
     const payment = paymentOf(request);
-    const seen = { method: request.method, path: pathname, query: search, headers: request.headers, body: "" };
+    const seen = {
+      method: request.method,
+      path: pathname,
+      query: search,
+      headers: request.headers,
+      body: "",
+    };
     state.requests.push(seen);
     if (payment !== null) state.payments.push(payment);
     const handler = paths[pathname] ?? ((_, answer) => answer.writeHead(404).end());

@@ -1,0 +1,48 @@
+"""The guard and the service together: the bundle that the service builds, signs and serves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.support.http_service import Clock, configuration, opened
+from tests.support.score_rows import NOW
+from tests.support.signing import KEY
+from tests.support.trust_records import add, priced, scored
+
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import bundle as job
+from tollgauge.jobs.bundle import BundleSettings
+from tollgauge_guard.bundle_source import RemoteBundle
+from tollgauge_guard.resource import parse
+from tollgauge_guard.signature import pin
+
+
+async def test_the_guard_reads_the_bundle_of_a_running_service(tmp_path: Path) -> None:
+    async with opened(configuration()) as running:
+        store = running.service.store
+        await add(store, good := priced("/1"), bad := priced("/2"), new := priced("/3"))
+        await scored(store, "/1", 914)
+        await scored(store, "/2", 120, recommendation="avoid")
+        await job.run(store, settings=BundleSettings(), key=KEY, clock=Clock(NOW))
+        async with serve(running.app) as port:
+            address = f"http://127.0.0.1:{port}/trust/bundle"
+            sources = [
+                RemoteBundle(url, pin(KEY.fingerprint), cache=tmp_path, verify=False)
+                for url in (address, f"{address}/avoid")
+            ]
+            for source in sources:
+                await asyncio.to_thread(source.refresh)
+                await asyncio.to_thread(source.refresh)  # 304 by now
+    whole, avoided = (source.current() for source in sources)
+    assert whole is not None
+    assert avoided is not None
+    assert whole.as_of == NOW // 1_000
+    records = [whole.record(parse(endpoint.resource)) for endpoint in (good, bad, new)]
+    assert [record and record.recommendation for record in records] == [
+        *("proceed", "avoid", "unverified")
+    ]
+    assert records[0] is not None
+    assert (records[0].amount, records[0].payees[0].address) == (10_000, "0xa")
+    assert avoided.record(parse(bad.resource)) is not None
+    assert avoided.record(parse(good.resource)) is None
