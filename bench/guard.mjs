@@ -66,15 +66,28 @@ const fetches = {
   safe: guard.fetch(wrapFetchWithPayment, (input, init) => seller(new Request(input, init))),
 };
 const took = { bare: [], safe: [] };
+const used = { bare: [], safe: [] };
 for (let number = 0; number < WARM_UP + Number(calls); number += 1) {
   const url = `https://api-${(number * 7919) % Number(records)}.example.com/v1/paid`;
   for (const [name, fetchPaid] of Object.entries(fetches)) {
     const began = performance.now();
+    const cpu = process.cpuUsage();
     const { status } = await fetchPaid(url);
-    if (number >= WARM_UP) took[name].push(performance.now() - began);
+    if (number >= WARM_UP) {
+      const { user, system } = process.cpuUsage(cpu);
+      took[name].push(performance.now() - began);
+      used[name].push((user + system) / 1000);
+    }
     if (status !== 200) throw new Error(`a call was answered with ${status}`);
   }
 }
 const [without, withIt] = [median(took.bare), median(took.safe)];
-const said = { ms_more: withIt - without, ms_without: without, ms_with: withIt, load_s, mb_more };
+const said = {
+  ms_more: withIt - without,
+  cpu_ms_more: median(used.safe) - median(used.bare),
+  ms_without: without,
+  ms_with: withIt,
+  load_s,
+  mb_more,
+};
 process.stdout.write(`${JSON.stringify(said)}\n`);

@@ -2,8 +2,9 @@
 
 Calls of the official clients, to a seller in the same process who asks to be paid and answers: each
 with a signature. Measured is the median of a call with the guard less the median of one without it,
-in turns, in Python (httpx) and TypeScript (fetch). The journal is a file on the disk of the
-temporary folder, which the guards flush before a payment leaves: a slow disk is part of the figure.
+in turns, in Python (httpx) and TypeScript (fetch), by the clock and in CPU time. The journal is a
+file in the temporary folder, which the guards flush before a payment leaves: by the clock, a slow
+disk and what others write to it are part of the figure.
 Every call is for another endpoint of the bundle. Loading by Python is in bench/bundle.
 
 `python -m bench.guard calls BODY RECORDS CALLS` is the process of Python, bench/guard.mjs that
@@ -47,7 +48,9 @@ def run(records: int = RECORDS, calls: int = CALLS) -> Report:
     python, typescript = asyncio.run(measure(records, calls))
     figures = (
         ("python, a call", python["ms_more"], "ms more", 1.0),
+        ("python, CPU of a call", python["cpu_ms_more"], "ms more", 1.0),
         ("typescript, a call", typescript["ms_more"], "ms more", 1.0),
+        ("typescript, CPU of a call", typescript["cpu_ms_more"], "ms more", 1.0),
         ("typescript, loading", typescript["load_s"], "s", 1.0),
         ("typescript, memory of the bundle", typescript["mb_more"], "MB more", 60.0),
     )
@@ -80,12 +83,15 @@ async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, A
         body.write_bytes(bundle.body)
         signature = KEY.sign_digest(bundle.body, "tollgauge-bundle", now)
         body.with_name("trust.bundle.jws").write_text(signature)
-        words = ("calls", str(body), str(records), str(calls))
-        python = await _said([sys.executable, "-m", "bench.guard", *words], folder / "python")
+        sizes = (str(records), str(calls))
         script = str(CHECKOUT / "bench" / "guard.mjs")
         key = orjson.dumps(KEY.public_jwk).decode()
-        words = (str(body), key, str(records), str(calls), PAY_TO, BUYER_KEY)
-        return python, await _said([node, "--expose-gc", script, *words], folder / "typescript")
+        python = [sys.executable, "-m", "bench.guard", "calls", str(body), *sizes]
+        typescript = [node, "--expose-gc", script, str(body), key, *sizes, PAY_TO, BUYER_KEY]
+        return (
+            await _said(python, folder / "python"),
+            await _said(typescript, folder / "typescript"),
+        )
 
 
 async def _said(command: list[str], log: Path) -> dict[str, Any]:
@@ -160,17 +166,24 @@ async def calls_of(body: Path, records: int, calls: int) -> dict[str, Any]:
         transport=_Seller(),
     )
     took: dict[str, list[float]] = {"bare": [], "safe": []}
+    used: dict[str, list[float]] = {"bare": [], "safe": []}
     async with bare, safe:
         for number in range(WARM_UP + calls):
             url = url_of(number * 7919 % records)
             for name, http in (("bare", bare), ("safe", safe)):
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), time.process_time()
                 answer = await http.get(url)
                 if number >= WARM_UP:
                     took[name].append((time.perf_counter() - began) * 1_000)
+                    used[name].append((time.process_time() - cpu) * 1_000)
                 assert answer.status_code == httpx.codes.OK  # noqa: S101 - else nothing was measured
     without, with_it = (statistics.median(took[name]) for name in ("bare", "safe"))
-    return {"ms_more": with_it - without, "ms_without": without, "ms_with": with_it}
+    return {
+        "ms_more": with_it - without,
+        "cpu_ms_more": statistics.median(used["safe"]) - statistics.median(used["bare"]),
+        "ms_without": without,
+        "ms_with": with_it,
+    }
 
 
 if __name__ == "__main__":

@@ -54,10 +54,15 @@ def setup(
 
 
 def publish(
-    world: SellerWorld, publisher: Publisher, *, hours_old: int = 0, signer: Publisher | None = None
+    world: SellerWorld,
+    publisher: Publisher,
+    *,
+    hours_old: int = 0,
+    signer: Publisher | None = None,
+    variant: str = "all",
 ) -> None:
     """Serve a bundle, signed by the publisher or by somebody else, and the publisher's key."""
-    body = bundle_of(world, as_of=int(time.time()) - hours_old * HOUR)
+    body = bundle_of(world, as_of=int(time.time()) - hours_old * HOUR, variant=variant)
     signature = (signer or publisher).sign(body, kid=publisher.fingerprint)
     world.answers["/trust/bundle"] = ({"tollgauge-signature": signature}, body)
     world.answers["/.well-known/jwks.json"] = ({}, publisher.key_set)
@@ -128,6 +133,14 @@ async def test_an_old_bundle_vouches_for_nobody_and_what_it_refuses_stays_refuse
 ) -> None:
     publish(world, publisher, hours_old=hours)
     assert await refusals(world, setup, client) == FRESH | {"price-a-little-up": code}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_the_list_of_bad_endpoints_does_not_pass_for_the_whole_bundle(
+    world: SellerWorld, publisher: Publisher, setup: Setup, client: str
+) -> None:
+    publish(world, publisher, variant="avoid")
+    assert await refusals(world, setup, client) == NONE
 
 
 @pytest.mark.parametrize("attack", ["forged", "older"])

@@ -192,8 +192,8 @@ async def test_the_commands_of_the_page_answer(
         assert await shell(journal, variables) == (0, "No payment waits for an answer.\n")
     async with storefront() as shop:
         variables = {"TOLLGAUGE_URL": shop.url, "RESOURCE": WEATHER}
-        code, printed = await shell(asked, variables)
-    assert (code, json.loads(printed)["resource"]) == (0, WEATHER)
+        ended, printed = await shell(asked, variables)
+    assert (ended, json.loads(printed)["resource"]) == (0, WEATHER)
 
 
 async def shell(text: str, variables: Mapping[str, str]) -> tuple[int | None, str]:

@@ -99,7 +99,7 @@ async def test_many_promises_at_once_do_not_exceed_a_budget(
 ) -> None:
     payer = await world.wallet()
     setup = setup_of(world, tmp_path, max_day=AFFORDABLE * KNOWN_PRICE)
-    guard = {"guard": setup.for_node(), "together": True, "milliseconds": 30_000}
+    guard = {"guard": setup.for_node(), "together": True}
     outcomes = await run_node(world, payer, orders(world), library, **guard)
     assert sum((await world.paid(payer)).values()) == AFFORDABLE
     codes = [outcome.code for outcome in outcomes.values()]
@@ -193,8 +193,8 @@ async def test_after_a_kill_the_journal_of_typescript_names_the_payment_too(
 ) -> None:
     account, setup = await world.wallet(), setup_of(world, tmp_path)
     orders = {"killed": world.url("takes-then-hang")}
-    guard = {"guard": setup.for_node(), "milliseconds": 60_000}
-    process = await start_node(world, node_order(account, orders, "fetch", **guard))
+    order = node_order(account, orders, "fetch", guard=setup.for_node())
+    process = await start_node(world, order)
     await taken(world, account)
     process.send_signal(signal.SIGKILL)
     await process.wait()

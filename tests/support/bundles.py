@@ -54,14 +54,15 @@ class Publisher:
         return json.dumps({"keys": [self.jwk | {"kid": self.fingerprint}]}).encode()
 
 
-def bundle_of(world: SellerWorld, *, as_of: int) -> bytes:
-    """What is known of the sellers at `as_of` (unix seconds)."""
-    records = {
-        world.origin(seller.label) + seller.listed_path: seller.record
+def bundle_of(world: SellerWorld, *, as_of: int, variant: str = "all") -> bytes:
+    """What is known of the sellers at `as_of` (unix seconds); `avoid` has the bad ones alone."""
+    rows = [
+        row_of(world.origin(seller.label) + seller.listed_path, seller.record, as_of)
         for seller in SELLERS
         if seller.record is not None
-    }
-    return packed((row_of(resource, record, as_of) for resource, record in records.items()), as_of)
+        and (variant == "all" or seller.record.recommendation in ("avoid", "not-payable"))
+    ]
+    return packed(rows, as_of, variant=variant)
 
 
 def row_of(resource: str, record: Record, as_of: int) -> list[Any]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from tests.support.bundles import Publisher, bundle_of
 from tests.support.paying_clients import (
-    SECONDS,
     Outcomes,
     ask_each,
     ask_each_with_requests,
@@ -86,7 +85,6 @@ def guarded_httpx(world: SellerWorld, client: x402Client, setup: Setup) -> Guard
         client,
         **setup.for_python(),
         transport=trusting(world),
-        timeout=SECONDS,
         follow_redirects=True,
         trust_env=False,
     )

@@ -1,5 +1,5 @@
 // An official TypeScript client, sent to sellers one after the other. Reads a JSON object from
-// standard input: {library: "fetch" | "axios", key, milliseconds, orders: [[order, url], …],
+// standard input: {library: "fetch" | "axios", key, orders: [[order, url, milliseconds], …],
 // together, guard}. It sends the orders one after the other, or all at once if `together` is true.
 // `guard` is missing, or the options of a guard, with money as decimal texts. Where `unsettled` is
 // true, it prints what the guard's journal has as unsettled, and sends nothing.
@@ -28,13 +28,13 @@ async function sender() {
   if (settings.library === "axios") {
     const { default: axios } = await import("axios");
     const { wrapAxiosWithPayment } = await import("@x402/axios");
-    const plain = axios.create({ timeout: settings.milliseconds });
+    const plain = axios.create();
     const http = guard
       ? guard.axios(wrapAxiosWithPayment, plain)
       : wrapAxiosWithPayment(plain, client);
-    return async (url, headers) => {
+    return async (url, headers, timeout) => {
       try {
-        return (await http.get(url, { headers })).status;
+        return (await http.get(url, { headers, timeout })).status;
       } catch (error) {
         if (error.response) return error.response.status;
         throw error;
@@ -43,8 +43,8 @@ async function sender() {
   }
   const { wrapFetchWithPayment } = await import("@x402/fetch");
   const pay = guard ? guard.fetch(wrapFetchWithPayment) : wrapFetchWithPayment(fetch, client);
-  return async (url, headers) => {
-    const signal = AbortSignal.timeout(settings.milliseconds);
+  return async (url, headers, timeout) => {
+    const signal = AbortSignal.timeout(timeout);
     const answer = await pay(url, { headers, signal });
     await answer.text();
     return answer.status;
@@ -58,9 +58,9 @@ if (settings.unsettled) {
 
 const send = await sender();
 
-async function outcome([order, url]) {
+async function outcome([order, url, timeout]) {
   try {
-    return [order, await send(url, { "x-order": order }), "", ""];
+    return [order, await send(url, { "x-order": order }, timeout), "", ""];
   } catch (error) {
     const code = error?.name === "PaymentRefused" ? error.code : "";
     return [order, null, String(error?.message ?? error), code];

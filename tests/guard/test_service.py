@@ -1,0 +1,68 @@
+"""A guard that reads the bundle of the service decides as the service's preflight does, about every
+endpoint of the demo's market and three offers of each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.http_service import NOW, configuration, opened
+from tests.support.sellers import KNOWN_PRICE, entry
+from tests.support.signing import KEY
+
+from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.seller import payee
+from tollgauge.demo.sellers import SELLERS
+from tollgauge_guard import Allow, Policy, Unknown, decide
+from tollgauge_guard.bundle import read_bundle
+from tollgauge_guard.decision import Spent
+from tollgauge_guard.offer import read_offer
+from tollgauge_guard.resource import parse
+from tollgauge_guard.signature import pin
+
+POLICY = Policy(unknown=Unknown.ASK, max_call=10**12, max_host_day=10**12, max_day=10**12)
+"""Without limits of its own, and asking about strangers, as the preflight does."""
+
+
+async def test_guard_and_preflight_decide_alike(
+    market_database: Callable[[Path], str], tmp_path: Path
+) -> None:
+    url = market_database(tmp_path / "market.db")
+    seen: Counter[str] = Counter()
+    async with opened(configuration(store_url=url)) as running:
+        await running.service.round("bundle")
+        answer = await running.get("/trust/bundle")
+        signature = answer.headers["tollgauge-signature"]
+        bundle = read_bundle(answer.content, signature, pin(KEY.public_jwk))
+        for seller in (seller for seller in SELLERS if seller.network == BASE):
+            record = bundle.record(parse(seller.url))
+            known = record.payees[0].address if record and record.payees else payee("seller")
+            price = record.amount if record and record.amount else KNOWN_PRICE
+            for pay_to, amount in ((known, price), (payee("thief"), price), (known, 3 * price)):
+                said = await running.get(
+                    "/trust/preflight",
+                    params={
+                        "resource": seller.url,
+                        "payTo": pay_to,
+                        "amount": str(amount),
+                        "network": BASE,
+                    },
+                )
+                offer = read_offer(entry("seller", amount, payTo=pay_to), seller.url)
+                decision = decide(
+                    record,
+                    offer,
+                    seller.url,
+                    POLICY,
+                    NOW // 1_000,
+                    bundle_as_of=bundle.as_of,
+                    spent=Spent(),
+                )
+                name = type(decision).__name__.lower()
+                code = None if isinstance(decision, Allow) else decision.code
+                service = said.json()
+                assert (service["decision"], service["code"]) == (name, code), (seller.url, service)
+                seen[code or name] += 1
+    assert seen.keys() >= {"allow", "avoid", "payto-unknown", "price-jump", "unknown-resource"}
