@@ -162,7 +162,7 @@ async def start(
 async def taken(world: SellerWorld, account: TestAccount) -> None:
     """Wait until the chain shows a payment of an account."""
     async with asyncio.timeout(30):
-        while await world.chain.balance(account.address) == FUNDS:
+        while await world.chain.balance(account.address) == FUNDS:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
 
 
