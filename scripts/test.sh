@@ -8,7 +8,7 @@ bin=.venv/bin
 unset PYTHONDONTWRITEBYTECODE
 
 # More processes than cores, since tests wait part of the time.
-tests=(-m pytest -q -p tests.parallel --processes 4)
+tests=(-m pytest -q -p tests.parallel --processes 5)
 
 step() { printf '\n== %s\n' "$*"; }
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: `-p tests.parallel --processes 4` runs files of tests side by side.
+"""A plugin of pytest: `-p tests.parallel --processes 5` runs files of tests side by side.
 
 The tests are imported once and the processes forked afterwards, since to import them takes longer
 than most files take to run. A process takes the next file when it has none; a file stays with one

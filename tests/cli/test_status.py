@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,21 @@ def test_a_database_of_another_version_cannot_tell(tollgauge: Command, tmp_path:
     done = tollgauge("status", "--json", DATABASE_URL=f"sqlite:///{tmp_path}/t.sqlite")
     assert (done.code, done.out) == (2, "")
     assert "tollgauge migrate" in done.err
+
+
+def test_a_bundle_is_told_with_its_age_and_size(
+    tollgauge: Command, tmp_path: Path, market_database: Callable[[Path], str]
+) -> None:
+    database = market_database(tmp_path / "t.sqlite")
+    (line,) = [
+        line
+        for line in tollgauge("status", DATABASE_URL=database).out.splitlines()
+        if line.startswith("bundle all")
+    ]
+    assert re.fullmatch(
+        r"bundle all +2026-11-18T11:06:40Z, \d+ records, 0\.01 MB, built in 0\.0 s, signed",
+        line,
+    )
 
 
 def test_watching_looks_again_until_it_is_stopped(

@@ -21,7 +21,7 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing
 from tollgauge.monitor.observation import Observation
-from tollgauge.store.endpoints import endpoints, hosts, listings
+from tollgauge.store.endpoints import due_hosts, endpoints, hosts, listings
 
 OpenStore = Callable[[], Store]
 LINT = Lint(payable=False, compliant=False, version=None)
@@ -129,3 +129,17 @@ async def test_hosts_are_locked_in_one_order_whichever_of_them_were_tested(
         await crawl(endpoints.bring_forward, [endpoint("https://b.com/new")])
     await recording
     assert (await store.reading(hosts.get, "b.com")).wildcard is False
+
+
+async def test_a_resource_that_nobody_knew_is_recorded_beside_a_watch_of_its_host(
+    store: Store, open_store: OpenStore
+) -> None:
+    known, new = of_host("a.com", 2)
+    await store.writing(endpoints.insert, known)
+    async with open_transaction(open_store(), writing=True) as watching:
+        await watching(listings.lock, [known.id])
+        recording = asyncio.create_task(open_store().writing(record_requested, new))
+        await somebody_waits(store)
+        await watching(due_hosts.watch, known.id, now=START)
+    await recording
+    assert await store.reading(endpoints.get, new.id) is not None

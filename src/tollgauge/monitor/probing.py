@@ -50,10 +50,11 @@ from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery, elsewhere, terms
 from tollgauge.monitor.observation import Observation
-from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints import endpoints, hosts, listings
 from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
@@ -289,13 +290,7 @@ def record(
     of these. `vantages` says where they were probed from: the primary vantage. A repeated call for
     the same endpoint and instant changes nothing.
     """
-    wildcards = {
-        seen.endpoint.host: seen.wildcard for seen in observations if seen.wildcard is not None
-    }
-    changed = hosts.changed_by(tx, wildcards)
-    if changed:  # with those of the wave: endpoints are locked at once, in the order of their ids
-        of_wave = (seen.endpoint.id for seen in observations)
-        endpoints.mark_dirty(tx, (*changed, *of_wave), now=now)
+    _judge_hosts_anew(tx, observations, now=now)
     probed = [_new_probe(seen, cadence, now=now) for seen in observations]
     recorded = probes.record_each(tx, probed)
     new = [
@@ -320,7 +315,22 @@ def record(
         for seen in observations
     }
     hosts.release(tx, free_at, owner=owner, now=now)  # which locks all of them
-    hosts.set_wildcards(tx, wildcards, at=now)
+    hosts.set_wildcards(tx, _wildcards(observations), at=now)
+
+
+def _judge_hosts_anew(tx: Connection, observations: Sequence[Observation], *, now: int) -> None:
+    """Make the scores of all endpoints due whose host's 402 means something else from now on. They
+    are locked at once with those of the wave, in the order of their ids, and before any host.
+    """
+    changed = hosts.changed_by(tx, _wildcards(observations))
+    if changed:
+        of_wave = (seen.endpoint.id for seen in observations)
+        endpoints.mark_dirty(tx, (*changed, *of_wave), now=now)
+
+
+def _wildcards(observations: Sequence[Observation]) -> dict[str, bool]:
+    """Whether a 402 means nothing, by host, where that was asked."""
+    return {seen.endpoint.host: seen.wildcard for seen in observations if seen.wildcard is not None}
 
 
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
@@ -363,6 +373,9 @@ def record_requested(
     """
     endpoint = endpoints.get(tx, resource.id)
     if endpoint is None:
+        # Before the new endpoint locks its host; and the turn before endpoints, as crawls take it.
+        meta.take_turn(tx, listings.LISTINGS_TURN)
+        _judge_hosts_anew(tx, (observation,), now=now)
         endpoint = discovery.adopt(tx, resource, source="request", now=now)
     round_ms = hosts.get(tx, endpoint.host).round_ms
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)

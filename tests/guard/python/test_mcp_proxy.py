@@ -138,6 +138,29 @@ async def test_the_same_payment_passes_again_for_the_same_call_alone(
     assert len(guard.journal.entries()) == 1
 
 
+async def test_another_payment_with_the_nonce_of_one_that_passed_does_not_pass(
+    gate: ToolGate, guard: Guard, payer: x402Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("x402.mechanisms.evm.exact.client.create_nonce", lambda: "0x" + "5" * 64)
+    offered(gate, required())
+    assert gate.to_server(call(2, await paid(payer, required()))) is None
+    dear = required(amount="900000")
+    offered(gate, dear)
+    assert code(gate.to_server(call(3, await paid(payer, dear)))) == "signed-differs"
+    (entry,) = guard.journal.entries()
+    assert entry.amount == 5_000
+
+
+async def test_a_payment_that_its_owner_gave_back_does_not_pass_again(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    payment = await paid(payer, required())
+    assert gate.to_server(call(2, payment)) is None
+    guard.journal.resolve(guard.journal.entries()[0].id, is_taken=False)
+    assert code(gate.to_server(call(3, payment))) == "signed-differs"
+
+
 async def test_a_server_that_ends_leaves_the_payment_unknown(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:

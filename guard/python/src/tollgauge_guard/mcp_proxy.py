@@ -24,7 +24,7 @@ from tollgauge_guard.decision import Allow, Ask, Code, Refuse
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import PAYMENT_REQUIRED, Guard, Payload
 from tollgauge_guard.hooks import named_as_asked
-from tollgauge_guard.journal import UNSETTLED
+from tollgauge_guard.journal import UNSETTLED, Entry, Outcome
 from tollgauge_guard.mcp_messages import (
     call_digest,
     payment_of,
@@ -34,7 +34,7 @@ from tollgauge_guard.mcp_messages import (
 )
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
-from tollgauge_guard.signed import read_signed
+from tollgauge_guard.signed import Authorization, read_signed
 
 LINE_MAX: Final = 16 * 2**20
 """Longest message in bytes."""
@@ -126,10 +126,11 @@ class ToolGate:
 
     def _admit(self, attempt: Attempt, payment: Payload) -> None:
         """Write a payment down that may be passed on."""
-        written = self._guard.journal.signed(read_signed(payment))
+        signed = read_signed(payment)
+        written = self._guard.journal.signed(signed)
         if written is not None:
-            if written.request_digest != attempt.digest:
-                raise self._guard.refusal(attempt, "The payment was sent for another call before.")
+            if not _is_same(written, signed) or written.request_digest != attempt.digest:
+                raise self._guard.refusal(attempt, "Its nonce was used for another payment before.")
             if written.outcome in UNSETTLED:
                 attempt.entry, attempt.stage = written.id, Stage.KEPT
             return
@@ -258,6 +259,15 @@ def _is_paid_by(offer: Offer, payment: Payload) -> bool:
     signed = read_signed(payment)
     is_asset = signed.asset is None or str(offer.asset).lower() == signed.asset
     return is_asset and (offer.network, offer.amount) == (signed.network, str(signed.value))
+
+
+def _is_same(written: Entry, signed: Authorization) -> bool:
+    """Whether a payment is the one that was written down and may be taken, and not only of the
+    same nonce.
+    """
+    is_open = written.outcome != Outcome.NOT_TAKEN
+    terms = (written.pay_to, written.amount, written.valid_before)
+    return is_open and terms == (signed.pay_to, signed.value, signed.valid_before)
 
 
 def _without_payment(number: object, params: dict[str, object]) -> object | None:

@@ -128,7 +128,8 @@ class Edge:
             await problem.response()(scope, receive, complete)
             return
         if head:
-            scope = {**scope, "method": "GET"}
+            headers = [pair for pair in scope["headers"] if pair[0] != b"range"]
+            scope = {**scope, "method": "GET", "headers": headers}
         if scope["method"] != "GET" or not self._cacheable(scope["path"]):
             await _answer(self.app, scope, receive, complete)
             return
