@@ -182,7 +182,7 @@ async def test_after_a_kill_the_journal_names_the_payment_and_the_trace_what_bec
     entry = only_unsettled(setup)
     assert (entry.payer, entry.amount) == (account.address.lower(), KNOWN_PRICE)
     answer = await traced(
-        service, world, payer=entry.payer, nonce=entry.nonce, network="base-mainnet"
+        service, world, payer=entry.payer, nonce=entry.nonce, network="eip155:8453"
     )
     assert answer["authorization"]["used"] is True
     assert (answer["payee"], answer["amount"]) == (entry.pay_to, str(entry.amount))
@@ -219,7 +219,7 @@ async def test_a_payment_that_never_left_a_killed_client_is_named_too_and_was_no
     entry = only_unsettled(setup)
     assert entry.resource == world.url("known")
     answer = await traced(
-        service, world, payer=entry.payer, nonce=entry.nonce, network="base-mainnet"
+        service, world, payer=entry.payer, nonce=entry.nonce, network="eip155:8453"
     )
     assert (answer["status"], answer["authorization"]["used"]) == ("not-found", False)
     assert await world.paid(account) == {}

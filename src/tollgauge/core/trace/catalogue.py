@@ -79,7 +79,8 @@ def named_model(name: str) -> Model:
 
 
 def named_network(name: str) -> str:
-    """The CAIP-2 id of a network's name. Raises TraceInputError."""
+    """The CAIP-2 id of a network's name, or of the id itself. Raises TraceInputError."""
+    name = network_name(name)
     if name not in NETWORKS:
         raise TraceInputError(
             "There is no network of that name.", hint=f"The networks are {', '.join(NETWORKS)}."
@@ -88,5 +89,5 @@ def named_network(name: str) -> str:
 
 
 def network_name(network: str) -> str:
-    """The name that requests give a CAIP-2 id, or the id itself where it has none."""
+    """The name that requests give a CAIP-2 id; any other text as it is."""
     return next((name for name, caip in NETWORKS.items() if caip == network), network)

@@ -167,7 +167,7 @@ async def test_payer_and_nonce_find_the_payment_of_who_lost_the_answer(
     assert (unused["txHash"], unused["status"], unused["payments"]) == (None, "not-found", [])
     assert "nothing was paid" in unused["reason"]
     tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
-    used = await trace_client.found(asked)
+    used = await trace_client.found(asked | {"network": "eip155:8453"})  # as payments name it
     assert used["authorization"] == authorization | {"used": True}
     assert used == await trace_client.traced(tx_hash) | {"authorization": used["authorization"]}
 

@@ -32,7 +32,7 @@ from tollgauge.core.payment import State
 from tollgauge.core.terms import Quote
 from tollgauge.core.trace.answer import trace_json
 from tollgauge.core.trace.calldata import Method
-from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model
+from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model, network_name
 from tollgauge.core.trace.decode import not_found
 from tollgauge.core.trace.reason import UNUSED
 from tollgauge.core.trace.result import Status, TracedPayment, TraceResult
@@ -184,6 +184,7 @@ class PaymentTraceShape(wire.Shape):
     reason: str | None = None
 
 
+_Network = Annotated[str, wire.OneOf((*NETWORKS, *NETWORKS.values())), AfterValidator(network_name)]
 _Hash = Annotated[str, Field(pattern="^0x[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
 _Address = Annotated[str, Field(pattern="^0x[0-9a-fA-F]{40}$"), AfterValidator(str.lower)]
 
@@ -206,7 +207,7 @@ class TraceRequest(RequestModel):
     hint_resource: RequestedResource | None = Field(
         None, description="The resource that the payment is believed to be for"
     )
-    network: Annotated[str, wire.OneOf(NETWORKS)] = DEFAULT_NETWORK
+    network: _Network = DEFAULT_NETWORK
     model: Annotated[Model, wire.OneOf(Model)] | None = Field(
         None, description="A decoder of GET /v1/models; the cheapest that does if left out"
     )
