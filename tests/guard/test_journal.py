@@ -30,7 +30,7 @@ from tests.support.paying_clients import (
 )
 from tests.support.paying_process import HELD
 from tests.support.prepared import command
-from tests.support.seller_world import SellerWorld, seller_world
+from tests.support.seller_world import FUNDS, SellerWorld, seller_world
 from tests.support.sellers import KNOWN_PRICE, TAKERS
 from tests.support.trace_service import trace_service, traced
 
@@ -162,7 +162,7 @@ async def start(
 async def taken(world: SellerWorld, account: TestAccount) -> None:
     """Wait until the chain shows a payment of an account."""
     async with asyncio.timeout(30):
-        while not await world.paid(account):  # noqa: ASYNC110 - the chain has no event
+        while await world.chain.balance(account.address) == FUNDS:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
 
 

@@ -61,3 +61,5 @@ async def test_some_take_the_money_and_deliver_nothing(played: Round) -> None:
     assert {label: played.paid[label] for label in expected} == dict.fromkeys(expected, 1)
     # The Python clients pay again where the paid request was redirected to.
     assert played.paid[moved] == (2 if played.client in PYTHON else 1)
+    circle = f"takes-then-{After.CIRCLE}"
+    assert played.paid[circle] > 20 if played.client in PYTHON else played.paid[circle] == 1

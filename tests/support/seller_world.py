@@ -209,6 +209,9 @@ class SellerWorld:
                 await _drip(writer, _answer(200, b"x" * 1_000))
             case After.MOVE:
                 writer.write(_answer(307, b"", {"location": self.url(MOVES_TO)}))
+            case After.CIRCLE:
+                again = f"{self.url(seller.label)}?n={len(self.arrived)}"
+                writer.write(_answer(307, b"", {"location": again}))
             case After.DELIVER:
                 paid = receipt.get("success") is True
                 headers = {"payment-response": _packed(receipt)}

@@ -36,6 +36,8 @@ class After(StrEnum):
     ASK_AGAIN = "ask-again"
     DRIP = "drip"
     MOVE = "move"
+    CIRCLE = "circle"
+    """Redirects the paid request to itself, with another query each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

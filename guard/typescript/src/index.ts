@@ -15,8 +15,15 @@ export { parseResource, type Resource } from "./resource.js";
 export { type Asset, USDC } from "./units.js";
 export { Bundle, BundleError } from "./bundle.js";
 export { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
-export { PaymentRefused } from "./call.js";
-export { Guard, guarded, type GuardOptions, type PayingClient, type Question } from "./guard.js";
+export { type Call, PaymentRefused, type SentPayment } from "./call.js";
+export {
+  Guard,
+  guarded,
+  type GuardOptions,
+  type Header,
+  type PayingClient,
+  type Question,
+} from "./guard.js";
 export { type Entry, JournalError, type Outcome } from "./journal.js";
 export type { BundleLocation, PinnedKey, SignedBody } from "./source.js";
 export type { Fate } from "./settlement.js";

@@ -1,22 +1,15 @@
 /**
  * The journal: every payment before it is sent, and its outcome afterwards; and what the budgets
- * count. A file of JSON lines that one process writes, or memory.
+ * count. A file of JSON lines that one process writes, or memory. The file survives the death of
+ * its process at any moment; a power cut may take its last lines, since to wait for the disk takes
+ * longer than all else that a guard does.
  *
  * A payment counts from its reservation, which is made in one step of the event loop with the look
  * at the budgets; so payments at the same time cannot go over one together. It counts whatever its
  * outcome is, since an authorization that was sent can be taken until it expires.
  */
 
-import {
-  closeSync,
-  fdatasyncSync,
-  fsyncSync,
-  ftruncateSync,
-  openSync,
-  readFileSync,
-  writeSync,
-} from "node:fs";
-import { dirname } from "node:path";
+import { ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import type { Spent } from "./decision.js";
 import type { Terms } from "./offer.js";
 import type { SignedPayment } from "./payment.js";
@@ -103,7 +96,7 @@ export class Journal {
     this.#spending.remove(reservation);
   }
 
-  /** Records a payment, which may be sent then: it is on the disk. Throws JournalError. */
+  /** Records a payment, which may be sent then. Throws JournalError. */
   recordSigned(reservation: Reservation, payment: SignedPayment): void {
     const { terms, host, resource, request, at } = reservation;
     const signed = {
@@ -125,10 +118,7 @@ export class Journal {
     this.#apply({ signed });
   }
 
-  /**
-   * Records what became of a payment. It is not flushed to the disk: a payment whose outcome is
-   * lost is unsettled. Throws JournalError.
-   */
+  /** Records what became of a payment. Throws JournalError. */
   recordOutcome(nonce: string, outcome: Outcome): void {
     const line = { nonce, outcome };
     this.#apply(line);
@@ -148,7 +138,6 @@ export class Journal {
     try {
       if (writeSync(this.#file, bytes) !== bytes.length)
         throw new Error("Not all of it was written.");
-      if ("signed" in line) fdatasyncSync(this.#file);
     } catch (error) {
       const message = "The journal cannot be written, so nothing is paid until the next start.";
       this.#failure = new JournalError(message, { cause: error });
@@ -178,9 +167,6 @@ function openFile(path: string): number {
     const file = openSync(path, "a+", 0o600);
     const content = readFileSync(path);
     ftruncateSync(file, content.lastIndexOf(0x0a) + 1);
-    const folder = openSync(dirname(path), "r");
-    fsyncSync(folder);
-    closeSync(folder);
     return file;
   } catch (error) {
     throw new JournalError(`The journal ${path} cannot be opened.`, { cause: error });

@@ -231,6 +231,7 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
     found = facts(page)
     assert found["Trust grade and score"] == "not scored yet"
     assert found["30-day uptime"] == "—"
+    assert (found["Payable in half an hour"], found["Payable in 24 hours"]) == ("—", "—")
     assert found["Avg latency (EU vantage)"] == "—"
     assert found["Advertised price"] == "not advertised"
     assert found["Network"] == "—"

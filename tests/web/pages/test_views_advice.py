@@ -80,7 +80,7 @@ def test_forecasts_are_shares_and_never_certain() -> None:
     assert "Payable in half an hour over 99.9%" in sure
     assert "Payable in 24 hours under 0.1%" in sure
     none = words(unmeasured())
-    assert "When last checked — Payable in half an hour — forecast" in none
+    assert "When last checked — Payable in half an hour — Payable in 24 hours — Confidence" in none
 
 
 def test_both_policies_are_shown_while_one_is_new() -> None:
