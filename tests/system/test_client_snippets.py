@@ -173,4 +173,4 @@ async def test_the_shell_s_commands_buy_a_report_and_a_watch(
     assert await shop.income() - before == 5_000 + 200_000
     assert f"watches {WEATHER} until" in printed
     assert f"nothing happened to {WEATHER}" in printed
-    assert files(tmp_path) == ["report.json", "watch.json"]
+    assert files(tmp_path) == ["report.json", "report.json.jws", "watch.json"]
