@@ -163,7 +163,7 @@ def test_a_short_report_s_evidence_is_fetched_from_the_service(
 def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, service: str) -> None:
     short = examples.short_trust_report()
     save(short)
-    short |= {"evidence": short["evidence"] | {"url": "http://127.0.0.1:9/trap"}}
+    short = short | {"evidence": short["evidence"] | {"url": "http://127.0.0.1:9/trap"}}
     Path("report.json").write_bytes(orjson.dumps(short))
     done = tollgauge("verify", "report.json", "--url", service, "--json")
 
