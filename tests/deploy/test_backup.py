@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -49,6 +50,7 @@ def test_a_backup_is_a_copy_that_is_good(
     words_of: Callable[[Path], list[str]], tmp_path: Path, empty_sqlite: Path
 ) -> None:
     tollgauge = program(tmp_path / "bin")
+    database = shutil.copy(empty_sqlite, tmp_path / "tollgauge.db")  # a backup is noted in it
     folder = tmp_path / "copies"
     folder.mkdir()
     old = folder / "2020-01-01T000000.copy"
@@ -56,7 +58,7 @@ def test_a_backup_is_a_copy_that_is_good(
     os.utime(old, (0, 0))
     environment = {
         "PATH": f"{tollgauge.parent}:/usr/bin:/bin",
-        "DATABASE_URL": f"sqlite:///{empty_sqlite}",
+        "DATABASE_URL": f"sqlite:///{database}",
     }
     process = subprocess.Popen(
         words_of(folder),
