@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from tests.support.guard_payments import authorization, pay, request, terms
@@ -145,6 +146,21 @@ def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="Name a file that can be written"):
         Journal(tmp_path / "file" / "journal.sqlite")
+
+
+def test_a_new_journal_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(20):
+        path, start = tmp_path / f"{number}.sqlite", Barrier(8)
+
+        def opened(path: Path = path, start: Barrier = start) -> int:
+            start.wait()
+            journal = Journal(path)
+            count = len(journal.entries())
+            journal.close()
+            return count
+
+        with ThreadPoolExecutor(8) as pool:
+            assert [call.result() for call in [pool.submit(opened) for _ in range(8)]] == [0] * 8
 
 
 def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:

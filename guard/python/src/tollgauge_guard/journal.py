@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -311,7 +312,7 @@ def _connect(path: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         # Safe from the death of any process; a power cut may take the last moments. To wait for
         # the disk at each step would cost a payment several milliseconds.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -323,6 +324,22 @@ def _connect(path: str) -> sqlite3.Connection:
             hint="Name a file that can be written. Nothing is paid without a journal.",
         ) from error
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Have SQLite write ahead (WAL), so that reading waits for no writer. SQLite itself does not
+    wait here for another process that opens the same new file.
+    """
+    until = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _prune(rows: sqlite3.Connection, now: int) -> None:
