@@ -70,8 +70,8 @@ def test_a_backup_is_a_copy_that_is_good(
     )
     assert process.stdout is not None
     try:
-        with process.stdout as output:
-            assert output.readline().startswith(f"wrote {folder}/")
+        first = process.stdout.readline()  # it writes more, so the pipe stays open
+        assert first.startswith(f"wrote {folder}/")
         (copy,) = (path for path in folder.iterdir() if path != old)
         assert COPY_NAME.fullmatch(copy.name)
         assert examine(copy).newest
@@ -85,3 +85,4 @@ def test_a_backup_is_a_copy_that_is_good(
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.killpg(process.pid, signal.SIGTERM)  # a shell's sleep too
         process.wait(20)
+        process.stdout.close()
