@@ -86,8 +86,8 @@ def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgres(postgres_data: Path) -> Iterator[Postgres]:
     """A PostgreSQL server of this test process alone."""
-    with server(postgres_data) as (running, _):
-        yield running
+    with server(postgres_data) as running:
+        yield running.postgres
 
 
 @pytest.fixture(scope="session")

@@ -187,6 +187,13 @@ _DRIVER: Final = ("db", "prepared.py")
 """Every statement passes through this module, so it is never named as the place of an error."""
 
 
+def cause_of(error: Exception) -> Exception:
+    """The first error of a group of tasks, since the group itself says nothing; else the error."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def place_of(error: BaseException) -> str:
     """The file and line of the innermost frame of this package in a traceback, empty without one.
     The exception's text is not for the log.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 from tests.support.statements import execute, fetch
 
 from tollgauge.db import leases
@@ -146,3 +147,23 @@ async def test_how_rounds_end_is_noted_when_it_changes(store: Store) -> None:
     assert "not told" not in failed.error
     assert (mended.failing, mended.failed_at) == (False, failed.failed_at)
     assert mended.expected_by > now_ms() + HOUR_MS
+
+
+async def test_a_round_that_failed_in_one_of_its_tasks_names_the_error_not_the_group(
+    store: Store,
+) -> None:
+    stop = asyncio.Event()
+
+    async def fail() -> None:
+        stop.set()
+        raise ZeroDivisionError
+
+    async def tasks() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    with capture_logs() as lines:
+        await run_jobs([job(tasks)], store=store, clock=now_ms, owner="one", stop=stop)
+    assert [line["error"] for line in lines if line["event"] == "job.fail"] == ["ZeroDivisionError"]
+    (noted,) = await store.reading(job_rounds.every)
+    assert noted.error.split()[0] == "ZeroDivisionError"

@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,10 @@ class Workers:
         self.living.discard(pid)
         self.killed[pid] = now_ms() + 50  # it may run on for a moment
 
+    def ended(self) -> set[int]:
+        """Those that are to live and do not."""
+        return {pid for pid in self.living if not Path(f"/proc/{pid}").exists()}
+
     def replace_one(self, dice: random.Random) -> None:
         self.kill(dice.choice(sorted(self.living)))
         self.start()
@@ -67,12 +71,16 @@ def working(order: Order, *, workers: int) -> Iterator[Workers]:
         process.communicate(timeout=10)
 
 
-def kill_at_random(group: Workers, *, seconds: float, every_s: float, seed: int) -> None:
-    """Kill a worker and start another, again and again."""
-    dice, ends = random.Random(seed), time.monotonic() + seconds
+def kill_at_random(
+    kill: Callable[[random.Random], None], *, seconds: float, every_s: float, seed: int
+) -> int:
+    """Kill something again and again; how often."""
+    dice, ends, kills = random.Random(seed), time.monotonic() + seconds, 0
     while time.monotonic() < ends:
         time.sleep(every_s * dice.uniform(0.8, 1.2))
-        group.replace_one(dice)
+        kill(dice)
+        kills += 1
+    return kills
 
 
 def overlaps(folder: Path, killed: dict[int, int]) -> list[str]:

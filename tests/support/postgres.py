@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import os
 import pwd
+import random
 import shutil
 import signal
 import subprocess
@@ -188,8 +189,43 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+@dataclass
+class Server:
+    """A running server and its process; a test may kill either."""
+
+    postgres: Postgres
+    process: subprocess.Popen[bytes]
+    settings: dict[str, str]
+
+    def kill(self) -> None:
+        """End it at once, as a crash does: what was in work is lost, what was committed is not."""
+        self.process.send_signal(signal.SIGCONT)  # a test may have stopped it
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(30)
+
+    def start_again(self) -> None:
+        """Start it after its end; it recovers what was committed."""
+        self.process = started(self.postgres, self.settings)
+
+    def kill_one(self, dice: random.Random) -> None:
+        """Kill the process of one connection, at which the server ends all others and recovers."""
+        folder = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        names = {pid: Path(f"/proc/{pid}/cmdline") for pid in folder.read_text().split()}
+        serving = [pid for pid, name in names.items() if b"[local]" in _bytes(name)]
+        if serving:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(dice.choice(serving)), signal.SIGKILL)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has ended
+        return b""
+
+
 @contextlib.contextmanager
-def server(kept: Path) -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
+def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
     """A server in a folder that goes with it. It begins with a copy of the data directory `kept`,
     which the first server of the session makes: to make one takes ten times as long as to copy it.
     """
@@ -208,13 +244,11 @@ def server(kept: Path) -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
                 copy_files(postgres.data, kept)
         if not postgres.data.exists():
             copy_files(kept, postgres.data)
-        process = started(postgres)
+        running = Server(postgres, started(postgres, settings), settings)
         try:
-            yield postgres, process
+            yield running
         finally:
-            process.send_signal(signal.SIGCONT)  # a test may have stopped it
-            process.send_signal(signal.SIGQUIT)  # immediate shutdown: nothing is kept
-            process.wait(30)
+            running.kill()
     finally:
         shutil.rmtree(folder)
 
@@ -237,8 +271,8 @@ def copy_files(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
-def started(server: Postgres) -> subprocess.Popen[bytes]:
-    options = [text for key, value in SETTINGS.items() for text in ("-c", f"{key}={value}")]
+def started(server: Postgres, settings: dict[str, str] = SETTINGS) -> subprocess.Popen[bytes]:
+    options = [text for key, value in settings.items() for text in ("-c", f"{key}={value}")]
     command = [str(server.binaries / "postgres"), "-D", str(server.data)]
     with (server.folder / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -1,6 +1,6 @@
-"""Workers that are killed at random lose no probe, and none is made twice.
+"""Workers and database servers that are killed at random lose no probe, and none is made twice.
 
-`make test-all` (TOLLGAUGE_SCHEDULES) runs the long one: four workers, 20,000 endpoints of 4,000
+`make test-all` (TOLLGAUGE_SCHEDULES) runs the long ones: four workers, 20,000 endpoints of 4,000
 hosts, a kill every five seconds for five minutes.
 """
 
@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from tests.support.killed_workers import kill_at_random, overlaps, working
-from tests.support.postgres import Databases, Postgres
+from tests.support.killed_workers import Workers, kill_at_random, overlaps, working
+from tests.support.postgres import SETTINGS, Databases, Postgres, server
 from tests.support.probing_process import Order
 
 from tollgauge.app import now_ms
@@ -106,12 +108,44 @@ async def caught_up(store: Store, *, since: int, seconds: float) -> bool:
 async def test_killed_workers_lose_no_probe_and_none_is_made_twice(
     database_url: str, tmp_path: Path
 ) -> None:
+    await lose_no_probe(database_url, tmp_path, Workers.replace_one)
+
+
+@pytest.mark.postgres
+async def test_a_killed_database_server_loses_no_probe_and_none_is_made_twice(
+    postgres_data: Path, tmp_path: Path
+) -> None:
+    """Killed are at random the server, one of its processes, or a worker. No worker ends because
+    of the server.
+    """
+    # What was committed must outlive the server's end, as it does with its own settings.
+    with server(postgres_data, {**SETTINGS, "synchronous_commit": "on"}) as running:
+        running.postgres.copy_template("killed")
+
+        def kill_any(group: Workers, dice: random.Random) -> None:
+            kind = dice.randrange(3)
+            if kind == 0:
+                group.replace_one(dice)
+            elif kind == 1:
+                running.kill_one(dice)
+            else:
+                running.kill()
+                time.sleep(dice.uniform(0, SCHEDULE.kill_every_s / 2))
+                running.start_again()
+
+        await lose_no_probe(running.postgres.url("killed"), tmp_path, kill_any)
+
+
+async def lose_no_probe(
+    database_url: str, folder: Path, kill: Callable[[Workers, random.Random], None]
+) -> None:
+    """Let workers probe while something is killed again and again."""
     plan = SCHEDULE
     store = Store.open(database_url)
     await store.writing(endpoints.insert, *rows(plan, now=now_ms()))
     order = Order(
         url=database_url,
-        folder=str(tmp_path),
+        folder=str(folder),
         every_ms=plan.every_ms,
         lease_ms=plan.lease_ms,
         host_gap_ms=100,
@@ -119,11 +153,16 @@ async def test_killed_workers_lose_no_probe_and_none_is_made_twice(
     longest = plan.every_ms * 13 // 10 + plan.lease_ms
     began = now_ms()
     with working(order, workers=WORKERS) as group:
-        await asyncio.to_thread(
-            kill_at_random, group, seconds=plan.seconds, every_s=plan.kill_every_s, seed=402
+        kills = await asyncio.to_thread(
+            kill_at_random,
+            partial(kill, group),
+            seconds=plan.seconds,
+            every_s=plan.kill_every_s,
+            seed=402,
         )
-        last_kill = now_ms()
+        workers, last_kill = len(group.killed), now_ms()
         assert await caught_up(store, since=last_kill, seconds=longest / 1000)
+        assert group.ended() == set(), "a worker ended by itself"
     ended, probed = now_ms(), await store.reading(recorded)
     await store.close()
     gaps = sorted(
@@ -134,12 +173,12 @@ async def test_killed_workers_lose_no_probe_and_none_is_made_twice(
     slots = [after - before for instants in probed.values() for before, after in pairwise(instants)]
     p99 = gaps[len(gaps) * 99 // 100]
     sys.stderr.write(
-        f"\n{len(group.killed)} killed, {sum(map(len, probed.values()))} probes in "
-        f"{(ended - began) / 1000:.0f} s, gaps p50 {gaps[len(gaps) // 2]} p99 {p99} "
+        f"\n{kills} kills, {workers} of workers, {sum(map(len, probed.values()))} probes "
+        f"in {(ended - began) / 1000:.0f} s, gaps p50 {gaps[len(gaps) // 2]} p99 {p99} "
         f"longest {gaps[-1]} ms, of at most {longest}\n"
     )
-    assert len(group.killed) >= plan.seconds / plan.kill_every_s / 2
+    assert kills >= plan.seconds / plan.kill_every_s / 2
     assert all(probed.values())
     assert min(slots) >= plan.every_ms * 9 // 10, "one probe in a slot"
     assert p99 <= longest
-    assert overlaps(tmp_path, group.killed) == [], "one prober a host at a time"
+    assert overlaps(folder, group.killed) == [], "one prober a host at a time"

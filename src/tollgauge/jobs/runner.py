@@ -22,7 +22,7 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.engine import Store, StoreUnavailable
-from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log, place_of
+from tollgauge.observe import JOB_RUNS, JOB_SECONDS, cause_of, log, place_of
 from tollgauge.store import job_rounds
 
 LEASE_MS: Final = 100_000
@@ -134,8 +134,10 @@ class _Loop:
                 tally = await (self._alone(started) if self.job.exclusive else self.job.run())
         except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
             JOB_RUNS.labels(name, "failed").inc()
-            log().error("job.fail", job=name, error=type(error).__name__)
-            await self.notes.add(started, error=f"{type(error).__name__} {place_of(error)}".strip())
+            cause = cause_of(error)
+            kind, where = type(cause).__name__, place_of(cause)
+            log().error("job.fail", job=name, error=kind, where=where)
+            await self.notes.add(started, error=f"{kind} {where}".strip())
             return False
         JOB_RUNS.labels(name, "ok").inc()
         JOB_SECONDS.labels(name).observe(time.monotonic() - started)

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from tests.support.http_service import WEATHER_ID, Running, configuration, opened
 from tests.support.open_transaction import open_transaction
-from tests.support.postgres import Postgres, server
+from tests.support.postgres import Server, server
 from tests.support.prepared import command as prepared_command
 from tests.support.readiness import ready
 from tests.support.statements import fetch
@@ -253,7 +253,7 @@ async def test_tables_of_another_version_are_named(
 
 
 @pytest.fixture
-def own_server(postgres_data: Path) -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
+def own_server(postgres_data: Path) -> Iterator[Server]:
     """A PostgreSQL server that a test may stop."""
     with server(postgres_data) as started:
         yield started
@@ -261,9 +261,9 @@ def own_server(postgres_data: Path) -> Iterator[tuple[Postgres, subprocess.Popen
 
 @pytest.mark.postgres
 async def test_a_stopped_postgresql_is_unreachable(
-    own_server: tuple[Postgres, subprocess.Popen[bytes]],
+    own_server: Server,
 ) -> None:
-    postgres, process = own_server
+    postgres, process = own_server.postgres, own_server.process
     async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
         assert await ready(running) == "ready"
         process.send_signal(signal.SIGINT)
@@ -274,9 +274,9 @@ async def test_a_stopped_postgresql_is_unreachable(
 
 @pytest.mark.postgres
 async def test_a_postgresql_that_only_reads_says_so(
-    own_server: tuple[Postgres, subprocess.Popen[bytes]],
+    own_server: Server,
 ) -> None:
-    postgres, _ = own_server
+    postgres = own_server.postgres
     async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
         postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on")
         postgres.sql("SELECT pg_reload_conf()")
@@ -289,9 +289,9 @@ async def test_a_postgresql_that_only_reads_says_so(
 
 @pytest.mark.postgres
 async def test_a_database_whose_table_another_holds_is_not_waited_for_long(
-    own_server: tuple[Postgres, subprocess.Popen[bytes]],
+    own_server: Server,
 ) -> None:
-    postgres, _ = own_server
+    postgres = own_server.postgres
     assert TRY_SECONDS < 5
     async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
         holder = running.service.store
