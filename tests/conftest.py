@@ -22,7 +22,7 @@ from hypothesis import settings
 from tests.support import prepared, ready_tables
 from tests.support.examples import examples
 from tests.support.http_service import configuration, fill, opened
-from tests.support.postgres import Databases, Postgres, migrated, server
+from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
 from tests.support.watch_service import WatchService
 from tests.support.watch_service import opened as opened_watch_service
 
@@ -88,6 +88,14 @@ def postgres(postgres_data: Path) -> Iterator[Postgres]:
     """A PostgreSQL server of this test process alone."""
     with server(postgres_data) as running:
         yield running.postgres
+
+
+@pytest.fixture(scope="module")
+def killable_postgres(postgres_data: Path, postgres: Postgres) -> Iterator[Server]:
+    """A server that tests may kill, which keeps what was committed."""
+    assert postgres.template  # the running one has made the data directory
+    with server(postgres_data, {**SETTINGS, "synchronous_commit": "on"}) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.support.prepared import command as prepared_command
 
@@ -57,3 +58,17 @@ def started(module: str) -> Iterator[ForkServer]:
     finally:
         fork_server.end_servers()
         process.communicate(timeout=10)
+
+
+def state_of(pid: int) -> str:
+    """The letter that proc(5) has for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def until_stopped(pid: int, request: asyncio.Task[Any]) -> bool:
+    """Whether the process was stopped; False if it answered without meeting its point."""
+    while not request.done():
+        if state_of(pid) == "T":
+            return True
+        await asyncio.sleep(0.02)
+    return False

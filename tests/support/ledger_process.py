@@ -1,4 +1,5 @@
-"""Servers behind the gate as processes of their own, which can be killed at a named point.
+"""Servers behind the gate as processes of their own, which can be killed, or stopped until they are
+sent SIGCONT, at a named point.
 
 Run as a module it is a fork server: for each line of JSON on standard input it forks a server and
 answers with its process id and port. Forking saves the imports; each server is a real process
@@ -30,8 +31,8 @@ from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
-from tollgauge.db.engine import Store
-from tollgauge.web.edge.problem import Problem
+from tollgauge.db.engine import Store, StoreUnavailable
+from tollgauge.web.edge.problem import Problem, store_unavailable
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
@@ -46,13 +47,13 @@ POINTS: Final = (
     "after the facilitator answered",
     "after the outcome is written",
 )
-ARMED: Final[set[str]] = set()
+ARMED: Final[dict[str, signal.Signals]] = {}
 
 
 def point(name: str) -> None:
     assert name in POINTS
     if name in ARMED:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), ARMED.pop(name))
 
 
 class KillableFacilitator(Facilitator):
@@ -104,10 +105,11 @@ class KillableSettlement(Settlement):
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:
     """Become a server: `database`, `facilitator` and `node` are URLs; `folder` holds the clock
-    and the list of the handler's runs; `kill` names the point at which to die. A server that is
-    to die, or to follow one, does not wait for a payment in flight: nobody works on it.
+    and the list of the handler's runs; `kill` names the point at which to die, `stop` the one at
+    which to stop, once. A server that is to die, or to follow one, does not wait for a payment in
+    flight: nobody works on it.
     """
-    ARMED.update({order["kill"]} - {""})
+    ARMED.update({order["kill"]: signal.SIGKILL, order["stop"]: signal.SIGSTOP})
     if order["waits"] == "no":
         vars(gate_module)["WAITS_S"] = (0.0,)
     folder = Path(order["folder"])
@@ -125,6 +127,8 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             return await gate.serve(request, sale(folder))
         except Problem as problem:
             return problem.response()
+        except StoreUnavailable:  # as web/errors does
+            return store_unavailable().response()
 
     app = Starlette(routes=[Route("/v1/a", answer, methods=["POST"])])
     config = uvicorn.Config(app, log_level="error", lifespan="off", access_log=False, ws="none")

@@ -21,7 +21,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.killed_workers import Workers, kill_at_random, overlaps, working
-from tests.support.postgres import SETTINGS, Databases, Postgres, server
+from tests.support.postgres import Databases, Postgres, Server
 from tests.support.probing_process import Order
 
 from tollgauge.app import now_ms
@@ -113,27 +113,25 @@ async def test_killed_workers_lose_no_probe_and_none_is_made_twice(
 
 @pytest.mark.postgres
 async def test_a_killed_database_server_loses_no_probe_and_none_is_made_twice(
-    postgres_data: Path, tmp_path: Path
+    killable_postgres: Server, tmp_path: Path
 ) -> None:
     """Killed are at random the server, one of its processes, or a worker. No worker ends because
     of the server.
     """
-    # What was committed must outlive the server's end, as it does with its own settings.
-    with server(postgres_data, {**SETTINGS, "synchronous_commit": "on"}) as running:
-        running.postgres.copy_template("killed")
+    killable_postgres.postgres.copy_template("killed")
 
-        def kill_any(group: Workers, dice: random.Random) -> None:
-            kind = dice.randrange(3)
-            if kind == 0:
-                group.replace_one(dice)
-            elif kind == 1:
-                running.kill_one(dice)
-            else:
-                running.kill()
-                time.sleep(dice.uniform(0, SCHEDULE.kill_every_s / 2))
-                running.start_again()
+    def kill_any(group: Workers, dice: random.Random) -> None:
+        kind = dice.randrange(3)
+        if kind == 0:
+            group.replace_one(dice)
+        elif kind == 1:
+            killable_postgres.kill_one(dice)
+        else:
+            killable_postgres.kill()
+            time.sleep(dice.uniform(0, SCHEDULE.kill_every_s / 2))
+            killable_postgres.start_again()
 
-        await lose_no_probe(running.postgres.url("killed"), tmp_path, kill_any)
+    await lose_no_probe(killable_postgres.postgres.url("killed"), tmp_path, kill_any)
 
 
 async def lose_no_probe(

@@ -1,4 +1,5 @@
-"""The ledger across processes: copies of one payment at two servers, and servers that are killed.
+"""The ledger across processes: copies of one payment at two servers, servers that are killed, and
+databases that are.
 
 Servers are processes on one database; the facilitator and the node are real HTTP servers on
 loopback that play one world (tests/support/ledger_world.py).
@@ -8,7 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import itertools
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +25,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.support.fork_server import ForkServer, started
+from tests.support.fork_server import ForkServer, started, until_stopped
 from tests.support.ledger_process import POINTS
 from tests.support.ledger_world import LedgerWorld, Worker
+from tests.support.postgres import Server
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
@@ -32,6 +38,8 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import settle
 from tollgauge.store.ledger import payments
+
+NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +59,7 @@ class LedgerServers:
     port: int
     http: httpx.AsyncClient
 
-    def server(self, kill: str = "", waits: str = "no") -> str:
+    def server(self, kill: str = "", stop: str = "", waits: str = "no") -> str:
         self.set_clock()
         server = self.fork_server.fork(
             database=self.database,
@@ -59,6 +67,7 @@ class LedgerServers:
             node=f"http://127.0.0.1:{self.port}/node",
             folder=str(self.folder),
             kill=kill,
+            stop=stop,
             waits=waits,
         )
         return f"{server}/v1/a"
@@ -96,6 +105,14 @@ class LedgerServers:
 async def ledger_servers(
     database: str, tmp_path: Path, fork_server: ForkServer
 ) -> AsyncIterator[LedgerServers]:
+    async with servers_on(database, tmp_path, fork_server) as servers:
+        yield servers
+
+
+@contextlib.asynccontextmanager
+async def servers_on(
+    database: str, folder: Path, fork_server: ForkServer
+) -> AsyncIterator[LedgerServers]:
     world = LedgerWorld()
 
     async def play(request: Request) -> Response:
@@ -114,7 +131,7 @@ async def ledger_servers(
         httpx.AsyncClient(timeout=30, verify=public_authorities()) as http,
     ):
         try:
-            yield LedgerServers(world, database, tmp_path, fork_server, port, http)
+            yield LedgerServers(world, database, folder, fork_server, port, http)
         finally:
             fork_server.end_servers()
 
@@ -189,6 +206,41 @@ async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away
     assert answer.content.decode() in ledger_servers.runs
     if POINTS.index(point) >= POINTS.index("after the answer and the intent are stored"):
         assert len(ledger_servers.runs) == stored == 1, "a stored answer is not made again"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("back", ["before the server goes on", "after the server answered"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_database_killed_at_any_point_loses_nothing_and_gives_nothing_away(
+    killable_postgres: Server, tmp_path: Path, fork_server: ForkServer, point: str, back: str
+) -> None:
+    name = f"sale_{next(NUMBERS)}"
+    killable_postgres.postgres.copy_template(name)
+    url = killable_postgres.postgres.url(name)
+    async with servers_on(url, tmp_path, fork_server) as servers:
+        address = servers.server(stop=point)
+        first = asyncio.create_task(servers.send(address))
+        pid = fork_server.born[-1]
+        assert await until_stopped(pid, first)
+        killable_postgres.kill()
+        if back.startswith("before"):
+            killable_postgres.start_again()
+        os.kill(pid, signal.SIGCONT)
+        answers = [await first]
+        if back.startswith("after"):
+            killable_postgres.start_again()
+        assert "not charged" not in answers[0].text.lower() or not servers.world.paid
+        for seconds in (0, 61, 30):
+            assert answers[-1].status_code in (200, 503), answers[-1].text
+            servers.tick(seconds)
+            answers.append(await servers.send(address))
+        assert servers.world.paid
+        assert [answer.status_code for answer in answers[-2:]] == [200, 200]
+        bodies = {answer.content for answer in answers if answer.status_code == 200}
+        row = await servers.row()
+        assert row.answer is not None
+        assert (row.state, bodies) == (State.SETTLED, {row.answer.body}), "one answer is sold"
+        assert servers.world.calls["settle"] == 1
 
 
 async def test_the_reconciler_finishes_what_a_killed_server_began(

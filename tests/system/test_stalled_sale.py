@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.support.fork_server import ForkServer, started
+from tests.support.fork_server import ForkServer, started, until_stopped
 from tests.support.ledger_chain import NUMBERS, PAY_TO, word
 from tests.support.ledger_world import NOW, VALID_S, LedgerWorld, Worker
 from tests.support.product_process import STEPS, WRITES
@@ -184,20 +184,6 @@ async def market(database: str, tmp_path: Path, fork_server: ForkServer) -> Asyn
             yield Market(world, sellers, database, tmp_path, fork_server, port, http)
         finally:
             fork_server.end_servers()
-
-
-def state_of(pid: int) -> str:
-    """The letter that proc(5) has for what a process does."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-async def until_stopped(pid: int, request: asyncio.Task[httpx.Response]) -> bool:
-    """Whether the process was stopped; False if it answered without meeting its point."""
-    while not request.done():
-        if state_of(pid) == "T":
-            return True
-        await asyncio.sleep(0.02)
-    return False
 
 
 @dataclass
