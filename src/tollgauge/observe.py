@@ -183,8 +183,8 @@ def log() -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
-_DRIVER: Final = ("db", "prepared.py")
-"""Every statement passes through this module, so it is never named as the place of an error."""
+_DATABASE: Final = "db"
+"""Every statement passes through this folder, so the place of an error is where it came from."""
 
 
 def cause_of(error: Exception) -> Exception:
@@ -195,13 +195,15 @@ def cause_of(error: Exception) -> Exception:
 
 
 def place_of(error: BaseException) -> str:
-    """The file and line of the innermost frame of this package in a traceback, empty without one.
-    The exception's text is not for the log.
+    """The file and line of the innermost frame of this package in a traceback, one outside of the
+    database's folder if there is any; empty without one. The exception's text is not for the log.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    paths = [(Path(frame.filename).parts, frame) for frame in frames]
-    ours = [frame for parts, frame in paths if "tollgauge" in parts and parts[-2:] != _DRIVER]
-    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+    frames = [
+        (Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    ours = [(path, line) for path, line in frames if "tollgauge" in path.parts]
+    callers = [(path, line) for path, line in ours if path.parent.name != _DATABASE]
+    return next((f"{path.name}:{line}" for path, line in reversed(callers or ours)), "")
 
 
 def alarm(kind: str, payment_id: str) -> None:
