@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from tests.support.statements import execute, fetch
 
 from tollgauge.db import leases
 from tollgauge.db.engine import Store
-from tollgauge.jobs import runner
+from tollgauge.jobs import prune, runner
 from tollgauge.jobs.runner import Job, Tally, run_jobs
 from tollgauge.store import job_rounds
 
@@ -167,3 +168,20 @@ async def test_a_round_that_failed_in_one_of_its_tasks_names_the_error_not_the_g
     assert [line["error"] for line in lines if line["event"] == "job.fail"] == ["ZeroDivisionError"]
     (noted,) = await store.reading(job_rounds.every)
     assert noted.error.split()[0] == "ZeroDivisionError"
+
+
+async def test_a_round_without_its_database_names_the_step_that_needed_it(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
+    stop = asyncio.Event()
+
+    async def prune_once() -> Tally:
+        stop.set()
+        return await prune.run(store, clock=now_ms)
+
+    prunes = Job("prune", prune_once, every_s=0.01, timeout_s=60)
+    with capture_logs() as lines:
+        await run_jobs([prunes], store=store, clock=now_ms, owner="one", stop=stop)
+    await store.close()
+    (failed,) = (line for line in lines if line["event"] == "job.fail")
+    assert failed["error"] == "StoreUnavailable"
+    assert failed["where"].startswith("prune.py:")
