@@ -137,7 +137,7 @@ def with_good_probe(evidence: Evidence) -> Evidence:
     that a stock client can pay.
     """
     at, state, last = evidence.as_of, evidence.state, evidence.last
-    median = percentile(merge(row.latency for row in evidence.days), 50)
+    median = percentile(merge([row.latency for row in evidence.days]), 50)
     probe = rollup_of_samples(day_of(at), [(at, None, True, median, True, True, 100)])
     if state is not None and not state.payable and day_of(state.at) >= day_of(at) - 1:
         probe = replace(probe, spans=Spans(repairs=1))

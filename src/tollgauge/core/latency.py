@@ -44,8 +44,10 @@ def lower_bound(bucket: int) -> int:
     return (_PER_OCTAVE + bucket % _PER_OCTAVE) << shift
 
 
-def merge(histograms: Iterable[Histogram]) -> Histogram:
+def merge(histograms: Sequence[Histogram]) -> Histogram:
     """The sum of histograms, bucket by bucket."""
+    if len(histograms) == 1:
+        return histograms[0]
     counts: dict[int, int] = {}
     for histogram in histograms:
         for bucket, count in histogram:

@@ -154,44 +154,31 @@ def merge(a: Rollup, b: Rollup) -> Rollup:
     )
 
 
-def totals(days: Iterable[Rollup]) -> Totals:
-    """The sums of day rollups, in any order; parts of one day share their half hours."""
+NO_TOTALS: Final = Totals()
+
+
+def totals(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
+    """The sums of day rollups, in any order, on top of those of other days (`before`). Parts of one
+    day share their half hours.
+    """
     rows = tuple(days)
     slots: dict[int, int] = {}
     for row in rows:
         slots[row.day] = slots.get(row.day, 0) | row.slots
-    latency = latency_histogram.merge(row.latency for row in rows)
+    added = latency_histogram.merge([row.latency for row in rows])
     return Totals(
-        probes=sum(row.probes for row in rows),
-        scored=sum(row.scored for row in rows),
-        up=sum(row.up for row in rows),
-        compliant=sum(row.compliant for row in rows),
-        payable=sum(row.payable for row in rows),
-        compliance=sum(row.compliance for row in rows),
-        slots=sum(bits.bit_count() for bits in slots.values()),
-        latency_count=sum(count for _, count in latency),
-        latency_sum=sum(row.latency_sum for row in rows),
-        latency=latency,
-        excluded=_reasons(rows),
-        spans=spans_sum((row.spans, 1) for row in rows),
-    )
-
-
-def totals_sum(a: Totals, b: Totals) -> Totals:
-    """The sums of two that share no day."""
-    return Totals(
-        probes=a.probes + b.probes,
-        scored=a.scored + b.scored,
-        up=a.up + b.up,
-        compliant=a.compliant + b.compliant,
-        payable=a.payable + b.payable,
-        compliance=a.compliance + b.compliance,
-        slots=a.slots + b.slots,
-        latency_count=a.latency_count + b.latency_count,
-        latency_sum=a.latency_sum + b.latency_sum,
-        latency=latency_histogram.plus(a.latency, b.latency),
-        excluded=_reasons((a, b)),
-        spans=a.spans + b.spans,
+        probes=sum([row.probes for row in rows], before.probes),
+        scored=sum([row.scored for row in rows], before.scored),
+        up=sum([row.up for row in rows], before.up),
+        compliant=sum([row.compliant for row in rows], before.compliant),
+        payable=sum([row.payable for row in rows], before.payable),
+        compliance=sum([row.compliance for row in rows], before.compliance),
+        slots=sum([bits.bit_count() for bits in slots.values()], before.slots),
+        latency_count=sum([count for _, count in added], before.latency_count),
+        latency_sum=sum([row.latency_sum for row in rows], before.latency_sum),
+        latency=latency_histogram.plus(before.latency, added),
+        excluded=_reasons((before, *rows)),
+        spans=before.spans + spans_sum((row.spans, 1) for row in rows),
     )
 
 

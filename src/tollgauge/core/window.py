@@ -23,12 +23,12 @@ import orjson
 
 from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.rollup import (
+    NO_TOTALS,
     Rollup,
     Totals,
     day_document,
     day_from_document,
     totals,
-    totals_sum,
     totals_without,
 )
 from tollgauge.core.spans import NO_SPANS, Spans, Statement, spans, spans_sum
@@ -135,7 +135,7 @@ class ClosedDays:
                 (*known[gone:], *column)
                 for known, column in zip(self.spans or ((),) * 6, columns, strict=True)
             ),
-            totals=totals_sum(left, totals(added)),
+            totals=totals(added, left),
             texts=b",".join(filter(None, (texts, *map(day_text, added)))),
             latest=latest.since(first * DAY_MS),
             said=said,
@@ -183,8 +183,7 @@ class Window:
     @cached_property
     def totals(self) -> Totals:
         """The sums of all days."""
-        opened = totals(self.open_days)
-        return opened if self.closed is None else totals_sum(self.closed.totals, opened)
+        return totals(self.open_days, NO_TOTALS if self.closed is None else self.closed.totals)
 
     def weighted(self, weights: Mapping[int, int]) -> Spans:
         """The spans of all days, each times the weight of its day."""

@@ -198,7 +198,7 @@ def _with_baseline(
             return state
     today = day_of(now)
     days = probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
-    merged = latency.merge(day.latency for day in days)
+    merged = latency.merge([day.latency for day in days])
     baseline = Baseline(
         p50=latency.percentile(merged, 50) or 0,
         p95=latency.percentile(merged, 95) or 0,

@@ -17,7 +17,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.rollup import Totals, totals, totals_sum
+from tollgauge.core.rollup import NO_TOTALS, Totals, totals
 from tollgauge.core.spans import Spans
 from tollgauge.core.units import date_of, month_of
 from tollgauge.db import meta
@@ -84,10 +84,9 @@ def _fold(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
 
 def _added(month: int, day: Any, before: Any) -> dict[str, Any]:
     """The row of a month with a day's row added; `before` is the month's row, None without one."""
-    sums = totals([day_from_row(day)])
+    sums = totals([day_from_row(day)], NO_TOTALS if before is None else _totals(before))
     counted = {_day_of_month(day.day): (day.probes, day.scored)}
     if before is not None:
-        sums = totals_sum(_totals(before), sums)
         counted = _counts_sum(unpack_counts(before.counts), counted)
     return rows.to_columns(
         sums,
