@@ -84,17 +84,16 @@ async def measure(endpoints: int) -> tuple[dict[str, Any], dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         database, body = str(folder / "bench.db"), str(folder / "bundle.zst")
-        await _said(folder, "fill", database, str(endpoints))
-        built = await _said(folder, "build", database, body)
-        return built, await _said(folder, "load", body, built.pop("signature"))
+        await _answer_of(folder, "fill", database, str(endpoints))
+        built = await _answer_of(folder, "build", database, body)
+        return built, await _answer_of(folder, "load", body, built.pop("signature"))
 
 
-async def _said(folder: Path, *order: str) -> dict[str, Any]:
+async def _answer_of(folder: Path, *order: str) -> dict[str, Any]:
     """The JSON object that one of the processes prints."""
     command = [sys.executable, "-m", "bench.bundle", *order]
     async with started(command, folder / order[0]) as process:
-        said: dict[str, Any] = orjson.loads(await process.line())
-    return said
+        return await process.document()
 
 
 async def fill_all(path: str, endpoints: int) -> dict[str, Any]:
@@ -141,7 +140,7 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
         freeze_garbage_collector()
         before_mb = _peak_mb()
         rounds = [await _round(store, NOW + hour * HOUR_MS) for hour in range(ROUNDS)]
-        took = {name: min(each[name] for each in rounds) for name in rounds[0]}
+        took = {name: min(one[name] for one in rounds) for name in rounds[0]}
         whole = await store.reading(bundles.whole, Variant.ALL)
         avoided = await store.reading(bundles.newest, Variant.AVOID)
     finally:
@@ -178,7 +177,7 @@ async def _round(store: Store, now: int) -> dict[str, float]:
 
 
 def _late(rounds: Sequence[Mapping[str, float]]) -> list[float]:
-    return [each["late_ms"] for each in rounds]
+    return [one["late_ms"] for one in rounds]
 
 
 def load(body_path: str, signature: str) -> dict[str, Any]:
@@ -205,12 +204,12 @@ def _peak_mb() -> float:
 def main(order: str, first: str, second: str) -> None:
     """One of the processes."""
     if order == "load":
-        said = load(first, second)
+        answer = load(first, second)
     else:
         work = fill_all(first, int(second)) if order == "fill" else build(first, second)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            said = runner.run(work)
-    sys.stdout.write(orjson.dumps(said).decode() + "\n")
+            answer = runner.run(work)
+    sys.stdout.write(orjson.dumps(answer).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -76,8 +76,7 @@ async def measure(probes: int) -> dict[str, Any]:
             port = (await seller.line()).decode().strip()
             command = [*this, "probe", port, str(ca_file), str(probes)]
             async with started(command, folder / "prober") as prober:
-                seen: dict[str, Any] = orjson.loads(await prober.line())
-    return seen
+                return await prober.document()
 
 
 async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:

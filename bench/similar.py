@@ -70,7 +70,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     counting, counts = timed(lambda: index.counts(0, index.size))
     cpu.append(time.process_time())
     asked = drawn(entries, seed=1)
-    taken, found = _each(asked, lambda entry: _search(index, entry))
+    taken, answers = _each(asked, lambda entry: _search(index, entry))
     peer = BruteForce.of(entries)
     peers, same = _each(asked[:PEERS], peer.search)
     query, brute = _percentiles(taken), _percentiles(peers)
@@ -85,7 +85,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
         "counts_cpu_s": round(cpu[2] - cpu[1], 2),
         "with_alternatives": sum(better > 0 for _, better in counts),
         "brute_force_query_ms": brute,
-        "same_answers": same == found[:PEERS],
+        "same_answers": same == answers[:PEERS],
         "faster_than_brute_force": round(brute["p50"] / query["p50"], 1),
         "counts_faster_than_brute_force": round(brute["mean"] / 1_000 * len(entries) / counting, 1),
     }
