@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -54,8 +54,6 @@ from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
-
-Clock = Callable[[], int]
 
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (

@@ -27,10 +27,10 @@ from tollgauge.clients.web_url import WebUrl
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
+from tollgauge.core.units import EVM_WORD_PATTERN
 
 _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-_TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
 """A settlement must end within the ledger's lease (web/paid/settlement)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
@@ -161,7 +161,7 @@ class Facilitator:
         except ValidationError:
             return Unclear(reason="The facilitator's settle reply is malformed.")
         transaction = (
-            answer.transaction.lower() if _TRANSACTION.fullmatch(answer.transaction) else None
+            answer.transaction.lower() if EVM_WORD_PATTERN.fullmatch(answer.transaction) else None
         )
         if status != 200 or not answer.success or transaction is None:
             return Unclear(reason=_slug(answer.error_reason), transaction=transaction)

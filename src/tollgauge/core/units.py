@@ -9,10 +9,14 @@ Rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from typing import Final
+
+Clock = Callable[[], int]
+"""Tells the instant that is now."""
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -31,6 +35,10 @@ CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCI
 
 EVM_ADDRESS_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 """An address of 20 bytes, in any case."""
+EVM_WORD_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+"""32 bytes, in any case: the hash of a transaction, a nonce, a word of the ABI."""
+EVM_SIGNATURE_PATTERN: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
+"""A signature: 65 bytes of a key, or more of a contract wallet."""
 
 BASE: Final = "eip155:8453"
 _SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"

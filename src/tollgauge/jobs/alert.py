@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ from tollgauge.clients.seal import Sealer, SealError, destination_context, watch
 from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
 from tollgauge.core import watch as rules
 from tollgauge.core.exchange import FaultKind
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.core.watch import Kind
 from tollgauge.db.engine import Store
 from tollgauge.monitor import notices
@@ -60,7 +60,7 @@ class Alerts:
     settings: WatchSettings
     sealer: Sealer
     base_url: str
-    clock: Callable[[], int]
+    clock: Clock
     owner: str
 
 

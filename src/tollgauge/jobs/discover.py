@@ -36,6 +36,7 @@ from tollgauge.core.listing import ListedItem, SkippedItem, read_item
 from tollgauge.core.notice import iso
 from tollgauge.core.page import entries
 from tollgauge.core.text import clean_text
+from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.monitor.discovery import CrawlEnding
@@ -223,7 +224,7 @@ async def run_all(
     egress: Egress,
     sources: Iterable[Source],
     *,
-    clock: Callable[[], int],
+    clock: Clock,
     perimeter: Perimeter,
 ) -> dict[str, object]:
     """One crawl of every source; the tally says by source what it brought, or why it failed."""

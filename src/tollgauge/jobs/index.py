@@ -18,7 +18,6 @@ point leaves a state from which the next one goes on. A node that fails gives wa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import Connection
@@ -27,7 +26,7 @@ from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.blocks import DeepReorgError, Header, Span, fork, linked, next_span
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.units import MINUTE_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.jobs import books, index_past
 from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
@@ -35,8 +34,6 @@ from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
-
-Clock = Callable[[], int]
 
 LOOK_BACK_MS: Final = 10 * MINUTE_MS
 """The clocks of those who write the ledger differ by less."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +11,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, LogSettings, Watched
 from tollgauge.clients.chain.nodes import View
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.units import MINUTE_MS, Clock
 from tollgauge.db.engine import Store
 
 PATIENCE: Final = 60
@@ -73,7 +72,7 @@ class Visit:
     state: IndexState
     view: View
     settings: IndexSettings
-    clock: Callable[[], int]
+    clock: Clock
     until: int
     tally: Counter[str]
     pay_to: str

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
+from tollgauge.core.units import Clock
 from tollgauge.db import leases
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log, place_of
@@ -35,7 +36,6 @@ NOTED_EVERY_MS: Final = 60_000
 _SLACK_MS: Final = 5 * 60_000
 """How much later than it should a note may come."""
 
-Clock = Callable[[], int]
 Tally = Mapping[str, object]
 
 
