@@ -18,6 +18,7 @@ from typing import Final
 import orjson
 import zstandard
 
+from tollgauge.core.advice import AVOIDED
 from tollgauge.core.trust_record import TrustRecord
 from tollgauge.core.units import DAY_MS, SECOND_MS
 
@@ -38,10 +39,6 @@ class Variant(StrEnum):
 
     ALL = "all"
     AVOID = "avoid"
-
-
-AVOIDED: Final = frozenset({"avoid", "not-payable"})
-"""The recommendations of Variant.AVOID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -23,6 +23,8 @@ MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 EPOCH: Final = date(1970, 1, 1)
+LAST_SECOND: Final = 253_402_300_799
+"""The last second (unix time) of the year 9999: no ISO text is later."""
 WINDOW_MS: Final = 30 * DAY_MS
 """The scoring window: 30 days."""
 
@@ -215,6 +217,11 @@ def dollars(amount: int, decimals: int = 6) -> str:
     """
     whole, rest = divmod(micro_usd(amount, decimals), 10**6)
     return f"${whole:,}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
+
+
+def iso_seconds(at: int) -> str:
+    """An instant as ISO 8601 UTC with `Z`, in whole seconds."""
+    return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def day_of(at: int) -> int:

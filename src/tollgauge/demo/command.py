@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tollgauge import app, process
-from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.endpoint import page_url, parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
@@ -184,7 +184,7 @@ class _Demo:
 
     def _visitor(self, best: str) -> dict[str, Any]:
         """Pages to open, and commands to paste."""
-        page = f"{self.links['base']}/endpoint/{parse_resource(best, self.world.perimeter).id}"
+        page = page_url(self.links["base"], parse_resource(best, self.world.perimeter).id)
         wallet = {"wallet": f"{page}/upgrade"} if isinstance(self.world, World) else {}
         links = {**self.links, "snapshot": page, **wallet}
         if not wallet:  # without a chain nothing can be bought

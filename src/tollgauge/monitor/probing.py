@@ -376,7 +376,7 @@ def record_requested(
         # Before the new endpoint locks its host; and the turn before endpoints, as crawls take it.
         meta.take_turn(tx, listings.LISTINGS_TURN)
         _judge_hosts_anew(tx, (observation,), now=now)
-        endpoint = discovery.adopt(tx, resource, source="request", now=now)
+        endpoint = discovery.adopt(tx, resource, source=discovery.REQUESTED, now=now)
     round_ms = hosts.get(tx, endpoint.host).round_ms
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)
     record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)

@@ -17,9 +17,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.notice import iso
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
 from tollgauge.db import meta, size
 from tollgauge.db.size import Size
 from tollgauge.store import backlog, bundles, job_rounds
@@ -110,7 +109,8 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
     if figures.skew_ms is not None and abs(figures.skew_ms) > SKEW_MS:
         yield f"The database's clock differs from this machine's by {words(abs(figures.skew_ms))}."
     elif figures.last_probed is not None and figures.last_probed > figures.now + AHEAD_MS:
-        yield f"A probe is dated {iso(figures.last_probed)}, in the future: a clock is wrong."
+        probed = iso_seconds(figures.last_probed)
+        yield f"A probe is dated {probed}, in the future: a clock is wrong."
     full = figures.size.full_percent
     if full is not None and full > DISK_PERCENT:
         yield f"The database's disk is {full} % full."
@@ -143,7 +143,7 @@ def document(figures: Figures) -> dict[str, Any]:
     """The figures as JSON: ages in seconds, instants in ISO 8601."""
     now, disk = figures.now, figures.size
     return {
-        "at": iso(now),
+        "at": iso_seconds(now),
         "probes": {
             "monitored": figures.monitored,
             **_queue(figures.probes, now),
@@ -173,7 +173,7 @@ def document(figures: Figures) -> dict[str, Any]:
             {
                 "chain": cursor.chain,
                 "block": cursor.number,
-                "at": iso(cursor.at),
+                "at": iso_seconds(cursor.at),
                 "lagSeconds": _age(cursor.at, now),
                 "finalized": cursor.finalized,
             }
@@ -265,7 +265,7 @@ def _queue(queue: Queue, now: int) -> dict[str, int | None]:
 def _crawl(crawl: LastCrawl) -> dict[str, Any]:
     return {
         "source": crawl.source,
-        "startedAt": iso(crawl.started),
+        "startedAt": iso_seconds(crawl.started),
         "finishedAt": _iso(crawl.finished_at),
         "complete": crawl.complete,
         "suspicious": crawl.suspicious,
@@ -277,7 +277,7 @@ def _crawl(crawl: LastCrawl) -> dict[str, Any]:
 def _bundle(bundle: StoredBundle, now: int) -> dict[str, Any]:
     return {
         "variant": bundle.variant,
-        "at": iso(bundle.as_of),
+        "at": iso_seconds(bundle.as_of),
         "ageSeconds": _age(bundle.as_of, now),
         "records": bundle.records,
         "bytes": bundle.size,
@@ -289,7 +289,7 @@ def _bundle(bundle: StoredBundle, now: int) -> dict[str, Any]:
 def _job(job: JobRound) -> dict[str, Any]:
     return {
         "name": job.name,
-        "endedAt": iso(job.ended_at),
+        "endedAt": iso_seconds(job.ended_at),
         "seconds": job.took_ms / SECOND_MS,
         "doneAt": _iso(job.done_at),
         "failedAt": _iso(job.failed_at),
@@ -302,4 +302,4 @@ def _age(at: int | None, now: int) -> int | None:
 
 
 def _iso(at: int | None) -> str | None:
-    return None if at is None else iso(at)
+    return None if at is None else iso_seconds(at)

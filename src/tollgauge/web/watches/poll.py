@@ -19,8 +19,8 @@ from starlette.responses import Response
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.endpoint import Endpoint, page_url
+from tollgauge.core.units import MINUTE_MS, iso_seconds
 from tollgauge.core.watch import WatchState
 from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
@@ -146,7 +146,7 @@ class Polling:
             watch_id=watch.id,
             state=watch.state.value,
             resource=resource,
-            expires_at=notice.iso(watch.expires_at),
+            expires_at=iso_seconds(watch.expires_at),
             events=[self._event(event, watch, resource) for event in events],
             next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
             watch_events=[_own_event(event) for event in watch_changes],
@@ -154,8 +154,8 @@ class Polling:
             checkedTimes=checks.scored,
             excludedTimes=checks.total - checks.scored,
             probesSinceCursor=checks.since_poll,
-            lastCheckedAt=None if probed is None else notice.iso(probed),
-            nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
+            lastCheckedAt=None if probed is None else iso_seconds(probed),
+            nextCheckBy=iso_seconds(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
@@ -165,7 +165,7 @@ class Polling:
                 event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
                 watch_id=watch.id,
                 resource=resource,
-                page=notice.page(self.dependencies.base_url, watch.endpoint_id),
+                page=page_url(self.dependencies.base_url, watch.endpoint_id),
             )
         )
 
@@ -219,7 +219,7 @@ def _own_event(event: WatchEvent) -> WatchEventShape:
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
         type=event.type,
         observed_at=event.at // 1000,
-        observed_at_iso=notice.iso(event.at),
+        observed_at_iso=iso_seconds(event.at),
         detail=notice.instants(event.detail),
     )
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core import notice
+from tollgauge.core.units import iso_seconds
 from tollgauge.core.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
@@ -84,7 +84,7 @@ async def _renew(dependencies: PaidDependencies, order: RenewOrder, claim: HeldC
     shape = RenewedShape(
         watch_id=order.watch_id,
         resource=resource,
-        expires_at=notice.iso(until),
+        expires_at=iso_seconds(until),
         **links(dependencies.base_url, order.watch_id, "poll_url", "renew_url"),
     )
     return wire.dump(shape)
