@@ -142,8 +142,8 @@ class Opened:
         from what the primary vantage sees.
         """
         probing = partial(probe.run, self.prober(), settings=self.config.probe, owner=self.owner)
-        lanes = self.config.probe.lanes
-        probe_job = Job("probe", probing, every_s=1, timeout_s=120, concurrency=lanes)
+        waves = self.config.probe.concurrent_waves
+        probe_job = Job("probe", probing, every_s=1, timeout_s=120, concurrency=waves)
         if not self.config.probe.places.is_primary:
             return (probe_job,)
         return (probe_job, *self._standard_jobs(), *self._configured_jobs())

@@ -60,8 +60,8 @@ LEDGER_ALARMS: Final = Counter(
 LIVE_PROBES: Final = Gauge(
     "tollgauge_live_probes", "Live probes for paid reports now in flight", registry=REGISTRY
 )
-FLIPS: Final = Counter(
-    "tollgauge_flips", "Changes dispatched to watches, by type", ("type",), registry=REGISTRY
+CHANGES: Final = Counter(
+    "tollgauge_changes", "Changes dispatched to watches, by type", ("type",), registry=REGISTRY
 )
 DELIVERIES: Final = Counter(
     "tollgauge_deliveries",

@@ -110,7 +110,7 @@ async def test_the_rate_of_probes_is_that_of_the_last_ten_minutes(store: Store) 
 async def test_scores_that_are_owed_for_an_hour_are_told(store: Store) -> None:
     await filled(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
-    assert await told(store) == ["1 scores are owed, the oldest since 2 h; 0 for more than a day."]
+    assert await told(store) == ["1 scores are due, the oldest since 2 h; 0 for more than a day."]
 
 
 async def test_a_stuck_payment_is_named_without_its_payer(store: Store) -> None:

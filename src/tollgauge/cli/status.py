@@ -24,7 +24,7 @@ _GB: Final = 10**9
 def status(
     config: ConfigFile = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again every 5 seconds, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Show it again every 5 seconds, until Ctrl-C.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -78,7 +78,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         f"{probes['perMinute']} a minute, {probes['due']} of {probes['monitored']} due"
         f"{_since(probes)}, {probes['late']} late, last {probes['last'] or 'never'}",
     )
-    yield _line("scores", f"{scores['due']} owed{_since(scores)}")
+    yield _line("scores", f"{scores['due']} due{_since(scores)}")
     yield _line(
         "deliveries",
         f"{deliveries['queued']} queued{_since(deliveries)}, {deliveries['dead']} given up",

@@ -30,7 +30,7 @@ from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.core.watch import Kind
 from tollgauge.db.engine import Store
 from tollgauge.monitor import notices
-from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
+from tollgauge.observe import CHANGES, DELIVERIES, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
 from tollgauge.store.watches import delivery_queue, outbox, watches
 from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
 
@@ -94,14 +94,14 @@ async def run(alerts: Alerts) -> dict[str, object]:
         for task in in_flight:
             task.cancel()
     await _measure(alerts)
-    return {"flips": decided, **tally, "busy": late}
+    return {"changes": decided, **tally, "busy": late}
 
 
 async def decide(alerts: Alerts) -> int:
     """Make the deliveries that are due (monitor/notices); how many changes were dispatched."""
     dispatched = await notices.decide(alerts.store, base_url=alerts.base_url, now=alerts.clock())
     for type_, count in dispatched.items():
-        FLIPS.labels(type_).inc(count)
+        CHANGES.labels(type_).inc(count)
     return dispatched.total()
 
 

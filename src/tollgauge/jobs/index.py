@@ -7,8 +7,8 @@ A round, for one chain:
    hash. Where the chain was reorganised, a step replaces what is above the last common block;
 3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
    that of our own addresses after it (jobs/index_past);
-4. looks again at blocks that became final since, at two nodes where there are two, and adds what
-   the first look lacked: a node may have hidden logs that it did have;
+4. reads blocks that became final since a second time, at two nodes where there are two, and adds
+   what the first reading lacked: a node may have hidden logs that it did have;
 5. marks endpoints whose settlements changed for a new score; now and then it measures the chain's
    volume and checks the books (jobs/books).
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
@@ -117,7 +117,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
     else:
         busy = True
     for _ in range(visit.settings.steps):
-        if visit.late or not await _look_again(visit):
+        if visit.late or not await _audit(visit):
             break
     await _publish(visit)
     await _check_books(visit)
@@ -216,7 +216,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
         return None
     if span.final:
         fetched = await visit.chain.final(visit.view, span, visit.state.watched)
-        visit.tally["healed"] += fetched.healed
+        visit.tally["missed"] += fetched.missed
         if fetched.headers[span.first].parent != parent:
             return None
         return [fetched.headers[span.last]], fetched
@@ -224,7 +224,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     if len(headers) != span.blocks or not linked(headers, parent=parent):
         return None
     fetched = await visit.chain.tip(visit.view, headers, visit.state.watched)
-    visit.tally["healed"] += fetched.healed
+    visit.tally["missed"] += fetched.missed
     return headers, fetched
 
 
@@ -247,8 +247,8 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     return (None, b"") if common is None else (common, known[common])
 
 
-async def _look_again(visit: Visit) -> bool:
-    """A second look at blocks that are final now; whether there was something to look at."""
+async def _audit(visit: Visit) -> bool:
+    """Read blocks that are final now a second time; whether there were any."""
     cursor, hashes = await visit.store.reading(_indexed, visit.id)
     if cursor is None:
         return False
@@ -289,7 +289,7 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
         at=fetched.headers[span.last].at,
     )
     visit.tally["audited"] += span.blocks
-    visit.tally["healed"] += added
+    visit.tally["missed"] += added
 
 
 async def _publish(visit: Visit) -> None:

@@ -31,7 +31,7 @@ class IndexSettings(LogSettings):
     fill_wallets: PositiveInt = 5_000
     """Wallets filled at once."""
     audit: PositiveInt = 150
-    """Newly final blocks that get a second look."""
+    """Newly final blocks that are read a second time together."""
     dirty_every_ms: int = 10 * MINUTE_MS
     """An endpoint is scored again for changed settlements at most so often."""
     volume_every_ms: int = 5 * MINUTE_MS

@@ -210,7 +210,7 @@ def _late(figures: Figures) -> Iterator[str]:
         )
     if figures.scores.oldest is not None and now - figures.scores.oldest > SCORE_LATE_MS:
         yield (
-            f"{figures.scores.due} scores are owed, the oldest since "
+            f"{figures.scores.due} scores are due, the oldest since "
             f"{words(now - figures.scores.oldest)}; {figures.scores.late} for more than a day."
         )
     deliveries = figures.deliveries

@@ -86,13 +86,13 @@ class Watched:
 
 class Fetched(NamedTuple):
     """The entries and deposits of a span, and the headers that were asked for on the way, by
-    number. `healed` of them came from a second node because the first lacked them.
+    number. `missed` of them came from a second node because the first lacked them.
     """
 
     entries: list[Entry]
     deposits: list[Deposit]
     headers: dict[int, Header]
-    healed: int = 0
+    missed: int = 0
 
     @property
     def moves(self) -> list[Entry | Deposit]:
@@ -204,7 +204,7 @@ class ChainLogs:
             return first
         if second_moves > first_moves:
             self.nodes.failed(view.node, RpcUnavailable("The node left out logs."))
-            return second._replace(headers=first.headers, healed=len(second_moves - first_moves))
+            return second._replace(headers=first.headers, missed=len(second_moves - first_moves))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
     async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:

@@ -2,7 +2,7 @@
 
 Rules:
 - an address becomes an account when the configuration or the ledger first names it, and stays one:
-  deposits to an old address are booked like those to a new one;
+  deposits to an old address are entered like those to a new one;
 - an account is indexed up to the chain's cursor, and from its own `low` on, which back-filling
   moves down to `wanted_from`;
 - one row for each transfer, keyed by chain, block and log index. Rows are kept for ever; a
