@@ -221,8 +221,8 @@ async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
     await note("alert", NOW - MINUTE_MS, error="OSError")
     await note("alert", NOW)
     assert await told(store, loops=["probe", "score", "alert", "settle"]) == [
-        "Never turned yet: settle. Does a worker run?",
-        "No round was noted for 60 min: probe. Does a worker run?",
+        "Never run yet: settle. Does a worker run?",
+        "No round ended for 60 min: probe. Does a worker run?",
         "The loop score fails: KeyError score.py:88.",
     ]
     alert = next(job for job in (await figures(store)).jobs if job.name == "alert")

@@ -233,14 +233,14 @@ def _late(figures: Figures) -> Iterator[str]:
 def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
     by_name = {job.name: job for job in figures.jobs}
     if never := [name for name in loops if name not in by_name]:
-        yield f"Never turned yet: {', '.join(never)}. Does a worker run?"
-    turned = [by_name[name] for name in loops if name in by_name]
-    quiet = [job for job in turned if figures.now > job.expected_by]
+        yield f"Never run yet: {', '.join(never)}. Does a worker run?"
+    known = [by_name[name] for name in loops if name in by_name]
+    quiet = [job for job in known if figures.now > job.expected_by]
     if quiet:
         age = words(figures.now - max(job.ended_at for job in quiet))
         names = ", ".join(job.name for job in quiet)
-        yield f"No round was noted for {age}: {names}. Does a worker run?"
-    for job in turned:
+        yield f"No round ended for {age}: {names}. Does a worker run?"
+    for job in known:
         if job.failing and job not in quiet:
             yield f"The loop {job.name} fails: {job.error}."
 

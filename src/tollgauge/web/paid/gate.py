@@ -257,9 +257,9 @@ class Gate:
             await self.settlement.raise_overtaken(row)
         except Problem as problem:
             attempts: tuple[Attempt, ...] = (verified,)
-            if problem.status == COSTLY_REFUSAL or problem.vain:
-                in_vain = self.settlement.attempt("answer", self.clock(), problem.code)
-                attempts += (replace(in_vain, host=problem.host),)
+            if problem.status == COSTLY_REFUSAL or problem.wasted:
+                wasted = self.settlement.attempt("answer", self.clock(), problem.code)
+                attempts += (replace(wasted, host=problem.host),)
             await self.settlement.give_back(row, problem.code, *attempts)
             raise
         except BaseException:
