@@ -1,4 +1,4 @@
-"""The past of whom the index loop learned of late: wallets, and addresses of ours.
+"""The past of addresses that the index loop learned of late: wallets, and our own.
 
 It is filled in step by step, from the newest blocks downwards. Nothing reads these blocks again
 (the loop itself reads again those that became final after they were read), so what they hold is

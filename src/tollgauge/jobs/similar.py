@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tollgauge.core.similarity.index import Index
 
 SLICE: Final = 500
-"""How many endpoints are counted between two looks at the database."""
+"""How many endpoints are counted between two reads of the database."""
 REST: Final = 4
 
 

@@ -80,7 +80,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
             if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
                 event = notice.event(
                     stored.change,
-                    event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
+                    event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
                     watch_id=watch.id,
                     resource=endpoints_by_id[stored.endpoint_id].resource,
                     page=page_url(base_url, stored.endpoint_id),
@@ -140,7 +140,7 @@ def _events_of_watch(
 
 
 def _expired(now: int) -> Change:
-    reason = "This watch has ended: nothing more is told. Renewing starts it again."
+    reason = "This watch has ended: nothing more is sent. Renewing starts it again."
     return Change(type=rules.EXPIRED, at=now, severity=Severity.INFO, reason=reason)
 
 

@@ -437,8 +437,7 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
         for each in (lost, other)
     ]
     await store.writing(probing.record, both, cadence=Cadence(), owner="one", now=at)
-    last = await store.reading(probes.latest, other.id, since=at - 1, until=at)
-    assert last is not None
+    assert await store.reading(probes.history, other.id, since=at - 1, until=at)
     assert await left_of(store, lost.id) == {}
 
 

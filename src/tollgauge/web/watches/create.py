@@ -47,7 +47,7 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.watches.delivery_test import DeliveryTester
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_request import WatchFields
 from tollgauge.web.wire import OneOf
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
@@ -361,9 +361,7 @@ def _example() -> dict[str, Any]:
     )
     secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
     resource = str(EXAMPLE["endpoint"])
-    answer = watch_document(
-        watch, resource=resource, secret=secret, base_url="https://trust.example.com"
-    )
+    answer = watch_document(watch, resource=resource, secret=secret, base_url=EXAMPLE_BASE_URL)
     test = {
         "destination": "https://alerts.example.com/…",
         "kind": Kind.JSON.value,

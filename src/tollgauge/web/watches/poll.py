@@ -31,7 +31,7 @@ from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import invalid
@@ -162,7 +162,7 @@ class Polling:
         return EventShape(
             **notice.event(
                 stored.change,
-                event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
+                event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
                 watch_id=watch.id,
                 resource=resource,
                 page=page_url(self.dependencies.base_url, watch.endpoint_id),
@@ -242,7 +242,7 @@ _EXAMPLE: Final = {
             "before": {"payTo": "0x1111111111111111111111111111111111111111"},
             "after": {"payTo": "0x2222222222222222222222222222222222222222"},
             "evidence": {"source": "probe"},
-            "endpoint_page": "https://trust.example.com/endpoint/0123456789abcdef",
+            "endpoint_page": f"{EXAMPLE_BASE_URL}/endpoint/0123456789abcdef",
         }
     ],
     "next_cursor": "17.1767225700000",

@@ -17,7 +17,14 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, ID_PATTERN, SnakeShape, links
+from tollgauge.web.watches.shapes import (
+    EXAMPLE_BASE_URL,
+    EXAMPLE_ID,
+    ID,
+    ID_PATTERN,
+    SnakeShape,
+    links,
+)
 from tollgauge.web.wire.request_model import RequestModel
 
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
@@ -57,7 +64,7 @@ def product(dependencies: PaidDependencies) -> Product:
             "watch_id": EXAMPLE_ID,
             "resource": "https://api.example.com/weather",
             "expires_at": "2026-03-02T00:00:00Z",
-            **links("https://trust.example.com", EXAMPLE_ID, "poll_url", "renew_url"),
+            **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url", "renew_url"),
         },
         shape=RenewedShape,
         prepare=_prepare,

@@ -27,7 +27,7 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
@@ -150,7 +150,7 @@ _EXAMPLE_BODY: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
 _EXAMPLE: Final = {
     "watch_id": EXAMPLE_ID,
     "secret": webhooks.new_secret(bytes(webhooks.SECRET_BYTES)),
-    **links("https://trust.example.com", EXAMPLE_ID, "poll_url"),
+    **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url"),
     "next_steps": ["Keep the secret: it is shown only once, and the old one has ended."],
 }
 ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"
