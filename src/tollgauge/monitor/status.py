@@ -158,27 +158,10 @@ def document(figures: Figures) -> dict[str, Any]:
         },
         "payments": {
             "byState": figures.payments,
-            "stuck": [
-                {
-                    "id": payment.id,
-                    "state": payment.state,
-                    "route": payment.route,
-                    "forSeconds": _age(payment.updated_at, now),
-                }
-                for payment in figures.stuck
-            ],
+            "stuck": [_stuck(payment, now) for payment in figures.stuck],
         },
         "crawls": [_crawl(crawl) for crawl in figures.crawls],
-        "chains": [
-            {
-                "chain": cursor.chain,
-                "block": cursor.number,
-                "at": iso_seconds(cursor.at),
-                "lagSeconds": _age(cursor.at, now),
-                "finalized": cursor.finalized,
-            }
-            for cursor in figures.chains
-        ],
+        "chains": [_chain(cursor, now) for cursor in figures.chains],
         "bundles": [_bundle(bundle, now) for bundle in figures.bundles],
         "jobs": [_job(job) for job in figures.jobs],
         "disk": {
@@ -260,6 +243,25 @@ def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
 
 def _queue(queue: Queue, now: int) -> dict[str, int | None]:
     return {"due": queue.due, "oldestSeconds": _age(queue.oldest, now), "late": queue.late}
+
+
+def _stuck(payment: StuckPayment, now: int) -> dict[str, Any]:
+    return {
+        "id": payment.id,
+        "state": payment.state,
+        "route": payment.route,
+        "forSeconds": _age(payment.updated_at, now),
+    }
+
+
+def _chain(cursor: Cursor, now: int) -> dict[str, Any]:
+    return {
+        "chain": cursor.chain,
+        "block": cursor.number,
+        "at": iso_seconds(cursor.at),
+        "lagSeconds": _age(cursor.at, now),
+        "finalized": cursor.finalized,
+    }
 
 
 def _crawl(crawl: LastCrawl) -> dict[str, Any]:
