@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tollgauge.core.units import iso_seconds
+from tollgauge.core.units import iso_seconds as iso
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
@@ -67,12 +67,7 @@ def _engine() -> Environment:
         finalize=_visible,
     )
     engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
-    engine.filters |= {
-        "day_uptime": day_uptime,
-        "dots": _dots,
-        "iso": iso_seconds,
-        "minute": minute,
-    }
+    engine.filters |= {"day_uptime": day_uptime, "dots": _dots, "iso": iso, "minute": minute}
     engine.filters["ticked"] = _ticked
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
