@@ -145,7 +145,7 @@ async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
 
 
 def _forget_peak() -> None:
-    """Begin the peak of memory (VmHWM) anew; man proc_pid_clear_refs."""
+    """Begin the peak of memory (VmHWM) again; man proc_pid_clear_refs."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

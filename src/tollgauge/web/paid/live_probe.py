@@ -231,7 +231,7 @@ class LiveProbe:
 
 def recent_result(latest: Latest, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
     """The last result of an endpoint if that is young enough to be shared and tells of the target:
-    what our own fault made, or what nobody can vouch for, is probed anew.
+    what our own fault made, or what nobody can vouch for, is probed again.
     """
     last = latest.probe
     young = last is not None and now - age_ms < last.at <= now
