@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
@@ -50,6 +50,7 @@ from tollgauge.jobs.runner import Job, Tally
 from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
+from tollgauge.monitor.status import Status
 from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid.gate import SALE, Gate
@@ -278,10 +279,10 @@ def loops(config: Config) -> tuple[str, ...]:
     return (*EVERY_LOOP, *(("discover",) if config.sources else ()), *chain)
 
 
-async def read_status(config: Config, store: Store, *, clock: Clock) -> dict[str, Any]:
+async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
     """How the service of a configuration does (monitor/status). Raises StoreUnavailable."""
     figures = await store.reading(status.read, now=clock(), cadence=config.probe.cadence)
-    return status.report(
+    return status.assess(
         figures,
         sources=[source.name for source in config.sources],
         loops=loops(config),

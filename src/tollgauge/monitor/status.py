@@ -72,6 +72,29 @@ class Figures:
     skew_ms: int | None
     backup_at: int | None
 
+    @property
+    def probes_a_minute(self) -> float:
+        """How many endpoints are probed a minute."""
+        return round(self.probed * MINUTE_MS / RATE_MS, 1)
+
+    def age_s(self, at: int | None) -> int | None:
+        """How long ago an instant was, in whole seconds; None where there is none."""
+        return None if at is None else max(0, self.now - at) // SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The figures, what needs `attention`, and what is `unwise`, a sentence for each."""
+
+    figures: Figures
+    attention: tuple[str, ...]
+    unwise: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing needs attention."""
+        return not self.attention
+
 
 def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
     """What the database says. A probe is late when it is overdue by a whole period."""
@@ -124,45 +147,44 @@ def unwise(figures: Figures) -> Iterator[str]:
         yield f"The newest backup is {words(figures.now - figures.backup_at)} old."
 
 
-def report(
+def assess(
     figures: Figures, *, sources: Sequence[str], loops: Sequence[str], advice: Sequence[str]
-) -> dict[str, Any]:
-    """The whole status as JSON. `advice` is that of the configuration; `good` is whether nothing
-    needs attention.
-    """
-    needed = list(attention(figures, sources=sources, loops=loops))
-    return {
-        "good": not needed,
-        "attention": needed,
-        "unwise": [*unwise(figures), *advice],
-        **document(figures),
-    }
+) -> Status:
+    """What figures mean. `advice` is that of the configuration."""
+    return Status(
+        figures=figures,
+        attention=tuple(attention(figures, sources=sources, loops=loops)),
+        unwise=(*unwise(figures), *advice),
+    )
 
 
-def document(figures: Figures) -> dict[str, Any]:
-    """The figures as JSON: ages in seconds, instants in ISO 8601."""
-    now, disk = figures.now, figures.size
+def document(status: Status) -> dict[str, Any]:
+    """The status as JSON: ages in seconds, instants in ISO 8601."""
+    figures, disk = status.figures, status.figures.size
     return {
-        "at": iso_seconds(now),
+        "good": status.good,
+        "attention": status.attention,
+        "unwise": status.unwise,
+        "at": iso_seconds(figures.now),
         "probes": {
             "monitored": figures.monitored,
-            **_queue(figures.probes, now),
-            "perMinute": round(figures.probed * MINUTE_MS / RATE_MS, 1),
+            **_queue(figures, figures.probes),
+            "perMinute": figures.probes_a_minute,
             "last": _iso(figures.last_probed),
         },
-        "scores": _queue(figures.scores, now),
+        "scores": _queue(figures, figures.scores),
         "deliveries": {
             "queued": figures.deliveries.queued,
-            "oldestSeconds": _age(figures.deliveries.oldest_due, now),
+            "oldestSeconds": figures.age_s(figures.deliveries.oldest_due),
             "dead": figures.deliveries.dead,
         },
         "payments": {
             "byState": figures.payments,
-            "stuck": [_stuck(payment, now) for payment in figures.stuck],
+            "stuck": [_stuck(figures, payment) for payment in figures.stuck],
         },
         "crawls": [_crawl(crawl) for crawl in figures.crawls],
-        "chains": [_chain(cursor, now) for cursor in figures.chains],
-        "bundles": [_bundle(bundle, now) for bundle in figures.bundles],
+        "chains": [_chain(figures, cursor) for cursor in figures.chains],
+        "bundles": [_bundle(figures, bundle) for bundle in figures.bundles],
         "jobs": [_job(job) for job in figures.jobs],
         "disk": {
             "databaseBytes": disk.database,
@@ -241,25 +263,25 @@ def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
             yield f"No crawl of {source} was complete for {age}."
 
 
-def _queue(queue: Queue, now: int) -> dict[str, int | None]:
-    return {"due": queue.due, "oldestSeconds": _age(queue.oldest, now), "late": queue.late}
+def _queue(figures: Figures, queue: Queue) -> dict[str, int | None]:
+    return {"due": queue.due, "oldestSeconds": figures.age_s(queue.oldest), "late": queue.late}
 
 
-def _stuck(payment: StuckPayment, now: int) -> dict[str, Any]:
+def _stuck(figures: Figures, payment: StuckPayment) -> dict[str, Any]:
     return {
         "id": payment.id,
         "state": payment.state,
         "route": payment.route,
-        "forSeconds": _age(payment.updated_at, now),
+        "forSeconds": figures.age_s(payment.updated_at),
     }
 
 
-def _chain(cursor: Cursor, now: int) -> dict[str, Any]:
+def _chain(figures: Figures, cursor: Cursor) -> dict[str, Any]:
     return {
         "chain": cursor.chain,
         "block": cursor.number,
         "at": iso_seconds(cursor.at),
-        "lagSeconds": _age(cursor.at, now),
+        "lagSeconds": figures.age_s(cursor.at),
         "finalized": cursor.finalized,
     }
 
@@ -276,11 +298,11 @@ def _crawl(crawl: LastCrawl) -> dict[str, Any]:
     }
 
 
-def _bundle(bundle: StoredBundle, now: int) -> dict[str, Any]:
+def _bundle(figures: Figures, bundle: StoredBundle) -> dict[str, Any]:
     return {
         "variant": bundle.variant,
         "at": iso_seconds(bundle.as_of),
-        "ageSeconds": _age(bundle.as_of, now),
+        "ageSeconds": figures.age_s(bundle.as_of),
         "records": bundle.records,
         "bytes": bundle.size,
         "buildSeconds": bundle.took_ms / SECOND_MS,
@@ -297,10 +319,6 @@ def _job(job: JobRound) -> dict[str, Any]:
         "failedAt": _iso(job.failed_at),
         "error": job.error or None,
     }
-
-
-def _age(at: int | None, now: int) -> int | None:
-    return None if at is None else max(0, now - at) // SECOND_MS
 
 
 def _iso(at: int | None) -> str | None:
