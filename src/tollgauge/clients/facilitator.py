@@ -61,13 +61,13 @@ class FacilitatorSettings:
     url: WebUrl = ""
     """Any x402 v2 facilitator."""
     headers: Headers = field(default=(), repr=False)
-    """What it wants to see of its customers: "Authorization: Bearer ...; X-Other: ..."."""
+    """Headers that it asks its customers for: "Authorization: Bearer ...; X-Other: ..."."""
     verify_timeout_s: Timeout = 10.0
-    """For its word on a payment."""
+    """How long to wait for its answer whether a payment is valid."""
     settle_timeout_s: Timeout = 45.0
-    """For a settlement."""
+    """How long to wait for a settlement."""
     sales_at_once: PositiveInt = 256
-    """More are told to come back, before anything is claimed."""
+    """Sales in work at once; more get 503 and Retry-After, before anything is claimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

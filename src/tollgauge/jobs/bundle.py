@@ -26,7 +26,7 @@ class BundleSettings:
     """How often the bundles are built."""
 
     every_ms: Annotated[int, Field(ge=SECOND_MS, le=HOUR_MS)] = HOUR_MS
-    """At most an hour: clients ask again after that time."""
+    """Between two builds; at most an hour, after which clients ask again."""
 
 
 async def run(

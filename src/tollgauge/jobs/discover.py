@@ -75,7 +75,7 @@ class Source:
     """
 
     name: Annotated[str, Field(examples=["cdp"])]
-    """Stands in the events of discovery."""
+    """Its name in the events of discovery."""
     kind: Annotated[str, Field(examples=["bazaar"])]
     """bazaar, openapi or file."""
     location: Annotated[
@@ -84,7 +84,7 @@ class Source:
     ]
     """Its URL, or the path of a file."""
     pause_ms: int = bazaar.PAUSE_MS
-    """Between two pages."""
+    """The pause between two pages."""
     limit: int = bazaar.LIMIT
     """Entries asked for at once."""
 

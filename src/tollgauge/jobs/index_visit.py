@@ -37,7 +37,7 @@ class IndexSettings(LogSettings):
     volume_every_ms: int = 5 * MINUTE_MS
     """How often the chain's volume is measured, and the books are checked."""
     round_ms: int = 20_000
-    """When a round begins no further step."""
+    """After so long a round begins no further step."""
 
 
 @dataclass(slots=True)

@@ -50,11 +50,11 @@ class ProbeSettings:
     concurrent_waves: PositiveInt = 16
     """Rounds that a worker has under way at once."""
     lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
-    """How long a host is one prober's alone."""
+    """How long a worker has a host for itself."""
     catch_up: Annotated[int, Field(ge=2)] = 2
-    """What is overdue comes at most so many times as fast as usual."""
+    """After a stop, what is overdue is probed at most so many times as fast as usual."""
     late_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
-    """A host that waits so long to be probed raises the alarm."""
+    """A host that waits longer for its probe raises the alarm."""
     references: tuple[str, ...] = ()
     """https URLs that tell whether we are connected, before anyone else is blamed: two or three
     sites that are always up. Left empty, the origins of [[sources]] and of the facilitator are

@@ -62,7 +62,7 @@ class LogSettings:
     by_hash: int = 400
     """Queries by hash at most for new blocks, else by number."""
     rest_s: float = 5.0
-    """How long a node rests after a failure."""
+    """How long a node is not asked after a failure."""
 
 
 class UnconfirmedError(RpcError):
