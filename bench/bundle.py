@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from sqlalchemy import Connection
 from bench import CHECKOUT
 from bench.child import started
 from bench.filled import fill
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
 from tollgauge.core.answer_signature import SigningKey
 from tollgauge.core.bundle import Variant
@@ -138,7 +137,7 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     try:
         await store.reading(bundles.newest)
         freeze_garbage_collector()
-        before_mb = _peak_mb()
+        before_mb = peak_mb()
         rounds = [await _round(store, NOW + hour * HOUR_MS) for hour in range(ROUNDS)]
         took = {name: min(one[name] for one in rounds) for name in rounds[0]}
         whole = await store.reading(bundles.whole, Variant.ALL)
@@ -150,7 +149,7 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     stored, body = whole
     Path(body_path).write_bytes(body)  # noqa: ASYNC240 - nobody waits
     sizes = {"mb": stored.size / 1e6, "records": stored.records, "avoid_mb": avoided.size / 1e6}
-    more = {"mb_more": round(_peak_mb() - before_mb, 1), "late_ms_of_rounds": _late(rounds)}
+    more = {"mb_more": round(peak_mb() - before_mb, 1), "late_ms_of_rounds": _late(rounds)}
     return took | sizes | more | {"avoided": avoided.records, "signature": stored.signature}
 
 
@@ -187,18 +186,14 @@ def load(body_path: str, signature: str) -> dict[str, Any]:
     from tollgauge_guard.signature import pin
 
     body, key = Path(body_path).read_bytes(), pin(KEY.public_jwk)
-    before_mb, clock = _peak_mb(), time.perf_counter()
+    before_mb, clock = peak_mb(), time.perf_counter()
     loaded = read_bundle(body, signature, key)
     seconds = time.perf_counter() - clock
     return {
         "records": loaded.count,
         "seconds": round(seconds, 3),
-        "mb_more": round(_peak_mb() - before_mb, 1),
+        "mb_more": round(peak_mb() - before_mb, 1),
     }
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
 
 
 def main(order: str, first: str, second: str) -> None:

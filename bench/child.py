@@ -70,3 +70,9 @@ async def started(command: list[str], log: Path) -> AsyncIterator[Child]:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def print_json(document: object) -> None:
+    """Answer an order, in the process that got it."""
+    sys.stdout.write(orjson.dumps(document).decode() + "\n")
+    sys.stdout.flush()

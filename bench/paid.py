@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import socket
 import statistics
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from bench import postgres, service, traffic
 from bench.child import Child, started
 from bench.counterparties import ANSWER, HOLE, NETWORK
 from bench.measurement import Measurement, Report
+from bench.seller import free_port
 from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
 
 SALES: Final = 200
@@ -331,10 +331,3 @@ def _certificates(folder: Path) -> tuple[Path, Path]:
     leaf = authority.issue_cert("*.example.com")
     leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
     return key_file, ca_file
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with contextlib.closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -29,7 +29,7 @@ import uvloop
 from bench import service, traffic
 from bench.child import Child, started
 from bench.measurement import Measurement, Report
-from bench.paid import free_port
+from bench.seller import free_port
 
 SHARE: Final = 0.8
 """Of what the bare application sends in a CPU second."""

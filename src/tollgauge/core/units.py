@@ -219,6 +219,11 @@ def dollars(amount: int, decimals: int = 6) -> str:
     return f"${whole:,}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
 
 
+def hex_text(value: bytes) -> str:
+    """Bytes in hex, as JSON-RPC writes them."""
+    return "0x" + value.hex()
+
+
 def iso_seconds(at: int) -> str:
     """An instant as ISO 8601 UTC with `Z`, in whole seconds."""
     return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
