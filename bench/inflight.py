@@ -84,7 +84,7 @@ async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
     mapped = {host(number): ("127.0.0.1", port) for number in range(probes)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, max_in_flight=probes))
     egress.start()
-    before_mb, in_flight, most = peak_mb(), 0, 0
+    before_mb, in_flight, most = round(peak_mb(), 1), 0, 0
 
     async def probe(number: int) -> tuple[bool, bool]:
         """Whether a probe is slow by our own queueing, and whether we say that we were late."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -44,13 +43,6 @@ class RenewalRequest(RequestModel):
     """An empty request: the path names the watch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewOrder:
-    """Which watch to renew."""
-
-    watch_id: str
-
-
 def product(dependencies: PaidDependencies) -> Product:
     """30 more days of a watch."""
     return Product(
@@ -77,22 +69,23 @@ def product(dependencies: PaidDependencies) -> Product:
     )
 
 
-def _prepare(_request: RenewalRequest, call: Call | None) -> RenewOrder:
+def _prepare(_request: RenewalRequest, call: Call | None) -> str:
+    """The id of the watch. Raises Problem 404."""
     watch_id = call.parameters.get("id", "") if call else ""
     if not ID.fullmatch(watch_id):
         raise Problem(404, "unknown-watch", _NO_WATCH)
-    return RenewOrder(watch_id=watch_id)
+    return watch_id
 
 
-async def _renew(dependencies: PaidDependencies, order: RenewOrder, claim: HeldClaim) -> bytes:
+async def _renew(dependencies: PaidDependencies, watch_id: str, claim: HeldClaim) -> bytes:
     resource, until = await claim.writing(
-        _record_renewal, order.watch_id, payment_id=claim.payment_id, now=dependencies.clock()
+        _record_renewal, watch_id, payment_id=claim.payment_id, now=dependencies.clock()
     )
     shape = RenewedShape(
-        watch_id=order.watch_id,
+        watch_id=watch_id,
         resource=resource,
         expires_at=iso_seconds(until),
-        **links(dependencies.base_url, order.watch_id, "poll_url", "renew_url"),
+        **links(dependencies.base_url, watch_id, "poll_url", "renew_url"),
     )
     return wire.dump(shape)
 
