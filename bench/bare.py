@@ -22,6 +22,8 @@ import uvicorn
 import uvloop
 from starlette.types import Message, Receive, Scope, Send
 
+from bench.child import print_json
+
 HOST: Final = "127.0.0.1"
 
 
@@ -62,16 +64,11 @@ async def serve(app: Bare) -> None:
     server = uvicorn.Server(config)
     with socket.create_server((HOST, 0)) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
-        _print_json(listener.getsockname()[1])
+        print_json(listener.getsockname()[1])
         while line := await asyncio.to_thread(sys.stdin.readline):
-            _print_json(app.obey(orjson.loads(line)))
+            print_json(app.obey(orjson.loads(line)))
         server.should_exit = True
         await running
-
-
-def _print_json(document: object) -> None:
-    sys.stdout.write(orjson.dumps(document).decode() + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from sqlalchemy import Connection
 from bench import CHECKOUT
 from bench.child import started
 from bench.filled import fill
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
 from tollgauge.core.answer_signature import SigningKey
 from tollgauge.core.bundle import Variant
@@ -84,17 +83,16 @@ async def measure(endpoints: int) -> tuple[dict[str, Any], dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         database, body = str(folder / "bench.db"), str(folder / "bundle.zst")
-        await _said(folder, "fill", database, str(endpoints))
-        built = await _said(folder, "build", database, body)
-        return built, await _said(folder, "load", body, built.pop("signature"))
+        await _answer_of(folder, "fill", database, str(endpoints))
+        built = await _answer_of(folder, "build", database, body)
+        return built, await _answer_of(folder, "load", body, built.pop("signature"))
 
 
-async def _said(folder: Path, *order: str) -> dict[str, Any]:
+async def _answer_of(folder: Path, *order: str) -> dict[str, Any]:
     """The JSON object that one of the processes prints."""
     command = [sys.executable, "-m", "bench.bundle", *order]
     async with started(command, folder / order[0]) as process:
-        said: dict[str, Any] = orjson.loads(await process.line())
-    return said
+        return await process.document()
 
 
 async def fill_all(path: str, endpoints: int) -> dict[str, Any]:
@@ -139,9 +137,9 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     try:
         await store.reading(bundles.newest)
         freeze_garbage_collector()
-        before_mb = _peak_mb()
+        before_mb = peak_mb()
         rounds = [await _round(store, NOW + hour * HOUR_MS) for hour in range(ROUNDS)]
-        took = {name: min(each[name] for each in rounds) for name in rounds[0]}
+        took = {name: min(one[name] for one in rounds) for name in rounds[0]}
         whole = await store.reading(bundles.whole, Variant.ALL)
         avoided = await store.reading(bundles.newest, Variant.AVOID)
     finally:
@@ -151,7 +149,7 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     stored, body = whole
     Path(body_path).write_bytes(body)  # noqa: ASYNC240 - nobody waits
     sizes = {"mb": stored.size / 1e6, "records": stored.records, "avoid_mb": avoided.size / 1e6}
-    more = {"mb_more": round(_peak_mb() - before_mb, 1), "late_ms_of_rounds": _late(rounds)}
+    more = {"mb_more": round(peak_mb() - before_mb, 1), "late_ms_of_rounds": _late(rounds)}
     return took | sizes | more | {"avoided": avoided.records, "signature": stored.signature}
 
 
@@ -178,7 +176,7 @@ async def _round(store: Store, now: int) -> dict[str, float]:
 
 
 def _late(rounds: Sequence[Mapping[str, float]]) -> list[float]:
-    return [each["late_ms"] for each in rounds]
+    return [one["late_ms"] for one in rounds]
 
 
 def load(body_path: str, signature: str) -> dict[str, Any]:
@@ -188,29 +186,25 @@ def load(body_path: str, signature: str) -> dict[str, Any]:
     from tollgauge_guard.signature import pin
 
     body, key = Path(body_path).read_bytes(), pin(KEY.public_jwk)
-    before_mb, clock = _peak_mb(), time.perf_counter()
+    before_mb, clock = peak_mb(), time.perf_counter()
     loaded = read_bundle(body, signature, key)
     seconds = time.perf_counter() - clock
     return {
         "records": loaded.count,
         "seconds": round(seconds, 3),
-        "mb_more": round(_peak_mb() - before_mb, 1),
+        "mb_more": round(peak_mb() - before_mb, 1),
     }
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
 
 
 def main(order: str, first: str, second: str) -> None:
     """One of the processes."""
     if order == "load":
-        said = load(first, second)
+        answer = load(first, second)
     else:
         work = fill_all(first, int(second)) if order == "fill" else build(first, second)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            said = runner.run(work)
-    sys.stdout.write(orjson.dumps(said).decode() + "\n")
+            answer = runner.run(work)
+    sys.stdout.write(orjson.dumps(answer).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class Canned:
         asked = orjson.loads(body)
         if isinstance(asked, dict):
             return self._one(asked)
-        return b"[" + b",".join(self._one(each) for each in asked) + b"]"
+        return b"[" + b",".join(self._one(call) for call in asked) + b"]"
 
     def _one(self, call: dict[str, Any]) -> bytes:
         result = self._result(call["method"], call["params"])
@@ -176,6 +176,6 @@ async def serve(canned: Canned) -> None:
 
 
 if __name__ == "__main__":
-    numbers = [int(each) for each in sys.argv[1:6]]
+    numbers = [int(text) for text in sys.argv[1:6]]
     names = ("blocks", "pairs", "wallets", "payers", "began")
     asyncio.run(serve(Canned(World(**dict(zip(names, numbers, strict=True))))))

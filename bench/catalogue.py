@@ -32,9 +32,9 @@ class Offer:
     score_tenths: int
 
 
-def catalogue(size: int, *, of_few_words: bool = False, seed: int = 402) -> Iterator[Offer]:
+def catalogue(size: int, *, of_few_words: bool = False) -> Iterator[Offer]:
     """`size` endpoints of HOSTS hosts, or fewer hosts in a smaller catalogue."""
-    dice = random.Random(seed)  # noqa: S311 - a reproducible catalogue
+    dice = random.Random(402)  # noqa: S311 - a reproducible catalogue
     common = _words(dice, FEW if of_few_words else 20_000)
     frequency = list(accumulate(1 / (rank + 8) for rank in range(len(common))))
     topics = [dice.sample(common[-len(common) * 9 // 10 :], 24) for _ in range(TOPICS)]
@@ -76,10 +76,9 @@ def _offer(
 
 
 def _words(dice: random.Random, size: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < size:
+    chosen: dict[str, None] = {}
+    while len(chosen) < size:
         syllables = range(dice.randint(2, 4))
-        found["".join(dice.choice(_LETTERS[0]) + dice.choice(_LETTERS[1]) for _ in syllables)] = (
-            None
-        )
-    return list(found)
+        word = "".join(dice.choice(_LETTERS[0]) + dice.choice(_LETTERS[1]) for _ in syllables)
+        chosen[word] = None
+    return list(chosen)

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from bench import CHECKOUT
 
@@ -31,6 +34,16 @@ class Child:
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         self._process.stdin.write(f"{order}\n".encode())
         return await self.line()
+
+    async def document(self) -> dict[str, Any]:
+        """The JSON object that the process prints next."""
+        document: dict[str, Any] = orjson.loads(await self.line())
+        return document
+
+    async def order(self, **command: object) -> dict[str, Any]:
+        """Send a JSON object and return the one that the process answers."""
+        answer: dict[str, Any] = orjson.loads(await self.obey(orjson.dumps(command).decode()))
+        return answer
 
 
 @contextlib.asynccontextmanager
@@ -57,3 +70,9 @@ async def started(command: list[str], log: Path) -> AsyncIterator[Child]:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+def print_json(document: object) -> None:
+    """Answer an order, in the process that got it."""
+    sys.stdout.write(orjson.dumps(document).decode() + "\n")
+    sys.stdout.flush()

@@ -69,7 +69,7 @@ async def _measure(folder: Path, size: int) -> dict[str, Any]:
     details: dict[str, Any] = {"entries": size}
     words = _words("file", first.crawl, second.crawl)
     async with started(words, folder / "file.log") as child:
-        details["file"] = orjson.loads(await child.line())
+        details["file"] = await child.document()
     authority, keys = trustme.CA(), folder / "keys.pem"
     authority.issue_cert(directory.HOST).private_key_and_cert_chain_pem.write_to_path(str(keys))
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -78,7 +78,7 @@ async def _measure(folder: Path, size: int) -> dict[str, Any]:
         port = int(await serving.line())
         words = _words("paged", folder / "ca.pem", port)
         async with started(words, folder / "paged.log") as paged:
-            details["paged"] = {"first": orjson.loads(await paged.line())}
+            details["paged"] = {"first": await paged.document()}
             await serving.obey(str(second.lines))
             details["paged"]["second"] = orjson.loads(await paged.obey("again"))
     return details
@@ -145,7 +145,7 @@ async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
 
 
 def _forget_peak() -> None:
-    """Begin the peak of memory (VmHWM) anew; man proc_pid_clear_refs."""
+    """Begin the peak of memory (VmHWM) again; man proc_pid_clear_refs."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -154,10 +154,10 @@ def _resident_mb(name: str) -> float:
     return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 
-def _read_and_insert(file: Path, made: Path, copy: Path) -> None:
-    """Read a crawl's file at once, and insert what was made of it into an empty database."""
+def _read_and_insert(file: Path, database: Path, copy: Path) -> None:
+    """Read a crawl's file at once, and insert the rows of its database into an empty database."""
     json.loads(file.read_bytes())
-    source, target = sqlite3.connect(made), sqlite3.connect(copy)
+    source, target = sqlite3.connect(database), sqlite3.connect(copy)
     schema = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name = ?"
     with target:
         for table in _TABLES:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -353,12 +353,3 @@ def _copy(
 
 def _end_copies(tx: Connection) -> None:
     tx.exec_driver_sql("DROP TABLE bench_copy")
-
-
-def counts(tx: Connection) -> dict[str, Any]:
-    """How many rows of each kind there are."""
-    tables = (schema.endpoint, schema.probe, schema.probe_day, schema.score)
-    return {
-        table.name: tx.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
-        for table in tables
-    }

@@ -89,16 +89,15 @@ async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, A
         python = [sys.executable, "-m", "bench.guard", "calls", str(body), *sizes]
         typescript = [node, "--expose-gc", script, str(body), key, *sizes, PAY_TO, BUYER_KEY]
         return (
-            await _said(python, folder / "python"),
-            await _said(typescript, folder / "typescript"),
+            await _answer_of(python, folder / "python"),
+            await _answer_of(typescript, folder / "typescript"),
         )
 
 
-async def _said(command: list[str], log: Path) -> dict[str, Any]:
+async def _answer_of(command: list[str], log: Path) -> dict[str, Any]:
     """The JSON object that a process prints."""
     async with started(command, log) as process:
-        said: dict[str, Any] = orjson.loads(await process.line())
-    return said
+        return await process.document()
 
 
 def some(records: int, now: int) -> Iterator[TrustRecord]:
@@ -188,6 +187,6 @@ async def calls_of(body: Path, records: int, calls: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     _, path, number, count = sys.argv[1:]
-    said = asyncio.run(calls_of(Path(path), int(number), int(count)))
-    sys.stdout.write(orjson.dumps(said).decode() + "\n")
+    answer = asyncio.run(calls_of(Path(path), int(number), int(count)))
+    sys.stdout.write(orjson.dumps(answer).decode() + "\n")
     sys.stdout.flush()

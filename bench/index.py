@@ -29,7 +29,8 @@ from eth_abi.abi import decode
 
 from bench import CHECKOUT
 from bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
+from tollgauge.app import now_ms
 from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
@@ -176,7 +177,7 @@ async def measure_indexing(logs: int) -> dict[str, Any]:
         cpu, wall = time.process_time(), time.perf_counter()
         stored, memory, state = 0, [], IndexState()
         while True:
-            tally = await index.run(store, chain, state, settings=settings, clock=_now)
+            tally = await index.run(store, chain, state, settings=settings, clock=now_ms)
             stored += int(str(tally.get("entries", 0)))
             memory.append(_memory_mb())
             if not tally.get("busy"):
@@ -208,7 +209,7 @@ async def measure_following(blocks: int) -> dict[str, Any]:
     state = IndexState()
     async with _indexer(world, settings) as (store, chain, grow):
         for _ in range(10):
-            if not (await index.run(store, chain, state, settings=settings, clock=_now)).get(
+            if not (await index.run(store, chain, state, settings=settings, clock=now_ms)).get(
                 "busy"
             ):
                 break
@@ -216,7 +217,7 @@ async def measure_following(blocks: int) -> dict[str, Any]:
         done = records = 0
         while done < blocks:
             await grow(step)
-            tally = await index.run(store, chain, state, settings=settings, clock=_now)
+            tally = await index.run(store, chain, state, settings=settings, clock=now_ms)
             done += int(str(tally.get("blocks", 0)))
             records += int(str(tally.get("entries", 0)))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -233,7 +234,7 @@ async def measure_following(blocks: int) -> dict[str, Any]:
 
 async def measure_sums(a_day: int) -> dict[str, Any]:
     """The sums of all wallets, from 30 days of sums by wallet, day and payer."""
-    dice, today = random.Random(1), _now() // DAY_MS  # noqa: S311 - a reproducible market
+    dice, today = random.Random(1), now_ms() // DAY_MS  # noqa: S311 - a reproducible market
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
@@ -242,15 +243,15 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
                 await store.writing(_paid_on, day, a_day, dice)
             gc.collect()
             before, cpu = _memory_mb(), time.process_time()
-            computed = await store.reading(volumes.compute_sums, CHAIN_ID, as_of=_now())
+            computed = await store.reading(volumes.compute_sums, CHAIN_ID, as_of=now_ms())
             cpu, after = time.process_time() - cpu, _memory_mb()
             began = time.perf_counter()
-            await store.writing(volumes.save_sums, CHAIN_ID, computed, as_of=_now())
+            await store.writing(volumes.save_sums, CHAIN_ID, computed, as_of=now_ms())
             saved = time.perf_counter() - began
             began = time.perf_counter()
             for address, _ in computed[:500]:
                 text = "0x" + address.hex()
-                await store.reading(volumes.sums, CHAIN_ID, text, as_of=_now())
+                await store.reading(volumes.sums, CHAIN_ID, text, as_of=now_ms())
             read = time.perf_counter() - began
             query = sa.select(sa.func.count()).select_from(transfers.transfer_day)
             rows = await store.reading(lambda tx: tx.execute(query).scalar_one())
@@ -302,10 +303,6 @@ def _paid_on(tx: sa.Connection, day: int, count: int, dice: random.Random) -> No
 
 def _quiet() -> IndexSettings:
     return IndexSettings(round_ms=10**9, volume_every_ms=10**12)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @contextlib.asynccontextmanager
@@ -366,5 +363,5 @@ def _memory_mb() -> float:
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+        return peak_mb()
     return pages * resource.getpagesize() / 2**20

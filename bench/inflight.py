@@ -27,7 +27,7 @@ import orjson
 import uvloop
 
 from bench.child import started
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import certificates, header, host, url
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
@@ -76,8 +76,7 @@ async def measure(probes: int) -> dict[str, Any]:
             port = (await seller.line()).decode().strip()
             command = [*this, "probe", port, str(ca_file), str(probes)]
             async with started(command, folder / "prober") as prober:
-                seen: dict[str, Any] = orjson.loads(await prober.line())
-    return seen
+                return await prober.document()
 
 
 async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
@@ -85,7 +84,7 @@ async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
     mapped = {host(number): ("127.0.0.1", port) for number in range(probes)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, max_in_flight=probes))
     egress.start()
-    before_mb, in_flight, most = _peak_mb(), 0, 0
+    before_mb, in_flight, most = round(peak_mb(), 1), 0, 0
 
     async def probe(number: int) -> tuple[bool, bool]:
         """Whether a probe is slow by our own queueing, and whether we say that we were late."""
@@ -120,7 +119,7 @@ async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
         "in_flight": most,
         "slow": sum(slow for slow, _ in results),
         "late": sum(late for _, late in results),
-        "peak_mb": _peak_mb(),
+        "peak_mb": round(peak_mb(), 1),
         "before_mb": before_mb,
         "cpu_ms_each": round((time.process_time() - cpu) * 1_000 / probes, 3),
     }
@@ -150,10 +149,6 @@ async def sell(key_file: str) -> None:
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
     server.close()
-
-
-def _peak_mb() -> float:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024, 1)
 
 
 def _main(role: str, *arguments: str) -> None:

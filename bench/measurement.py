@@ -4,6 +4,7 @@ is met. A ratio to a peer means the same on any machine; a figure alone does not
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -77,3 +78,8 @@ class Report:
 def rounded(figure: float) -> float:
     """A figure with four digits that count, whole from 1,000 on."""
     return round(figure) if abs(figure) >= 1_000 else float(f"{figure:.4g}")
+
+
+def peak_mb() -> float:
+    """The most memory that this process ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024

@@ -94,20 +94,20 @@ class Model:
 
     def tokens(self, text: str) -> list[int]:
         """BERT's uncased word pieces between [CLS] and [SEP]."""
-        found = [number for word in _split(text) for number in self._pieces(word)]
-        return [self.pieces["[CLS]"], *found[: TOKENS_MAX - 2], self.pieces["[SEP]"]]
+        numbers = [number for word in _split(text) for number in self._pieces(word)]
+        return [self.pieces["[CLS]"], *numbers[: TOKENS_MAX - 2], self.pieces["[SEP]"]]
 
     def _pieces(self, word: str) -> list[int]:
-        found, start = [], 0
+        numbers, start = [], 0
         while start < len(word):
             end = len(word)
             while end > start and self._name(word, start, end) not in self.pieces:
                 end -= 1
             if end == start or len(word) > 100:
                 return [self.pieces["[UNK]"]]
-            found.append(self.pieces[self._name(word, start, end)])
+            numbers.append(self.pieces[self._name(word, start, end)])
             start = end
-        return found
+        return numbers
 
     @staticmethod
     def _name(word: str, start: int, end: int) -> str:
@@ -132,7 +132,7 @@ def _split(text: str) -> Iterator[str]:
     """Lower case without accents; punctuation and Chinese characters stand alone."""
     plain = unicodedata.normalize("NFD", text.lower())
     plain = "".join(char for char in plain if unicodedata.category(char) != "Mn")
-    yield from _SINGLE.sub(lambda found: f" {found[0]} ", plain).split()
+    yield from _SINGLE.sub(lambda match: f" {match[0]} ", plain).split()
 
 
 def _safetensors(path: Path) -> dict[str, Floats]:
@@ -140,9 +140,9 @@ def _safetensors(path: Path) -> dict[str, Floats]:
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
-    found = {}
+    tensors = {}
     for name, row in header.items():
         if name != "__metadata__" and row["dtype"] == "F32":
             first, last = (8 + size + offset for offset in row["data_offsets"])
-            found[name] = np.frombuffer(data[first:last], np.float32).reshape(row["shape"])
-    return found
+            tensors[name] = np.frombuffer(data[first:last], np.float32).reshape(row["shape"])
+    return tensors

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import socket
 import statistics
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from bench import postgres, service, traffic
 from bench.child import Child, started
 from bench.counterparties import ANSWER, HOLE, NETWORK
 from bench.measurement import Measurement, Report
+from bench.seller import free_port
 from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
 
 SALES: Final = 200
@@ -122,13 +122,6 @@ class Running:
     port: int
     signing: Signing
 
-    async def order(self, **command: object) -> dict[str, Any]:
-        """Send the service's process a command and return its answer."""
-        answer: dict[str, Any] = orjson.loads(
-            await self.service.obey(orjson.dumps(command).decode())
-        )
-        return answer
-
 
 class Signing:
     """A wallet that pays with the official client."""
@@ -173,14 +166,14 @@ async def selling(running: Running, sales: int) -> dict[str, Any]:
         await sold(running, route, bodies, min(sales, 2 * len(bodies)))
         costs[name] = {}
         for kind, calls_made in (("own", False), ("whole", True)):
-            await running.order(do="calls", made=calls_made)
+            await running.service.order(do="calls", made=calls_made)
             costs[name] |= _cost(
                 kind, [await sold(running, route, bodies, sales) for _ in range(SALE_ROUNDS)]
             )
     bodies = [orjson.dumps({"resource": endpoint.resource}) for endpoint in live]
-    await running.order(do="calls", made=False)
+    await running.service.order(do="calls", made=False)
     costs["live"] = _cost("own", [await sold(running, TRUST, bodies, len(bodies))])
-    await running.order(do="calls", made=True)
+    await running.service.order(do="calls", made=True)
     return costs
 
 
@@ -203,10 +196,10 @@ async def sold(
         traffic.post(route, body, payment=payment)
         for body, payment in zip(itertools.cycle(bodies), payments, strict=False)
     ]
-    await running.order(do="probe")
-    before = (await running.order(do="cpu"))["cpu_s"]
+    await running.service.order(do="probe")
+    before = (await running.service.order(do="cpu"))["cpu_s"]
     seen = await traffic.run(running.port, iter(requests), connections=service.AT_ONCE)
-    after = (await running.order(do="cpu"))["cpu_s"]
+    after = (await running.service.order(do="cpu"))["cpu_s"]
     if seen.statuses != {200: count}:
         raise RuntimeError(f"not every sale was made: {dict(seen.statuses)}")
     return 1_000 * (after - before) / count, seen
@@ -338,10 +331,3 @@ def _certificates(folder: Path) -> tuple[Path, Path]:
     leaf = authority.issue_cert("*.example.com")
     leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
     return key_file, ca_file
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with contextlib.closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

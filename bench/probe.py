@@ -31,6 +31,7 @@ from bench.blackbox import Blackbox
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from bench.seller import HOSTS, Seller, host, selling, url
+from tollgauge.app import now_ms
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -189,8 +190,3 @@ def _payable_since(tx: Connection, began: int) -> int:
     )
     count: int = tx.execute(query).scalar_one()
     return count
-
-
-def now_ms() -> int:
-    """The clock."""
-    return time.time_ns() // 1_000_000

@@ -1,5 +1,5 @@
 """`tollgauge bench record`: how many probes a second the store takes, with all that follows from
-each: the row, the endpoint's next due time and its mark that a score is owed, the price, the state
+each: the row, the endpoint's next due time and its mark that a score is due, the price, the state
 that changes are told from, the end of the host's lease.
 
 Results of as many hosts as a wave has are recorded in one transaction, as the probe loop does

@@ -141,29 +141,32 @@ def ours(services: Sequence[Service]) -> Matrix:
 
 def alike_terms(terms: Sequence[WeightedTerms]) -> Matrix:
     """The similarity of every two, as the index has it before it rounds to percents."""
-    postings, found = build(terms, range(len(terms)), candidates=0)
+    postings, vectors = build(terms, range(len(terms)), candidates=0)
     dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))
-    owner = np.repeat(np.arange(len(terms)), np.diff(found.starts))
-    dense[owner, found.term] = found.step
+    owner = np.repeat(np.arange(len(terms)), np.diff(vectors.starts))
+    dense[owner, vectors.term] = vectors.step
     alike: Matrix = dense @ dense.T / SCALE**2
     return alike
 
 
 def words(services: Sequence[Service]) -> Matrix:
     """TF-IDF of words and pairs of words."""
-    return _tf_idf([_with_pairs(_TOKEN.findall(each.whole_text.lower())) for each in services])
+    return _tf_idf(
+        [_with_pairs(_TOKEN.findall(service.whole_text.lower())) for service in services]
+    )
 
 
 def characters(services: Sequence[Service]) -> Matrix:
     """TF-IDF of three to five neighbouring characters within words."""
-    return _tf_idf([_grams(each.whole_text.lower()) for each in services])
+    return _tf_idf([_grams(service.whole_text.lower()) for service in services])
 
 
-def bm25(services: Sequence[Service], k: float = 1.2, b: float = 0.75) -> Matrix:
-    """BM25 of words, the query's words counted once."""
-    said = [Counter(_TOKEN.findall(each.whole_text.lower())) for each in services]
-    counts, names = _counts(said)
-    rarity = np.log(1 + (len(said) - names + 0.5) / (names + 0.5))
+def bm25(services: Sequence[Service]) -> Matrix:
+    """BM25 of words with its usual constants, the query's words counted once."""
+    k, b = 1.2, 0.75
+    texts = [Counter(_TOKEN.findall(service.whole_text.lower())) for service in services]
+    counts, names = _counts(texts)
+    rarity = np.log(1 + (len(texts) - names + 0.5) / (names + 0.5))
     length = counts.sum(axis=1, keepdims=True)
     weight = counts * (k + 1) / (counts + k * (1 - b + b * length / length.mean())) * rarity
     asked = (counts > 0).astype(np.float64)
@@ -172,8 +175,8 @@ def bm25(services: Sequence[Service], k: float = 1.2, b: float = 0.75) -> Matrix
 
 def embedding(services: Sequence[Service]) -> Matrix:
     """all-MiniLM-L6-v2. Raises minilm.Missing."""
-    found = _encoded(tuple(each.whole_text for each in services))
-    return np.asarray(found @ found.T, np.float64)
+    vectors = _encoded(tuple(service.whole_text for service in services))
+    return np.asarray(vectors @ vectors.T, np.float64)
 
 
 @cache
@@ -212,23 +215,23 @@ def _tried(way: Way, services: Sequence[Service]) -> dict[str, Quality] | str:
         return f"left out: {error}"
 
 
-def _tf_idf(said: Sequence[Counter[str]]) -> Matrix:
-    counts, names = _counts(said)
+def _tf_idf(texts: Sequence[Counter[str]]) -> Matrix:
+    counts, names = _counts(texts)
     weight = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0)
-    weight *= 1 + np.log((1 + len(said)) / (1 + names))
+    weight *= 1 + np.log((1 + len(texts)) / (1 + names))
     weight /= np.maximum(np.linalg.norm(weight, axis=1, keepdims=True), 1e-12)
     return np.asarray(weight @ weight.T)
 
 
-def _counts(said: Sequence[Counter[str]]) -> tuple[Matrix, Matrix]:
-    """How often each row says each term, and how many rows do."""
+def _counts(texts: Sequence[Counter[str]]) -> tuple[Matrix, Matrix]:
+    """How often each text has each term, and how many texts have it."""
     places: dict[str, int] = {}
-    for row in said:
-        for term in row:
+    for text in texts:
+        for term in text:
             places.setdefault(term, len(places))
-    counts = np.zeros((len(said), len(places)))
-    for at, row in enumerate(said):
-        for term, times in row.items():
+    counts = np.zeros((len(texts), len(places)))
+    for at, text in enumerate(texts):
+        for term, times in text.items():
             counts[at, places[term]] = times
     return counts, (counts > 0).sum(axis=0).astype(np.float64)
 
@@ -238,20 +241,20 @@ def _with_pairs(tokens: Sequence[str]) -> Counter[str]:
 
 
 def _grams(text: str) -> Counter[str]:
-    found: Counter[str] = Counter()
+    grams: Counter[str] = Counter()
     for word in _TOKEN.findall(text):
         padded = f" {word} "
         for size in (3, 4, 5):
-            found.update(padded[at : at + size] for at in range(max(len(padded) - size, 0) + 1))
-    return found
+            grams.update(padded[at : at + size] for at in range(max(len(padded) - size, 0) + 1))
+    return grams
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(figures: Mapping[str, Any]) -> str:
     """The figures as a Markdown table, nDCG@5 / precision@5."""
-    sources = sorted({source for row in found.values() for source in _sources(row)})
+    sources = sorted({source for row in figures.values() for source in _sources(row)})
     lines = [f"| | {' | '.join(sources)} | mean |", f"|---|{'---|' * (len(sources) + 1)}"]
     for sight in ("everything", "texts"):
-        for name, row in found.items():
+        for name, row in figures.items():
             cells = row[sight] if isinstance(row[sight], str) else _cells(row[sight], sources)
             lines.append(f"| {name}, {sight} | {cells} |")
     return "\n".join(lines)
@@ -262,8 +265,7 @@ def _sources(row: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _cells(rows: Mapping[str, Quality], sources: Sequence[str]) -> str:
-    found = [rows[source] for source in sources]
-    pairs = [(row.ndcg, row.precision) for row in found]
+    pairs = [(rows[source].ndcg, rows[source].precision) for source in sources]
     pairs.append(
         (math.fsum(p[0] for p in pairs) / len(pairs), math.fsum(p[1] for p in pairs) / len(pairs))
     )
@@ -276,8 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("labels", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    found = evaluate(read_labels(options.labels))
-    text = json.dumps(found, default=_plain, indent=1) if options.json else table(found)
+    figures = evaluate(read_labels(options.labels))
+    text = json.dumps(figures, default=_plain, indent=1) if options.json else table(figures)
     sys.stdout.write(f"{text}\n")
 
 

@@ -22,15 +22,14 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
-import orjson
 import uvloop
 
 from bench import service, traffic
 from bench.child import Child, started
 from bench.measurement import Measurement, Report
-from bench.paid import free_port
+from bench.seller import free_port
 
 SHARE: Final = 0.8
 """Of what the bare application sends in a CPU second."""
@@ -87,16 +86,9 @@ class Server:
     process: Child
     port: int
 
-    async def order(self, **command: object) -> dict[str, Any]:
-        """Send the process a command and return its answer."""
-        answer: dict[str, Any] = orjson.loads(
-            await self.process.obey(orjson.dumps(command).decode())
-        )
-        return answer
-
     async def send(self, reply: traffic.Reply) -> None:
         """Have the bare application answer with this."""
-        await self.order(
+        await self.process.order(
             do="answer",
             status=reply.status,
             headers=[pair for pair in reply.headers.items() if pair[0] not in _ADDED],
@@ -105,9 +97,9 @@ class Server:
 
     async def rate(self, request: bytes, status: int, seconds: float) -> float:
         """Requests that it answers in a CPU second, under load for `seconds`."""
-        before = (await self.order(do="cpu"))["cpu_s"]
+        before = (await self.process.order(do="cpu"))["cpu_s"]
         count = await load(self.port, request, status, seconds)
-        after = (await self.order(do="cpu"))["cpu_s"]
+        after = (await self.process.order(do="cpu"))["cpu_s"]
         return count / float(after - before)
 
 
@@ -190,17 +182,17 @@ class ClosedLoop(asyncio.Protocol):
 async def load(port: int, request: bytes, status: int, seconds: float) -> int:
     """Ask over some connections at once for so long; how many answers came."""
     loop = asyncio.get_running_loop()
-    made = [
+    connections = [
         await loop.create_connection(lambda: ClosedLoop(request, status), traffic.HOST, port)
         for _ in range(CONNECTIONS)
     ]
-    loops = [protocol for _, protocol in made]
-    ended = [each.ended for each in loops]
+    loops = [protocol for _, protocol in connections]
+    ended = [one.ended for one in loops]
     await asyncio.wait(ended, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    for each in loops:
-        each.close()
+    for one in loops:
+        one.close()
     await asyncio.gather(*ended)
-    return sum(each.count for each in loops)
+    return sum(one.count for one in loops)
 
 
 @contextlib.asynccontextmanager

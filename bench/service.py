@@ -27,6 +27,7 @@ import uvloop
 from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
+from bench.child import print_json
 from tollgauge import app as root
 from tollgauge import process
 from tollgauge.clients.egress.client import EgressSettings
@@ -231,7 +232,7 @@ async def serve(settings: Settings) -> None:
         await fill(service.store, now=service.clock())
         running = asyncio.create_task(process.run(service, listeners, stop=stop, on_ready=_ready))
         while line := await asyncio.to_thread(sys.stdin.readline):
-            _print_json(await obey(service, facilitator, orjson.loads(line)))
+            print_json(await obey(service, facilitator, orjson.loads(line)))
         stop.set()
         await running
         await facilitator.close()
@@ -239,12 +240,7 @@ async def serve(settings: Settings) -> None:
 
 def _ready() -> None:
     process.freeze_garbage_collector()
-    _print_json({"serves": True})
-
-
-def _print_json(document: dict[str, object]) -> None:
-    sys.stdout.write(orjson.dumps(document).decode() + "\n")
-    sys.stdout.flush()
+    print_json({"serves": True})
 
 
 def command(settings: Settings) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.core.similarity.index import FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE, build
 from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
@@ -51,7 +50,7 @@ def run(size: int = SIZE) -> Report:
     return Report(
         measurements=(
             Measurement(name="query p50", figure=query, unit="ms", goal=5),
-            Measurement(name="memory", figure=memory_mb(), unit="MB", goal=1_500),
+            Measurement(name="memory", figure=round(peak_mb(), 1), unit="MB", goal=1_500),
             Measurement(name="build", figure=build, unit="s", goal=60),
             Measurement(name="counts", figure=counts, unit="s", goal=180),
         ),
@@ -70,7 +69,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     counting, counts = timed(lambda: index.counts(0, index.size))
     cpu.append(time.process_time())
     asked = drawn(entries, seed=1)
-    taken, found = _each(asked, lambda entry: _search(index, entry))
+    taken, answers = _each(asked, lambda entry: _search(index, entry))
     peer = BruteForce.of(entries)
     peers, same = _each(asked[:PEERS], peer.search)
     query, brute = _percentiles(taken), _percentiles(peers)
@@ -85,7 +84,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
         "counts_cpu_s": round(cpu[2] - cpu[1], 2),
         "with_alternatives": sum(better > 0 for _, better in counts),
         "brute_force_query_ms": brute,
-        "same_answers": same == found[:PEERS],
+        "same_answers": same == answers[:PEERS],
         "faster_than_brute_force": round(brute["p50"] / query["p50"], 1),
         "counts_faster_than_brute_force": round(brute["mean"] / 1_000 * len(entries) / counting, 1),
     }
@@ -236,8 +235,3 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
         "mean": sum(ordered) / len(ordered),
     }
     return {name: round(value * 1_000, 3) for name, value in at.items()}
-
-
-def memory_mb() -> float:
-    """The most memory that this process ever held, the invented catalogues included."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024, 1)

@@ -49,8 +49,8 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def to(cls, port: int) -> Connection:
         """A connection to a loopback port."""
-        _, made = await asyncio.get_running_loop().create_connection(cls, HOST, port)
-        return made
+        _, protocol = await asyncio.get_running_loop().create_connection(cls, HOST, port)
+        return protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
@@ -64,8 +64,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """A part of an answer."""
         self._got += data
-        head, found, rest = self._got.partition(b"\r\n\r\n")
-        if not found:
+        head, end, rest = self._got.partition(b"\r\n\r\n")
+        if not end:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.split(": ", 1) for line in lines)

@@ -43,11 +43,11 @@ def run(services: Sequence[Service], splits: int = SPLITS) -> dict[str, Any]:
     judge = judge_of(services)
     halves = [chosen(judge, *pair) for pair in itertools.islice(halved(services), splits)]
     everything = range(len(services))
-    asked = quality(services, alike_terms([terms_of(each.wording) for each in services]))
+    asked = quality(services, alike_terms([terms_of(service.wording) for service in services]))
     sources = {source: chosen(judge, *left_out(services, source)) for source in asked}
     return {
         "all_labels": {
-            "best": max(judge(each, everything) for each in GRID),
+            "best": max(judge(weights, everything) for weights in GRID),
             "default": judge(WEIGHTS, everything),
             "plain": judge(PLAIN, everything),
         },
@@ -64,8 +64,8 @@ def judge_of(services: Sequence[Service]) -> Judge:
 
     def judge(weights: Weights, places: Places) -> float:
         if weights not in known:
-            found = alike_terms([terms_of(each.wording, weights) for each in services])
-            known[weights] = found.astype(np.float32)
+            terms = [terms_of(service.wording, weights) for service in services]
+            known[weights] = alike_terms(terms).astype(np.float32)
         some = list(places)
         rows = quality([services[at] for at in some], known[weights][np.ix_(some, some)])
         return statistics.mean(row.ndcg for row in rows.values())
@@ -85,9 +85,9 @@ def chosen(judge: Judge, on: Places, rest: Places) -> dict[str, Any]:
     }
 
 
-def halved(services: Sequence[Service], seed: int = 402) -> Iterator[tuple[Places, Places]]:
+def halved(services: Sequence[Service]) -> Iterator[tuple[Places, Places]]:
     """Halves of every catalogue, at random, again and again; each half is used both ways."""
-    dice = random.Random(seed)  # noqa: S311 - the same halves every time
+    dice = random.Random(402)  # noqa: S311 - the same halves every time
     while True:
         left: list[int] = []
         right: list[int] = []
@@ -120,8 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("labels", type=Path)
     parser.add_argument("--splits", type=int, default=SPLITS)
     options = parser.parse_args(arguments)
-    found = run(read_labels(options.labels), options.splits)
-    sys.stdout.write(f"{json.dumps(found, indent=1)}\n")
+    figures = run(read_labels(options.labels), options.splits)
+    sys.stdout.write(f"{json.dumps(figures, indent=1)}\n")
 
 
 if __name__ == "__main__":

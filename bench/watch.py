@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import ssl
 import subprocess
 import sys
@@ -28,7 +27,8 @@ from starlette.responses import Response
 
 from bench import CHECKOUT
 from bench.database import opened
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
+from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
@@ -98,7 +98,7 @@ async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, A
 
 async def run_loop(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> dict[str, Any]:
     """Run the alert loop while every endpoint changes once, until all healthy ones are told."""
-    before, began = memory_mb(), time.monotonic()
+    before, began = peak_mb(), time.monotonic()
     inserting = asyncio.create_task(insert_changes(alerts.store, endpoint_count, spread_s))
     while True:
         await alert.run(alerts)
@@ -120,7 +120,7 @@ async def run_loop(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> 
             name: round(delays[min(len(delays) * part // 100, len(delays) - 1)] / 1000, 2)
             for name, part in (("p50", 50), ("p95", 95), ("p99", 99), ("max", 100))
         },
-        "growth_mb": round(memory_mb() - before, 1),
+        "growth_mb": round(peak_mb() - before, 1),
     }
 
 
@@ -239,16 +239,6 @@ async def serve_receivers(key_file: str) -> None:
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
-
-
-def now_ms() -> int:
-    """The clock."""
-    return time.time_ns() // 1_000_000
-
-
-def memory_mb() -> float:
-    """The most memory that this process ever held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _url(number: int) -> str:

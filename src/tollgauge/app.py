@@ -13,11 +13,11 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
@@ -28,7 +28,7 @@ from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -50,12 +50,11 @@ from tollgauge.jobs.runner import Job, Tally
 from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
+from tollgauge.monitor.status import Status
 from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
-
-Clock = Callable[[], int]
 
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (
@@ -144,8 +143,8 @@ class Opened:
         from what the primary vantage sees.
         """
         probing = partial(probe.run, self.prober(), settings=self.config.probe, owner=self.owner)
-        lanes = self.config.probe.lanes
-        probe_job = Job("probe", probing, every_s=1, timeout_s=120, concurrency=lanes)
+        waves = self.config.probe.concurrent_waves
+        probe_job = Job("probe", probing, every_s=1, timeout_s=120, concurrency=waves)
         if not self.config.probe.places.is_primary:
             return (probe_job,)
         return (probe_job, *self._standard_jobs(), *self._configured_jobs())
@@ -280,10 +279,10 @@ def loops(config: Config) -> tuple[str, ...]:
     return (*EVERY_LOOP, *(("discover",) if config.sources else ()), *chain)
 
 
-async def read_status(config: Config, store: Store, *, clock: Clock) -> dict[str, Any]:
+async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
     """How the service of a configuration does (monitor/status). Raises StoreUnavailable."""
     figures = await store.reading(status.read, now=clock(), cadence=config.probe.cadence)
-    return status.report(
+    return status.assess(
         figures,
         sources=[source.name for source in config.sources],
         loops=loops(config),

@@ -11,6 +11,7 @@ import datetime as dt
 import logging
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,128 +19,87 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 REGISTRY: Final = CollectorRegistry()
+_counter: Final = partial(Counter, registry=REGISTRY)
+_gauge: Final = partial(Gauge, registry=REGISTRY)
+_histogram: Final = partial(Histogram, registry=REGISTRY)
 
-PROBES: Final = Counter(
-    "tollgauge_probes",
-    "Probes by outcome and attribution",
-    ("outcome", "attribution"),
-    registry=REGISTRY,
+PROBES: Final = _counter(
+    "tollgauge_probes", "Probes by outcome and attribution", ("outcome", "attribution")
 )
-PROBE_LAG: Final = Histogram(
+PROBE_LAG: Final = _histogram(
     "tollgauge_probe_lag_seconds",
     "How long after it was due an endpoint was claimed, by its standing",
     ("standing",),
     buckets=(1, 2, 5, 10, 30, 60, 120, 300, 900, 3_600, 14_400, 86_400),
-    registry=REGISTRY,
 )
-PROBE_OVERDUE: Final = Gauge(
+PROBE_OVERDUE: Final = _gauge(
     "tollgauge_probe_overdue_seconds",
     "How long the host has waited that waits longest to be probed: of all, of watched endpoints",
     ("of",),
-    registry=REGISTRY,
 )
-SCORES: Final = Counter("tollgauge_scores", "Scores computed", registry=REGISTRY)
-JOB_RUNS: Final = Counter(
-    "tollgauge_job_runs", "Job rounds by name and result", ("job", "result"), registry=REGISTRY
-)
-JOB_SECONDS: Final = Histogram(
-    "tollgauge_job_seconds", "Duration of a job round", ("job",), registry=REGISTRY
-)
-PAID_REQUESTS: Final = Counter(
+SCORES: Final = _counter("tollgauge_scores", "Scores computed")
+JOB_RUNS: Final = _counter("tollgauge_job_runs", "Job rounds by name and result", ("job", "result"))
+JOB_SECONDS: Final = _histogram("tollgauge_job_seconds", "Duration of a job round", ("job",))
+PAID_REQUESTS: Final = _counter(
     "tollgauge_paid_requests",
     "Requests to paid routes by route and HTTP status",
     ("route", "status"),
-    registry=REGISTRY,
 )
-LEDGER_ALARMS: Final = Counter(
+LEDGER_ALARMS: Final = _counter(
     "tollgauge_ledger_alarms",
     "Where the chain contradicts the facilitator (unproven), the ledger (lost), a day (books)",
     ("kind",),
-    registry=REGISTRY,
 )
-LIVE_PROBES: Final = Gauge(
-    "tollgauge_live_probes", "Live probes for paid reports now in flight", registry=REGISTRY
+LIVE_PROBES: Final = _gauge("tollgauge_live_probes", "Live probes for paid reports now in flight")
+CHANGES: Final = _counter("tollgauge_changes", "Changes dispatched to watches, by type", ("type",))
+DELIVERIES: Final = _counter(
+    "tollgauge_deliveries", "Attempts to deliver a notice, by format and result", ("kind", "result")
 )
-FLIPS: Final = Counter(
-    "tollgauge_flips", "Changes dispatched to watches, by type", ("type",), registry=REGISTRY
+OUTBOX_QUEUED: Final = _gauge(
+    "tollgauge_outbox_queued", "Deliveries that wait for their turn or a retry"
 )
-DELIVERIES: Final = Counter(
-    "tollgauge_deliveries",
-    "Attempts to deliver a notice, by format and result",
-    ("kind", "result"),
-    registry=REGISTRY,
+OUTBOX_DEAD: Final = _gauge(
+    "tollgauge_outbox_dead", "Deliveries given up, until an operator resends"
 )
-OUTBOX_QUEUED: Final = Gauge(
-    "tollgauge_outbox_queued", "Deliveries that wait for their turn or a retry", registry=REGISTRY
-)
-OUTBOX_DEAD: Final = Gauge(
-    "tollgauge_outbox_dead", "Deliveries given up, until an operator resends", registry=REGISTRY
-)
-OUTBOX_AGE: Final = Gauge(
-    "tollgauge_outbox_age_seconds",
-    "How long the longest overdue delivery has been due",
-    registry=REGISTRY,
+OUTBOX_AGE: Final = _gauge(
+    "tollgauge_outbox_age_seconds", "How long the longest overdue delivery has been due"
 )
 
 # What the database says, read when somebody asks for the metrics (web/admin).
-DATABASE_UP: Final = Gauge(
-    "tollgauge_database_up", "Whether the database could be read just now", registry=REGISTRY
-)
-QUEUE_DUE: Final = Gauge(
-    "tollgauge_queue_due", "Work that is due, by queue", ("queue",), registry=REGISTRY
-)
-QUEUE_AGE: Final = Gauge(
+DATABASE_UP: Final = _gauge("tollgauge_database_up", "Whether the database could be read just now")
+QUEUE_DUE: Final = _gauge("tollgauge_queue_due", "Work that is due, by queue", ("queue",))
+QUEUE_AGE: Final = _gauge(
     "tollgauge_queue_age_seconds",
     "How long the longest overdue work of a queue has been due",
     ("queue",),
-    registry=REGISTRY,
 )
-PROBES_LATE: Final = Gauge(
+PROBES_LATE: Final = _gauge(
     "tollgauge_probes_late_ratio",
     "The share of monitored endpoints that are overdue by more than a period",
-    registry=REGISTRY,
 )
-INDEX_LAG: Final = Gauge(
-    "tollgauge_index_lag_seconds",
-    "How old the newest indexed block is, by chain",
-    ("chain",),
-    registry=REGISTRY,
+INDEX_LAG: Final = _gauge(
+    "tollgauge_index_lag_seconds", "How old the newest indexed block is, by chain", ("chain",)
 )
-BUNDLE_AGE: Final = Gauge(
+BUNDLE_AGE: Final = _gauge(
     "tollgauge_bundle_age_seconds",
     "How old the newest bundle of trust records is, by variant",
     ("variant",),
-    registry=REGISTRY,
 )
-BUNDLE_BYTES: Final = Gauge(
-    "tollgauge_bundle_bytes", "Its size, by variant", ("variant",), registry=REGISTRY
+BUNDLE_BYTES: Final = _gauge("tollgauge_bundle_bytes", "Its size, by variant", ("variant",))
+BUNDLE_SECONDS: Final = _gauge(
+    "tollgauge_bundle_build_seconds", "How long it took to build, by variant", ("variant",)
 )
-BUNDLE_SECONDS: Final = Gauge(
-    "tollgauge_bundle_build_seconds",
-    "How long it took to build, by variant",
-    ("variant",),
-    registry=REGISTRY,
-)
-PAYMENTS: Final = Gauge(
-    "tollgauge_payments", "Payments in the ledger, by state", ("state",), registry=REGISTRY
-)
-PAYMENTS_STUCK: Final = Gauge(
+PAYMENTS: Final = _gauge("tollgauge_payments", "Payments in the ledger, by state", ("state",))
+PAYMENTS_STUCK: Final = _gauge(
     "tollgauge_payments_stuck",
     "Payments that have waited for their outcome for long, counted up to ten",
-    registry=REGISTRY,
 )
-DATABASE_BYTES: Final = Gauge(
-    "tollgauge_database_bytes", "What the database takes on its disk", registry=REGISTRY
+DATABASE_BYTES: Final = _gauge("tollgauge_database_bytes", "What the database takes on its disk")
+DISK_FULL: Final = _gauge(
+    "tollgauge_disk_full_ratio", "How full the disk of an SQLite file is; 0 with PostgreSQL"
 )
-DISK_FULL: Final = Gauge(
-    "tollgauge_disk_full_ratio",
-    "How full the disk of an SQLite file is; 0 with PostgreSQL",
-    registry=REGISTRY,
-)
-ATTENTION: Final = Gauge(
-    "tollgauge_attention",
-    "How many things need attention, as `tollgauge status` lists them",
-    registry=REGISTRY,
+ATTENTION: Final = _gauge(
+    "tollgauge_attention", "How many things need attention, as `tollgauge status` lists them"
 )
 
 

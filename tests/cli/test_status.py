@@ -23,15 +23,13 @@ def test_the_status_of_a_service_that_nobody_runs_needs_attention(
     before = (tmp_path / "t.sqlite").read_bytes()
     found = tollgauge("status", "--json", DATABASE_URL=database)
     assert (found.code, found.json["good"]) == (1, False), found.err
-    assert found.json["attention"][0].startswith(
-        "Never turned yet: schedule, lateness, probe, alert"
-    )
+    assert found.json["attention"][0].startswith("Never run yet: schedule, lateness, probe, alert")
     assert "No backup was ever made with tollgauge backup." in found.json["unwise"]
     assert any("no [[sources]]" in words for words in found.json["unwise"])
     assert (tmp_path / "t.sqlite").read_bytes() == before
     text = tollgauge("status", DATABASE_URL=database)
     assert text.code == 1
-    assert "Never turned yet" in text.out
+    assert "Never run yet" in text.out
     assert "0 of 0 due" in text.out
     assert tollgauge("backup", "copy.sqlite", DATABASE_URL=database).code == 0
     after = tollgauge("status", "--json", DATABASE_URL=database).json
@@ -75,7 +73,7 @@ def test_watching_looks_again_until_it_is_stopped(
     monkeypatch.setattr(time, "sleep", wait)
     done = tollgauge("status", "--watch", DATABASE_URL=database)
     assert (done.code, len(waited)) == (130, 2)
-    assert done.out.count("Never turned yet") == 2
+    assert done.out.count("Never run yet") == 2
 
 
 async def test_the_loops_that_are_looked_for_are_those_that_are_turned(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ def test_misuse_is_exit_2_and_prints_no_result(
 ) -> None:
     names = ("tx", "receipt", "calls", "broken", "missing")
     filled = [
-        each.format(**{name: str(saved.folder / f"{name}.json") for name in names})
-        for each in arguments
+        argument.format(**{name: str(saved.folder / f"{name}.json") for name in names})
+        for argument in arguments
     ]
     code, text = run(*filled, "--json", TOLLGAUGE_NETWORKS_BASE_MAINNET=saved.rpc_url)
     assert (code, text) == (2, "")

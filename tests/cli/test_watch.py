@@ -33,7 +33,7 @@ async def test_the_operator_lists_shows_and_resends(tollgauge: Command, tmp_path
         await watch_service.alert()
         listed = await command("list", "--json")
         assert listed.code == 1
-        assert [each["watchId"] for each in listed.json["watches"]] == [bought["watch_id"]]
+        assert [watch["watchId"] for watch in listed.json["watches"]] == [bought["watch_id"]]
         (letter,) = listed.json["dead"]
         shown = await command("show", bought["watch_id"], "--json")
         assert shown.code == 0

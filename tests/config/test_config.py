@@ -282,14 +282,14 @@ def test_a_database_password_is_refused_in_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, expected: str) -> None:
-    assert any(expected in each for each in problems(tmp_path, text))
+    assert any(expected in problem for problem in problems(tmp_path, text))
 
 
 def test_mapped_names_need_a_loopback_address_of_our_own(tmp_path: Path) -> None:
     mapped = '[egress.mapped]\n"a.example.com" = ["127.0.0.1", 4443]\n'
     assert loaded(tmp_path, mapped).egress.mapped
     public = '[server]\nbase_url = "https://trust.example.com"\n' + mapped
-    assert any("loopback" in each for each in problems(tmp_path, public))
+    assert any("loopback" in problem for problem in problems(tmp_path, public))
 
 
 @pytest.mark.parametrize(

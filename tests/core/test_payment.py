@@ -187,7 +187,7 @@ def test_a_digest_binds_method_path_and_body() -> None:
     base = request_digest("POST", "/a", b"{}")
     assert base == request_digest("post", "/a", b"{}")
     others = (("GET", "/a", b"{}"), ("POST", "/b", b"{}"), ("POST", "/a", b"[]"))
-    assert base not in {request_digest(*each) for each in others}
+    assert base not in {request_digest(*other) for other in others}
     assert request_digest("POST", "/a", b"b{}") != request_digest("POST", "/ab", b"{}")
 
 

@@ -184,7 +184,7 @@ async def test_a_refused_payment_leaves_no_trace_in_the_log(
         assert (await counter.ask("settle", payment))["success"] is False
     poor = await _payment(counter.chain.accounts[2].key, _wanted())
     assert (await counter.ask("settle", poor))["success"] is False
-    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("logger", ["x402.signers", "x402.mechanisms.evm.exact.facilitator"])
@@ -194,7 +194,7 @@ async def test_a_chain_that_cannot_be_reached_is_still_logged(
     gone = ConnectionError("connection refused")
     logging.getLogger(logger).warning("settle failed revert=%s", gone)
     logging.getLogger(logger).error("verification error", exc_info=gone)
-    assert len([each for each in caplog.records if each.name == logger]) == 2
+    assert len([record for record in caplog.records if record.name == logger]) == 2
 
 
 async def test_a_payer_without_money_is_refused(counter: Counter) -> None:

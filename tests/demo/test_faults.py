@@ -45,7 +45,7 @@ def _asked(faults: Faults, seller: Seller) -> Reply:
 def _errors(seller: Seller, answer: Answer) -> set[str]:
     url = seller.url
     made = Exchange(url=url, method=seller.method, at=_NOW, result=answer, timings=Timings(total=9))
-    return {each.rule for each in lint(made).findings if each.severity is Severity.ERROR}
+    return {finding.rule for finding in lint(made).findings if finding.severity is Severity.ERROR}
 
 
 @pytest.fixture

@@ -165,8 +165,8 @@ async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_pa
                 await service.store.writing(forget_chain)
                 figures.append(await _indexed(service, customers))
     price = SELLERS[0].amounts[0]
-    assert [each.volume_micro_usd for each in figures] == [6 * price, 3 * price]
-    assert [each.payers for each in figures] == [6, 3]
+    assert [figure.volume_micro_usd for figure in figures] == [6 * price, 3 * price]
+    assert [figure.payers for figure in figures] == [6, 3]
 
 
 async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tollgauge.app import loops
+from tollgauge.cli.serve import work
+from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.config import Config
 from tollgauge.core import retention
 from tollgauge.core.units import DAY_MS
+from tollgauge.jobs.discover import Source, SourceKind
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "operating.md"
+CONFIG = Config(
+    sources=(Source(name="a", kind=SourceKind.BAZAAR, location="https://a.example"),),
+    rpc=RpcSettings(url=("https://node.example",)),
+)
+"""Asks for every loop."""
 ROW = re.compile(r"^\| ([a-z ]+?) \| (\d+) days? \|", re.MULTILINE)
 
 
@@ -29,3 +40,21 @@ def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None
         "endpoints that were never public": retention.UNLISTED_MS,
         "settlements": retention.SETTLEMENTS_MS,
     }
+
+
+def test_the_table_of_loops_has_every_loop() -> None:
+    text = PAGE.read_text(encoding="utf-8").split("| loop | what it does | every |")[1]
+    named = re.findall(r"^\| `([a-z-]+)` \|", text.split("\n\n")[0], re.MULTILINE)
+    assert sorted(named) == sorted(loops(CONFIG))
+
+
+def test_workers_that_share_the_loops_have_every_loop() -> None:
+    """Whoever copies the example of several machines leaves no loop out."""
+    text = (DOCS / "scaling.md").read_text(encoding="utf-8")
+    lists = re.findall(r"work --only ([a-z,-]+)", text)
+    assert {name for names in lists for name in names.split(",")} == set(loops(CONFIG))
+
+
+def test_the_help_of_work_names_every_loop() -> None:
+    words = re.findall(r"[a-z-]+", work.__doc__ or "")
+    assert set(loops(CONFIG)) <= set(words)

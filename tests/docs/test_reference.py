@@ -41,7 +41,7 @@ def test_every_setting_is_described(written: dict[str, str]) -> None:
             assert re.search(rf"^\| `{name}` \|", page, re.MULTILINE), setting.path
             assert meanings[setting.path]
             assert not setting.secret or setting.variable in page
-    assert meanings["server.admin_port"] == "For /metrics, on loopback only; 0 switches it off."
+    assert meanings["server.admin_port"].startswith("The port of /metrics and the status, on")
     assert meanings["probe.references"].startswith("https URLs that tell whether")
 
 

@@ -33,10 +33,10 @@ async def test_a_daily_digest_counts_checks_and_events(watch_service: WatchServi
     (digest,) = (each for each in told if each["type"] == "daily_digest")
     assert digest["evidence"] == {"checkedTimes": 4, "excludedTimes": 0, "events": 1}
     await watch_service.alert()
-    assert [each["type"] for each in watch_service.receivers.events()].count("daily_digest") == 1
+    assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 1
     watch_service.clock.now = NOW + 3 * DAY_MS
     await watch_service.alert()
-    assert [each["type"] for each in watch_service.receivers.events()].count("daily_digest") == 2
+    assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 2
 
 
 async def test_a_failed_delivery_is_tried_again_under_the_same_id(
@@ -124,7 +124,7 @@ async def test_a_destination_that_is_gone_is_disabled_and_the_owner_reads_it(
     state = (await watch_service.patch(bought, {"digest": False})).json()
     assert state["destinations"][0]["state"] == "disabled"
     again = await watch_service.patch(bought, {"delivery": {"webhook_url": url}})
-    assert [each["state"] for each in again.json()["destinations"]] == ["active"]
+    assert [destination["state"] for destination in again.json()["destinations"]] == ["active"]
     await watch_service.probe(quote=replace(QUOTE, amount=3))
     await watch_service.alert()
     assert len(watch_service.receivers.of(host)) == 4
@@ -171,7 +171,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(
     assert len(watch_service.receivers.events()) == 1
     watch_service.clock.now += 61 * SECOND_MS
     await watch_service.alert()
-    ids = [each["event_id"] for each in watch_service.receivers.events()]
+    ids = [event["event_id"] for event in watch_service.receivers.events()]
     assert len(ids) == 2
     assert ids == [(await watch_service.poll(bought))["events"][0]["event_id"]] * 2
     late = delivery_queue.DeliveryResult(

@@ -78,10 +78,10 @@ async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store)
     tally = await score.run(empty, settings=ScoreSettings(), cadence=NORMAL, clock=clock)
     assert (tally["scored"], tally["failed"]) == (6, 1)
     assert await empty.reading(scores.get, odd.id) is None
-    assert len(await empty.reading(scores.results, [each.id for each in others])) == 5
+    assert len(await empty.reading(scores.results, [other.id for other in others])) == 5
 
 
-async def test_rounds_of_a_loop_overlap_up_to_its_lanes(empty: Store) -> None:
+async def test_rounds_of_a_loop_overlap_up_to_its_concurrency(empty: Store) -> None:
     stop, under_way, most = asyncio.Event(), set[object](), 0
     full = asyncio.Event()
 

@@ -58,6 +58,10 @@ async def told(store: Store, *, now: int = NOW, **named: list[str]) -> list[str]
     )
 
 
+def document(read: Figures) -> dict[str, Any]:
+    return status.document(status.assess(read, sources=[], loops=[], advice=[]))
+
+
 def of_a_calm_machine(read: Figures) -> Figures:
     """The same on a machine with room on its disk, whose clock is that of the test."""
     return replace(read, size=replace(read.size, free=9, total=10), skew_ms=None)
@@ -68,9 +72,9 @@ async def test_a_service_that_keeps_up_needs_no_attention(store: Store) -> None:
     calm = of_a_calm_machine(await figures(store))
     assert not list(status.attention(calm, sources=[], loops=[]))
     assert not list(status.unwise(calm))
-    report = status.report(calm, sources=[], loops=[], advice=["a word"])
-    assert (report["good"], report["unwise"]) == (True, ["a word"])
-    assert report["probes"] == {
+    assessed = status.assess(calm, sources=[], loops=[], advice=["a word"])
+    assert (assessed.good, assessed.unwise) == (True, ("a word",))
+    assert status.document(assessed)["probes"] == {
         "monitored": 2,
         "due": 1,
         "oldestSeconds": 60,
@@ -103,14 +107,14 @@ async def test_a_host_that_asked_for_a_pause_is_no_queue(store: Store) -> None:
 async def test_the_rate_of_probes_is_that_of_the_last_ten_minutes(store: Store) -> None:
     lately = [at_host(n, last_probed=NOW - n * MINUTE_MS) for n in range(1, 20)]
     await filled(store, *lately, at_host(30, status=Listing.DELISTED))
-    probes = status.document(await figures(store))["probes"]
+    probes = document(await figures(store))["probes"]
     assert (probes["monitored"], probes["perMinute"]) == (19, 0.9)
 
 
 async def test_scores_that_are_owed_for_an_hour_are_told(store: Store) -> None:
     await filled(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
-    assert await told(store) == ["1 scores are owed, the oldest since 2 h; 0 for more than a day."]
+    assert await told(store) == ["1 scores are due, the oldest since 2 h; 0 for more than a day."]
 
 
 async def test_a_stuck_payment_is_named_without_its_payer(store: Store) -> None:
@@ -124,12 +128,12 @@ async def test_a_stuck_payment_is_named_without_its_payer(store: Store) -> None:
     paid = {"id": "p2", "state": State.SETTLED.value, "nonce": "2"}
     await execute(store, payment.insert(), [columns | old | stuck, columns | old | paid])
     assert await told(store) == ["The payment p1 (/v1/x402-trust) has been unknown for 60 min."]
-    payments = status.document(await figures(store))["payments"]
+    payments = document(await figures(store))["payments"]
     assert payments["byState"] == {"settled": 1, "unknown": 1}
     assert payments["stuck"] == [
         {"id": "p1", "state": "unknown", "route": "/v1/x402-trust", "forSeconds": 3_600}
     ]
-    assert "0xpayer" not in str(status.document(await figures(store)))
+    assert "0xpayer" not in str(document(await figures(store)))
 
 
 async def test_deliveries_that_wait_or_were_given_up_are_told(store: Store) -> None:
@@ -168,7 +172,7 @@ async def test_a_bundle_that_is_older_than_three_hours_is_told(store: Store) -> 
     assert await told(store) == []
     (words,) = await told(store, now=NOW + 1)
     assert words.startswith("The bundle of trust records is 3 h old")
-    assert status.document(await figures(store))["bundles"] == [
+    assert document(await figures(store))["bundles"] == [
         {
             "variant": "all",
             "at": "2026-11-18T08:06:40Z",
@@ -185,7 +189,7 @@ async def test_an_index_that_fell_behind_is_told(store: Store) -> None:
     cursor = {"chain": 8453, "number": 9, "hash": b"h", "at": NOW - HOUR_MS, "finalized": 8}
     await execute(store, chain_cursor.insert(), [cursor | {"audited": 8, "version": 0}])
     assert await told(store) == ["The index of chain 8453 is 60 min behind."]
-    assert status.document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
+    assert document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
 
 
 async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Store) -> None:
@@ -203,7 +207,7 @@ async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Sto
         "The last crawl of shrunk is suspicious: it listed 0.",
     ]
     assert not await told(store)
-    kept = status.document(await figures(store))["crawls"]
+    kept = document(await figures(store))["crawls"]
     assert [(crawl["source"], crawl["finishedAt"] is None) for crawl in kept] == [
         ("old", True),
         ("shrunk", False),
@@ -221,8 +225,8 @@ async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
     await note("alert", NOW - MINUTE_MS, error="OSError")
     await note("alert", NOW)
     assert await told(store, loops=["probe", "score", "alert", "settle"]) == [
-        "Never turned yet: settle. Does a worker run?",
-        "No round was noted for 60 min: probe. Does a worker run?",
+        "Never run yet: settle. Does a worker run?",
+        "No round ended for 60 min: probe. Does a worker run?",
         "The loop score fails: KeyError score.py:88.",
     ]
     alert = next(job for job in (await figures(store)).jobs if job.name == "alert")

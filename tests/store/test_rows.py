@@ -44,12 +44,10 @@ async def test_any_number_of_values_is_looked_up(store: Store) -> None:
     assert await store.writing(known) == [names[0], names[-1]]
 
 
-async def test_what_is_put_replaces_all_but_what_is_to_be_kept(store: Store) -> None:
+async def test_what_is_put_replaces_only_what_is_given(store: Store) -> None:
     def state(tx: Connection) -> HostState:
         rows.put(tx, schema.host, [{"host": "a.com", "free_at": 1, "wildcard_at": 1}])
-        rows.put(
-            tx, schema.host, [{"host": "a.com", "free_at": 2, "wildcard_at": 2}], keep=("free_at",)
-        )
+        rows.put(tx, schema.host, [{"host": "a.com", "wildcard_at": 2}])
         rows.put(tx, schema.host, [])
         return rows.from_columns(HostState, tx.execute(sa.select(schema.host)).one())
 

@@ -345,7 +345,7 @@ class FakeNode:
     def logs(self, where: dict[str, Any]) -> list[dict[str, Any]]:
         self.check_limits(where)
         if "blockHash" in where:
-            span = [each for each in self.blocks if "0x" + each.hash.hex() == where["blockHash"]]
+            span = [block for block in self.blocks if "0x" + block.hash.hex() == where["blockHash"]]
             if not span:
                 raise RefusedError(-32000, "unknown block")
         else:

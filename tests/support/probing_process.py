@@ -67,7 +67,9 @@ class Wire(Egress):
 async def work(order: Order) -> None:
     """Turn the loops until the process ends."""
     cadence = Cadence(every_ms=order.every_ms, host_gap_ms=order.host_gap_ms)
-    settings = ProbeSettings(lease_ms=order.lease_ms, cadence=cadence, lanes=4, catch_up=4)
+    settings = ProbeSettings(
+        lease_ms=order.lease_ms, cadence=cadence, concurrent_waves=4, catch_up=4
+    )
     store = Store.open(order.url, pool_size=4)
     prober = Prober(store=store, egress=Wire(Path(order.folder)), clock=now_ms, cadence=cadence)
     owner = f"worker-{os.getpid()}"
@@ -76,7 +78,7 @@ async def work(order: Order) -> None:
         schedule.run, store, cadence=cadence, catch_up=settings.catch_up, clock=now_ms
     )
     jobs = [
-        Job("probe", probing, every_s=0.2, timeout_s=60, concurrency=settings.lanes),
+        Job("probe", probing, every_s=0.2, timeout_s=60, concurrency=settings.concurrent_waves),
         Job("schedule", planning, every_s=5, timeout_s=60, exclusive=True),
     ]
     await run_jobs(jobs, store=store, clock=now_ms, owner=owner, stop=asyncio.Event())

@@ -29,7 +29,7 @@ def call(value: int = 5, nonce: int = 1, *, receive: bool = False, after: int = 
     values = (PAYER.address, PAYEE, value, after, 2**256 - 1, nonce.to_bytes(32))
     domain = {"name": "USD Coin", "version": "2", "chainId": 8453, "verifyingContract": USDC}
     kind = "ReceiveWithAuthorization" if receive else "TransferWithAuthorization"
-    names = [each["name"] for each in _FIELDS]
+    names = [field["name"] for field in _FIELDS]
     signed = PAYER.sign_typed_data(
         domain, {kind: _FIELDS}, dict(zip(names, values, strict=True))
     ).signature

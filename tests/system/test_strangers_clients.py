@@ -149,7 +149,7 @@ async def test_a_watch_is_bought_rotated_and_renewed_without_accepted(shop: Stor
 
 async def test_another_wallet_rotates_nothing(shop: Storefront) -> None:
     sold = await buy(shop, WATCH, {"endpoint": WEATHER}, 200_000)
-    stranger = next(each for each in ACCOUNTS if each != shop.world.buyer)
+    stranger = next(account for account in ACCOUNTS if account != shop.world.buyer)
     refused = await run(shop, "rotate", sold.answer["rotate_url"], key=stranger.key)
     assert (refused["status"], json.loads(refused["text"])["code"]) == (403, "not-the-payer")
     polled = await poll(shop, sold.answer["watch_id"], sold.answer["secret"])

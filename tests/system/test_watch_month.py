@@ -108,7 +108,7 @@ class WatchedSeller:
             assert made.get("probed") == 1, made
             await self.service.round("alert")
         events = self.receivers.events()
-        new = [each["type"] for each in events[self.told :]]
+        new = [event["type"] for event in events[self.told :]]
         self.told = len(events)
         return new
 
@@ -236,7 +236,7 @@ async def test_each_injected_change_is_told_once_within_two_probes(tmp_path: Pat
                 discovery.finish_crawl, crawl, complete=True, now=watched_seller.clock()
             )
         assert await watched_seller.probe(2) == ["delisting"]
-        ids = [each["event_id"] for each in watched_seller.receivers.events()]
+        ids = [event["event_id"] for event in watched_seller.receivers.events()]
         assert len(ids) == len(set(ids))
 
 
@@ -270,7 +270,7 @@ def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -
     seller = one(kind)
     results = results_of(seller)
     told = flips_of(results)
-    seen = [offer_at(seller, each.at) for each in results if each.quote is not None]
+    seen = [offer_at(seller, result.at) for result in results if result.quote is not None]
     pairs = list(itertools.pairwise(seen))
     payees = sum(a.pay_to.lower() != b.pay_to.lower() for a, b in pairs)
     prices = sum(a.amount != b.amount for a, b in pairs)
@@ -289,7 +289,7 @@ def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> 
     """Every outage of two checks or more, far from any other miss, is told once at its second
     check and ended by the second answer; a single miss is never told.
     """
-    line = "".join("1" if each.up else "0" for each in results)
+    line = "".join("1" if result.up else "0" for result in results)
     ats = {change.at: change.type for change in told if change.type.startswith("liveness")}
     lonely = re.compile(r"(?<=1{14})(0+)(?=1{14})")
     for found in lonely.finditer(line):
@@ -368,7 +368,7 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
             for _ in range(3):
                 await alert.run(service.alerts())
                 clock.now += 61_000
-        sent = [each["event_id"] for each in world.events()]
+        sent = [event["event_id"] for event in world.events()]
         assert len(sent) == times
         assert len(set(sent)) == 1
         assert watch_id in world.of(ALERTS)[0].json["watch_id"]

@@ -135,7 +135,7 @@ async def replay(
     polled: Told = {}
     for key, id_ in ids.items():
         found = await polling.read(id_, id_, since="0", watch_since="0")
-        polled[key] = [(nth(each.observed_at), each.type) for each in found.events]
+        polled[key] = [(nth(event.observed_at), event.type) for event in found.events]
     got: Told = {key: [] for key in ids}
     places = {id_: key for key, id_ in ids.items()}
     for each in world.events():

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
+import orjson
 import pytest
 from tests.support.http_service import Running, configuration, opened
 from tests.support.trust_records import add, priced
 
 from tollgauge.app import read_status
 from tollgauge.db.engine import StoreUnavailable
+from tollgauge.monitor.status import Status, document
 from tollgauge.observe import REGISTRY
 from tollgauge.web import admin
 from tollgauge.web.admin import Admin
@@ -33,11 +34,11 @@ def figure(name: str, **labels: str) -> float | None:
 
 async def test_it_tells_what_the_command_tells_and_measures_it(running: Running) -> None:
     service = running.service
-    told: list[dict[str, Any]] = []
+    told: list[Status] = []
     await add(service.store, priced("/1"))
     await service.round("bundle")
 
-    async def look() -> dict[str, Any]:
+    async def look() -> Status:
         told.append(await read_status(service.config, service.store, clock=service.clock))
         return told[-1]
 
@@ -47,7 +48,8 @@ async def test_it_tells_what_the_command_tells_and_measures_it(running: Running)
         assert (await http.get("/healthz")).json() == {"status": "ok"}
         assert (await http.get("/other")).status_code == 404
     assert ready.status_code == metrics.status_code == 200
-    assert [ready.json()] == told
+    (status,) = told
+    assert ready.json() == orjson.loads(orjson.dumps(document(status)))
     assert figure("tollgauge_database_up") == 1
     assert figure("tollgauge_queue_due", queue="scores") == ready.json()["scores"]["due"]
     assert figure("tollgauge_bundle_bytes", variant="all") == ready.json()["bundles"][0]["bytes"]
@@ -62,7 +64,7 @@ async def test_metrics_are_told_when_the_database_tells_nothing(
     monkeypatch.setattr(admin, "EVERY_S", 0.0)
     down: list[bool] = []
 
-    async def look() -> dict[str, Any]:
+    async def look() -> Status:
         if down:
             raise StoreUnavailable("it is gone")
         return await read_status(
@@ -82,7 +84,7 @@ async def test_metrics_are_told_when_the_database_tells_nothing(
 async def test_however_many_ask_the_database_is_asked_once(running: Running) -> None:
     asked: list[int] = []
 
-    async def look() -> dict[str, Any]:
+    async def look() -> Status:
         asked.append(1)
         return await read_status(
             running.service.config, running.service.store, clock=running.service.clock

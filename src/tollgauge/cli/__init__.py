@@ -71,7 +71,7 @@ app.add_typer(calibration_app, name="calibration")
 
 
 _GARBAGE_COLLECTED_EVERY: Final = 10_000
-"""New objects between two looks for garbage. At Python's default, of 700, a fifth of a start goes
+"""New objects between two garbage collections. At Python's default, of 700, a fifth of a start goes
 into looking through what the imports made, which all stays.
 """
 

@@ -32,7 +32,6 @@ SERVICE: Final = "TOLLGAUGE_URL"
 SUFFIX: Final = ".jws"
 """Ends the name of the file that holds the signature of another, beside it."""
 _STANDARD_OUTPUT: Final = "-"
-_BAD: Final = frozenset({"avoid", "not-payable"})
 
 
 Service = Annotated[
@@ -77,6 +76,7 @@ def buy(
     output until its report is written: whenever something breaks, run the
     same command again, and nothing is paid twice.
     """
+    from tollgauge.core.advice import AVOIDED
     from tollgauge.web.paid.catalogue import TRUST
 
     check_resource(url)
@@ -91,7 +91,7 @@ def buy(
     elif not as_json:
         for line in _lines(document, purchase):
             errors.print(line, soft_wrap=True, markup=False)
-    raise typer.Exit(BAD if document["recommendation"] in _BAD else GOOD)
+    raise typer.Exit(BAD if document["recommendation"] in AVOIDED else GOOD)
 
 
 def check_resource(url: str) -> None:

@@ -53,12 +53,12 @@ _NEXT: Final = (
     "  tollgauge run             # API, pages and workers",
 )
 
-config_app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
+config_app = typer.Typer(help="Check the configuration.", no_args_is_help=True)
 
 
 @config_app.callback()
 def config_commands() -> None:
-    """Look at the configuration."""
+    """Check the configuration."""
 
 
 @config_app.command(name="check")

@@ -111,6 +111,7 @@ def score(
     Exit 1 when a report claims anything that its evidence does not give,
     or when an evidence document alone says to avoid the endpoint.
     """
+    from tollgauge.core.advice import AVOIDED
     from tollgauge.core.evidence import EvidenceError
     from tollgauge.web import wire
 
@@ -127,7 +128,7 @@ def score(
     score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
     if differences is None:
         show(given, score_lines, as_json=as_json)
-        raise typer.Exit(BAD if check.score.recommendation in ("avoid", "not-payable") else GOOD)
+        raise typer.Exit(BAD if check.score.recommendation in AVOIDED else GOOD)
     claim = {
         "agrees": not differences,
         "differences": [

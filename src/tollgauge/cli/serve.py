@@ -34,8 +34,9 @@ def work(
 ) -> None:
     """Workers only: all loops, or those that --only names.
 
-    The loops are probe, schedule, lateness, alert, score, similar, rank, prune, calibrate and
-    seller-files; with a source discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
+    The loops are probe, schedule, lateness, alert, score, similar, rank, prune, calibrate, bundle
+    and seller-files; with a source discover; with a chain's node (TOLLGAUGE_RPC_URL) index and
+    settle.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     _run_until_stopped(config, serve=False, only=names or None)

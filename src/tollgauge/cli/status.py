@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,9 +13,14 @@ from rich.console import Console
 from tollgauge.cli.inputs import load_existing
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.units import SECOND_MS, iso_seconds
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
+    from tollgauge.db.size import Size
+    from tollgauge.monitor.status import Figures, Status
+    from tollgauge.store.backlog import LastCrawl
+    from tollgauge.store.bundles import StoredBundle
 
 _EVERY_S: Final = 5
 _GB: Final = 10**9
@@ -24,7 +29,7 @@ _GB: Final = 10**9
 def status(
     config: ConfigFile = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again every 5 seconds, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Show it again every 5 seconds, until Ctrl-C.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -34,21 +39,27 @@ def status(
     Exit 1 when something needs attention, 2 when the database cannot tell.
     """
     settings = load_existing(config)
-    document = _read(settings)
-    show(document, _lines(document), as_json=as_json)
+    current = _read(settings)
+    _show(current, as_json=as_json)
     while watch:
         time.sleep(_EVERY_S)
-        document = _read(settings)
+        current = _read(settings)
         Console().clear()  # of a terminal only
-        show(document, _lines(document), as_json=as_json)
-    raise typer.Exit(GOOD if document["good"] else BAD)
+        _show(current, as_json=as_json)
+    raise typer.Exit(GOOD if current.good else BAD)
 
 
-def _read(config: Config) -> dict[str, Any]:
+def _show(status: Status, *, as_json: bool) -> None:
+    from tollgauge.monitor.status import document
+
+    show(document(status), _lines(status), as_json=as_json)
+
+
+def _read(config: Config) -> Status:
     from tollgauge.app import now_ms, read_status
     from tollgauge.db.engine import Store
 
-    async def read() -> dict[str, Any]:
+    async def read() -> Status:
         store = Store.open(config.store.url, pool_size=1)
         try:
             if not await store.reading(_is_current):
@@ -69,62 +80,68 @@ def _is_current(tx: Any) -> bool:
     return version(tx) == versions()[-1]
 
 
-def _lines(status: Mapping[str, Any]) -> Iterator[str]:
-    probes, scores, deliveries = status["probes"], status["scores"], status["deliveries"]
-    yield f"{'good' if status['good'] else 'needs attention'}, {status['at']}"
-    yield from (f"  ! {sentence}" for sentence in status["attention"])
+def _lines(status: Status) -> Iterator[str]:
+    figures = status.figures
+    probes, scores, deliveries = figures.probes, figures.scores, figures.deliveries
+    yield f"{'good' if status.good else 'needs attention'}, {iso_seconds(figures.now)}"
+    yield from (f"  ! {sentence}" for sentence in status.attention)
     yield _line(
         "probes",
-        f"{probes['perMinute']} a minute, {probes['due']} of {probes['monitored']} due"
-        f"{_since(probes)}, {probes['late']} late, last {probes['last'] or 'never'}",
+        f"{figures.probes_a_minute} a minute, {probes.due} of {figures.monitored} due"
+        f"{_since(figures, probes.oldest)}, {probes.late} late, last {_at(figures.last_probed)}",
     )
-    yield _line("scores", f"{scores['due']} owed{_since(scores)}")
+    yield _line("scores", f"{scores.due} due{_since(figures, scores.oldest)}")
     yield _line(
         "deliveries",
-        f"{deliveries['queued']} queued{_since(deliveries)}, {deliveries['dead']} given up",
+        f"{deliveries.queued} queued{_since(figures, deliveries.oldest_due)}, "
+        f"{deliveries.dead} given up",
     )
-    states = status["payments"]["byState"]
-    counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
-    yield _line("payments", f"{counts}; {len(status['payments']['stuck'])} stuck")
-    for crawl in status["crawls"]:
-        yield _line(f"crawl {crawl['source']}", _crawl(crawl))
-    for chain in status["chains"]:
-        yield _line(
-            f"chain {chain['chain']}", f"block {chain['block']}, {chain['lagSeconds']} s behind"
-        )
-    for bundle in status["bundles"]:
-        yield _line(f"bundle {bundle['variant']}", _bundle(bundle))
-    for job in status["jobs"]:
-        failed = f", failed {job['failedAt']}: {job['error']}" if job["failedAt"] else ""
-        yield _line(f"loop {job['name']}", f"{job['endedAt']}, {job['seconds']:.1f} s{failed}")
-    yield _line("disk", _disk(status["disk"]))
-    yield _line("backup", status["backupAt"] or "never")
-    yield from (f"  unwise: {sentence}" for sentence in status["unwise"])
+    counts = ", ".join(f"{count} {state}" for state, count in figures.payments.items()) or "none"
+    yield _line("payments", f"{counts}; {len(figures.stuck)} stuck")
+    for crawl in figures.crawls:
+        yield _line(f"crawl {crawl.source}", _crawl(crawl))
+    for cursor in figures.chains:
+        behind = f"{figures.age_s(cursor.at)} s behind"
+        yield _line(f"chain {cursor.chain}", f"block {cursor.number}, {behind}")
+    for bundle in figures.bundles:
+        yield _line(f"bundle {bundle.variant}", _bundle(bundle))
+    for job in figures.jobs:
+        failed = f", failed {iso_seconds(job.failed_at)}: {job.error}" if job.failed_at else ""
+        ended = f"{iso_seconds(job.ended_at)}, {job.took_ms / SECOND_MS:.1f} s"
+        yield _line(f"loop {job.name}", f"{ended}{failed}")
+    yield _line("disk", _disk(figures.size))
+    yield _line("backup", _at(figures.backup_at))
+    yield from (f"  unwise: {sentence}" for sentence in status.unwise)
 
 
 def _line(name: str, text: str) -> str:
     return f"{name:18} {text}"
 
 
-def _since(queue: Mapping[str, Any]) -> str:
-    return "" if queue["oldestSeconds"] is None else f" (for {queue['oldestSeconds']} s)"
+def _at(at: int | None) -> str:
+    return "never" if at is None else iso_seconds(at)
 
 
-def _crawl(crawl: Mapping[str, Any]) -> str:
-    if crawl["finishedAt"] is None:
-        return f"begun {crawl['startedAt']}, not finished"
-    how = "complete" if crawl["complete"] else "suspicious" if crawl["suspicious"] else "not whole"
-    return f"{crawl['finishedAt']}, {how}, {crawl['listed']} listed"
+def _since(figures: Figures, oldest: int | None) -> str:
+    return "" if oldest is None else f" (for {figures.age_s(oldest)} s)"
 
 
-def _bundle(bundle: Mapping[str, Any]) -> str:
-    signed = "signed" if bundle["signed"] else "not signed"
-    size = f"{bundle['records']} records, {bundle['bytes'] / 1e6:.2f} MB"
-    return f"{bundle['at']}, {size}, built in {bundle['buildSeconds']:.1f} s, {signed}"
+def _crawl(crawl: LastCrawl) -> str:
+    if crawl.finished_at is None:
+        return f"begun {iso_seconds(crawl.started)}, not finished"
+    how = "complete" if crawl.complete else "suspicious" if crawl.suspicious else "not whole"
+    return f"{iso_seconds(crawl.finished_at)}, {how}, {crawl.listed} listed"
 
 
-def _disk(disk: Mapping[str, Any]) -> str:
-    used = f"{disk['databaseBytes'] / _GB:.2f} GB and {disk['logBytes'] / _GB:.2f} GB of log"
-    if disk["freeBytes"] is None:
+def _bundle(bundle: StoredBundle) -> str:
+    signed = "not signed" if bundle.signature is None else "signed"
+    size = f"{bundle.records} records, {bundle.size / 1e6:.2f} MB"
+    built = f"built in {bundle.took_ms / SECOND_MS:.1f} s"
+    return f"{iso_seconds(bundle.as_of)}, {size}, {built}, {signed}"
+
+
+def _disk(disk: Size) -> str:
+    used = f"{disk.database / _GB:.2f} GB and {disk.log / _GB:.2f} GB of log"
+    if disk.free is None:
         return used
-    return f"{used}, {disk['freeBytes'] / _GB:.1f} GB free ({disk['fullPercent']} % full)"
+    return f"{used}, {disk.free / _GB:.1f} GB free ({disk.full_percent} % full)"

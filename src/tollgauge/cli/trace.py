@@ -59,9 +59,9 @@ async def _trace(
 ) -> TraceResult:
     from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
     from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, named_model, named_network
-    from tollgauge.core.trace.forms import TX_HASH
+    from tollgauge.core.units import EVM_WORD_PATTERN
 
-    if not TX_HASH.fullmatch(tx_hash):
+    if not EVM_WORD_PATTERN.fullmatch(tx_hash):
         raise TollgaugeError(
             "A transaction's hash is 0x and 64 hex digits.",
             hint="For a captured transaction: tollgauge trace --tx FILE [--receipt FILE].",

@@ -18,6 +18,7 @@ from tollgauge.cli.buy import SERVICE, SUFFIX
 from tollgauge.cli.inputs import download, load_config, read_input
 from tollgauge.cli.terminal import BAD, FAILED, GOOD, ConfigFile, Json, show
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.units import LAST_SECOND
 
 if TYPE_CHECKING:
     from tollgauge.core.answer_signature import PublicKey, Signature
@@ -28,8 +29,6 @@ _VERDICTS: Final = {
     BAD: " cannot be believed",
     FAILED: " is what was signed, but not everything could be checked",
 }
-_LATEST_YEAR_S: Final = 253_402_300_799
-"""The end of the year 9999: no later instant can be printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +247,7 @@ def _exit_code(checks: Sequence[Check], *, offline: bool) -> int:
 
 def _time(instant: int) -> str:
     """An instant (unix seconds) for people."""
-    if not 0 <= instant <= _LATEST_YEAR_S:
+    if not 0 <= instant <= LAST_SECOND:
         return f"at second {instant}"
     return f"{datetime.fromtimestamp(instant, UTC):%Y-%m-%d %H:%M:%S} UTC"
 

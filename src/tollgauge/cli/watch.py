@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
 
     from tollgauge.store.watches import outbox
 
-watch_app = typer.Typer(help="Buy, read and look after watches.", no_args_is_help=True)
+watch_app = typer.Typer(help="Buy, read and manage watches.", no_args_is_help=True)
 watch_app.command(name="buy")(watch_buy)
 watch_app.command(name="events")(watch_events)
 

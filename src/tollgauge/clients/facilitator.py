@@ -27,10 +27,10 @@ from tollgauge.clients.web_url import WebUrl
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
+from tollgauge.core.units import EVM_WORD_PATTERN
 
 _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-_TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
 """A settlement must end within the ledger's lease (web/paid/settlement)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
@@ -61,13 +61,13 @@ class FacilitatorSettings:
     url: WebUrl = ""
     """Any x402 v2 facilitator."""
     headers: Headers = field(default=(), repr=False)
-    """What it wants to see of its customers: "Authorization: Bearer ...; X-Other: ..."."""
+    """Headers that it asks its customers for: "Authorization: Bearer ...; X-Other: ..."."""
     verify_timeout_s: Timeout = 10.0
-    """For its word on a payment."""
+    """How long to wait for its answer whether a payment is valid."""
     settle_timeout_s: Timeout = 45.0
-    """For a settlement."""
+    """How long to wait for a settlement."""
     sales_at_once: PositiveInt = 256
-    """More are told to come back, before anything is claimed."""
+    """Sales in work at once; more get 503 and Retry-After, before anything is claimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class Facilitator:
         except ValidationError:
             return Unclear(reason="The facilitator's settle reply is malformed.")
         transaction = (
-            answer.transaction.lower() if _TRANSACTION.fullmatch(answer.transaction) else None
+            answer.transaction.lower() if EVM_WORD_PATTERN.fullmatch(answer.transaction) else None
         )
         if status != 200 or not answer.success or transaction is None:
             return Unclear(reason=_slug(answer.error_reason), transaction=transaction)

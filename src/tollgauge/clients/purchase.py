@@ -227,7 +227,7 @@ async def send(
             await asyncio.sleep(pause)
     raise PendingError(
         f"What became of the payment is not known yet{why}",
-        hint="Do not pay anew: run the same command again. It sends the same payment (nonce "
+        hint="Do not pay again: run the same command again. It sends the same payment (nonce "
         f"{payment.nonce}), which is charged once at most and answered for 30 days.",
     )
 

@@ -55,7 +55,7 @@ class WatchSettings:
     in_flight: Annotated[int, Field(ge=4)] = 128
     """Deliveries at once, a quarter of them to destinations that failed last."""
     lease_ms: PositiveInt = 60_000
-    """How long a delivery is one worker's alone."""
+    """How long a worker has a delivery for itself."""
 
     def __post_init__(self) -> None:
         Sealer.of(self.key)

@@ -15,6 +15,17 @@ from tollgauge.core.policy import Cap, weighted_sum
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
+RECOMMENDATIONS: Final = (
+    "proceed",
+    "caution",
+    "avoid",
+    "unverified",
+    "not-payable",
+    "parameterize",
+)
+"""Every recommendation that a score can have."""
+AVOIDED: Final = frozenset({"avoid", "not-payable"})
+"""The advice not to pay at all."""
 PAYABLE: Final = frozenset({"proceed", "caution"})
 """The advice that lets pay. An endpoint with any other is on no leaderboard and no alternative, and
 nobody is told how to pay it."""

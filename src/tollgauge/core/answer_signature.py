@@ -80,9 +80,9 @@ class PublicKey:
     def fingerprint(self) -> str:
         """The JWK's thumbprint (RFC 7638): SHA-256 in base64url, 43 characters."""
         members = json.dumps(
-            _CURVE | {"x": _text_of(self.x)}, sort_keys=True, separators=(",", ":")
+            _CURVE | {"x": base64url(self.x)}, sort_keys=True, separators=(",", ":")
         )
-        return _text_of(hashlib.sha256(members.encode()).digest())
+        return base64url(hashlib.sha256(members.encode()).digest())
 
     @property
     def jwk(self) -> dict[str, str | int]:
@@ -90,7 +90,7 @@ class PublicKey:
         limits = {"nbf": self.nbf, "exp": self.exp}
         return {
             **_CURVE,
-            "x": _text_of(self.x),
+            "x": base64url(self.x),
             "kid": self.fingerprint,
             "alg": "EdDSA",
             "use": "sig",
@@ -171,15 +171,15 @@ class SigningKey:
             "iat": now // SECOND_MS,
             **bound,
         }
-        protected = _text_of(json.dumps(header, separators=(",", ":")).encode())
+        protected = base64url(json.dumps(header, separators=(",", ":")).encode())
         value = self._private.sign(protected.encode() + b"." + _payload(typ, body))
-        return f"{protected}..{_text_of(value)}"
+        return f"{protected}..{base64url(value)}"
 
 
 def private_jwk(seed: bytes) -> dict[str, str]:
     """The private JWK (RFC 8037) of the 32 bytes that a key is made of."""
     public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-    return {**_CURVE, "x": _text_of(public), "d": _text_of(seed)}
+    return {**_CURVE, "x": base64url(public), "d": base64url(seed)}
 
 
 def read(signature: str) -> Signature:
@@ -303,17 +303,17 @@ def _instant(jwk: Mapping[str, object], name: str) -> int | None:
     return instant
 
 
-def _text_of(data: bytes) -> str:
+def base64url(data: bytes) -> str:
     """base64url without padding (RFC 7515 section 2)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _bytes_of(text: object) -> bytes | None:
-    """The inverse of `_text_of`, None for what it never returns: a text has one spelling."""
+    """The inverse of `base64url`, None for what it never returns: a text has one spelling."""
     if not isinstance(text, str) or not text.isascii():
         return None
     try:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         return None
-    return data if _text_of(data) == text else None
+    return data if base64url(data) == text else None

@@ -48,7 +48,7 @@ class DeepReorgError(TollgaugeError):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"The node's chain disagrees with what is indexed at finalized block {number}.",
-            hint="Check that every RPC URL is of the right chain; a chain that was started anew "
+            hint="Check that every RPC URL is of the right chain; a chain that was started again "
             "needs a new database.",
         )
 

@@ -8,7 +8,6 @@ so that the file lists no URL, and finds one for whoever knows it.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import Final
 import orjson
 import zstandard
 
+from tollgauge.core.advice import AVOIDED
+from tollgauge.core.answer_signature import base64url
 from tollgauge.core.trust_record import TrustRecord
 from tollgauge.core.units import DAY_MS, SECOND_MS
 
@@ -38,10 +39,6 @@ class Variant(StrEnum):
 
     ALL = "all"
     AVOID = "avoid"
-
-
-AVOIDED: Final = frozenset({"avoid", "not-payable"})
-"""The recommendations of Variant.AVOID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +62,7 @@ class Bundle:
 
 def key_of(resource: str, salt: bytes) -> str:
     """The key of a canonical resource (core/endpoint)."""
-    return _text(hashlib.sha256(salt + resource.encode()).digest()[:_KEY_BYTES])
+    return base64url(hashlib.sha256(salt + resource.encode()).digest()[:_KEY_BYTES])
 
 
 def line_of(record: TrustRecord, salt: bytes) -> bytes:
@@ -107,7 +104,7 @@ def bundle_of(
             "policyVersion": policy_version,
             "asOf": as_of // SECOND_MS,
             "count": len(lines),
-            "salt": _text(salt),
+            "salt": base64url(salt),
             "variant": variant,
         }
     )
@@ -138,8 +135,3 @@ def _ordered(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _line(value: object) -> bytes:
     # A copy: what orjson returns keeps the kilobytes of its buffer, for 100,000 lines 400 MB.
     return orjson.dumps(value) + b"\n"
-
-
-def _text(value: bytes) -> str:
-    """base64url without padding (RFC 4648 section 5)."""
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

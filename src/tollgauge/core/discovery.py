@@ -13,14 +13,21 @@ Rules (docs/methodology.md, *components*; docs/operating.md, *directories*):
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tollgauge.core.terms import Advertised, Quote, UnpricedTerms
 from tollgauge.core.units import known_asset
 
-PRICE_CHANGED = "price-changed"
-PAYTO_CHANGED = "payto-changed"
-NETWORK_CHANGED = "network-changed"
+LISTED: Final = "listed"
+DELISTED: Final = "delisted"
+RELISTED: Final = "relisted"
+PRICE_CHANGED: Final = "price-changed"
+PAYTO_CHANGED: Final = "payto-changed"
+NETWORK_CHANGED: Final = "network-changed"
+TERM_EVENTS: Final = (PRICE_CHANGED, PAYTO_CHANGED, NETWORK_CHANGED)
 """The kinds of a change of terms, as the evidence of a score names them."""
+EVENTS: Final = (LISTED, DELISTED, RELISTED, *TERM_EVENTS)
+"""What can happen to a listing or its terms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

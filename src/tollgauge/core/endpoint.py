@@ -170,6 +170,11 @@ def endpoint_id(resource: str) -> str:
     return hashlib.sha256(resource.encode()).hexdigest()[:16]
 
 
+def page_url(base_url: str, endpoint_id: str) -> str:
+    """The URL of the page of an endpoint, below the public address of the service."""
+    return f"{base_url}/endpoint/{endpoint_id}"
+
+
 def parse_resource(
     text: object, perimeter: Perimeter = PUBLIC, *, upgrade_http: bool = False
 ) -> Resource:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from tollgauge.core.discovery import TERM_EVENTS
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS
 
 _Schema = dict[str, Any]
@@ -153,7 +154,7 @@ _CHANGE: Final = _object(
     "An advertised price, payTo or network that changed.",
     {
         "at": _instant("When it was seen"),
-        "kind": {"enum": ["price-changed", "payto-changed", "network-changed"]},
+        "kind": {"enum": [*TERM_EVENTS]},
         "source": _text("Who saw it: a directory's name, or `probe`"),
         "before": _text("Amount, address or network before"),
         "after": _text("Amount, address or network after"),

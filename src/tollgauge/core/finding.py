@@ -17,6 +17,11 @@ class Severity(StrEnum):
     WARN = "warn"
     INFO = "info"
 
+    @property
+    def rank(self) -> int:
+        """Its place among all, 0 for the worst."""
+        return tuple(Severity).index(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from tollgauge.core import changes, watch
 from tollgauge.core.changes import Change
 from tollgauge.core.text import clean_text
+from tollgauge.core.units import iso_seconds
 
 VALUE_MAX: Final = 300
 """Longest text of an endpoint or a directory that a chat shows, in characters."""
@@ -62,7 +62,7 @@ def event(
         "type": change.type,
         "severity": change.severity.value,
         "observed_at": change.at // 1000,
-        "observed_at_iso": iso(change.at),
+        "observed_at_iso": iso_seconds(change.at),
         "watch_id": watch_id,
         "resource": resource,
         "reason": change.reason,
@@ -71,11 +71,6 @@ def event(
         "evidence": instants(change.evidence),
         "endpoint_page": page,
     }
-
-
-def page(base_url: str, endpoint_id: str) -> str:
-    """The URL of the page of an endpoint, where the evidence of a change is shown."""
-    return f"{base_url}/endpoint/{endpoint_id}"
 
 
 def slack(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,14 +123,9 @@ def discord(event: Mapping[str, Any]) -> dict[str, Any]:
 def instants(value: Mapping[str, Any]) -> dict[str, Any]:
     """An object whose instants are ISO texts."""
     return {
-        name: iso(member) if name in _INSTANTS and isinstance(member, int) else member
+        name: iso_seconds(member) if name in _INSTANTS and isinstance(member, int) else member
         for name, member in value.items()
     }
-
-
-def iso(at: int) -> str:
-    """An instant as ISO 8601 UTC with `Z`, in whole seconds."""
-    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -22,7 +22,13 @@ from typing import Final
 
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import EVM_ADDRESS_PATTERN, MINUTE_MS, parse_amount
+from tollgauge.core.units import (
+    EVM_ADDRESS_PATTERN,
+    EVM_SIGNATURE_PATTERN,
+    EVM_WORD_PATTERN,
+    MINUTE_MS,
+    parse_amount,
+)
 
 X402_VERSION: Final = 2
 SCHEME: Final = "exact"
@@ -39,10 +45,8 @@ VALIDITY_SLACK_S: Final = 60
 """How much longer than the offer's timeout a payment may stay valid, for the same reason."""
 EXPIRED: Final = "expired"
 """The refusal of a payment whose time to settle has run out."""
-_NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Of secp256k1 (SEC 2). With s and with order - s, a signature recovers the same signer."""
-_SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
 
 
 class PaymentHeaderError(TollgaugeError):
@@ -245,8 +249,8 @@ def _read(root: dict[str, object], header: str) -> Payment:
         value=_amount(signed, "value"),
         valid_after=_amount(signed, "validAfter"),
         valid_before=_amount(signed, "validBefore"),
-        nonce=_match(signed, "nonce", _NONCE),
-        signature=_match(payload, "signature", _SIGNATURE),
+        nonce=_match(signed, "nonce", EVM_WORD_PATTERN),
+        signature=_match(payload, "signature", EVM_SIGNATURE_PATTERN),
         ticket=_ticket(root),
         header=header,
         document=root,

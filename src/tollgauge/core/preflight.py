@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge.core.advice import PAYABLE
-from tollgauge.core.bundle import AVOIDED
+from tollgauge.core.advice import AVOIDED, PAYABLE
 from tollgauge.core.lint.account import (
     ZERO_ADDRESS,
     evm_address,

@@ -65,9 +65,9 @@ class Cadence:
     """
 
     every_ms: Annotated[int, Field(ge=SECOND_MS)] = 30 * MINUTE_MS
-    """30 minutes."""
+    """Between two probes of an endpoint: 30 minutes."""
     watched_every_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
-    """5 minutes."""
+    """Between two probes of a watched endpoint: 5 minutes."""
     host_gap_ms: NonNegativeInt = SECOND_MS
     """The pause of a host after each probe, however many paths it lists."""
     site_gap_ms: NonNegativeInt = 250

@@ -21,7 +21,7 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, EVM_ADDRESS_PATTERN, SECOND_MS
+from tollgauge.core.units import DAY_MS, EVM_ADDRESS_PATTERN, EVM_SIGNATURE_PATTERN, SECOND_MS
 
 PATH: Final = "/.well-known/tollgauge.json"
 BYTES_MAX: Final = 16 * 1_024
@@ -32,7 +32,6 @@ CHANGES_MAX: Final = 20
 ANNOUNCED_MS: Final = 14 * DAY_MS
 """For how long after the instant that an announcement names a change may come."""
 _NETWORK: Final = re.compile(r"eip155:[1-9][0-9]{0,17}", re.ASCII)
-_SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
 _INSTANT_MAX: Final = 1 << 40
 
 
@@ -142,7 +141,7 @@ def _signed(row: object, host: str, place: str) -> SignedAnnouncement | str:
         ("network", _NETWORK, "a network of the EVM as `eip155:8453`"),
         ("from", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
         ("to", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
-        ("signature", _SIGNATURE, "a signature in hex"),
+        ("signature", EVM_SIGNATURE_PATTERN, "a signature in hex"),
     ):
         if not isinstance(fields.get(name), str) or not pattern.fullmatch(fields[name]):
             return f"`{name}` is not {kind}."

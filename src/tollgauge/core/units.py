@@ -9,16 +9,22 @@ Rules:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final
+
+Clock = Callable[[], int]
+"""Tells the instant that is now."""
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 EPOCH: Final = date(1970, 1, 1)
+LAST_SECOND: Final = 253_402_300_799
+"""The last second (unix time) of the year 9999: no ISO text is later."""
 WINDOW_MS: Final = 30 * DAY_MS
 """The scoring window: 30 days."""
 
@@ -31,6 +37,10 @@ CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCI
 
 EVM_ADDRESS_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 """An address of 20 bytes, in any case."""
+EVM_WORD_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+"""32 bytes, in any case: the hash of a transaction, a nonce, a word of the ABI."""
+EVM_SIGNATURE_PATTERN: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
+"""A signature: 65 bytes of a key, or more of a contract wallet."""
 
 BASE: Final = "eip155:8453"
 _SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
@@ -207,6 +217,16 @@ def dollars(amount: int, decimals: int = 6) -> str:
     """
     whole, rest = divmod(micro_usd(amount, decimals), 10**6)
     return f"${whole:,}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
+
+
+def hex_text(value: bytes) -> str:
+    """Bytes in hex, as JSON-RPC writes them."""
+    return "0x" + value.hex()
+
+
+def iso_seconds(at: int) -> str:
+    """An instant as ISO 8601 UTC with `Z`, in whole seconds."""
+    return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def day_of(at: int) -> int:

@@ -145,9 +145,14 @@ def retry_at(
 
 def message_id(watch_id: str, event: str) -> str:
     """The id of an event of a watch, in polls and deliveries alike: receivers tell repeats by it.
-    `event` names what happened, as `flip:12` (the change with that id) or `expired:1`.
+    `event` names what happened: `change_event`, `own_event`, or a text of its own.
     """
     return f"evt_{hashlib.sha256(f'{watch_id}:{event}'.encode()).hexdigest()[:32]}"
+
+
+def change_event(number: int) -> str:
+    """The `event` of `message_id` for a change of the endpoint, by the change's id."""
+    return f"flip:{number}"
 
 
 def own_event(number: int) -> str:

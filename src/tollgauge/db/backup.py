@@ -191,7 +191,7 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
         closing(sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)) as read,
         closing(sqlite3.connect(target, isolation_level=None)) as write,
     ):
-        # Held to the end: else each write of the service would start the copy anew.
+        # Held to the end: else each write of the service would start the copy again.
         read.execute("BEGIN")
         read.execute("SELECT count(*) FROM sqlite_master").fetchone()
         read.backup(

@@ -79,7 +79,7 @@ class StoreSettings:
     environment: DATABASE_URL.
     """
     connections: Annotated[int, Field(ge=2, le=1_000)] = CONNECTIONS
-    """Of this process; processes x connections <= max_connections of the server."""
+    """Of one process, at most; processes x connections <= max_connections of the server."""
     statement_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = STATEMENT_MS
     """PostgreSQL ends a statement that takes longer."""
 

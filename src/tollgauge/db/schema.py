@@ -155,7 +155,7 @@ endpoint = sa.Table(
     sa.Column("quote_at", sa.BigInteger),
     # Who saw the quote: `probe`, or the directory that names it.
     sa.Column("quote_source", sa.Text),
-    # When the next score is owed. A claim moves it past the worker's lease and notes in
+    # When the next score is due. A claim moves it past the worker's lease and notes in
     # `score_next` when a score falls due by age; new evidence pulls it back to now and clears
     # `score_next`. So a saved score settles the account only where nothing came meanwhile.
     sa.Column("score_due", sa.BigInteger, nullable=False),

@@ -136,14 +136,14 @@ class Chain:
 
     async def mint(self, address: str, amount: int) -> None:
         """Gives atomic USDC to an address."""
-        data = "0x40c10f19" + _word(int(address, 16)) + _word(amount)
+        data = "0x40c10f19" + word(int(address, 16)) + word(amount)
         call = {"from": self.accounts[-1].address, "to": USDC, "data": data}
         transaction = await self.rpc("eth_sendTransaction", call)
         await self.check([transaction])
 
     async def balance(self, address: str) -> int:
         """The atomic USDC of an address."""
-        call = {"to": USDC, "data": "0x70a08231" + _word(int(address, 16))}
+        call = {"to": USDC, "data": "0x70a08231" + word(int(address, 16))}
         return int(await self.rpc("eth_call", call, "latest"), 16)
 
 
@@ -219,5 +219,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _word(value: int) -> str:
+def word(value: int) -> str:
+    """A number as a word of the ABI: 32 bytes in hex."""
     return f"{value:064x}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tollgauge import app, process
-from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.endpoint import page_url, parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
@@ -85,12 +85,7 @@ async def play(
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         anvil, missing = await _anvil(options, say)
-        chain_began = began and began - HOUR_MS
-        world: Sellers = await stack.enter_async_context(
-            World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=path)
-            if anvil
-            else Sellers.open(clock=app.now_ms, folder=path)
-        )
+        world = await stack.enter_async_context(_world(anvil, folder=path, began=began))
         config = configuration(
             world,
             port=listeners.port,
@@ -100,10 +95,7 @@ async def play(
         links = _links(config.server.base_url, world)
         if not options.once:
             control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
-            url = await stack.enter_async_context(control)
-            links["faults"] = f"{url}/faults"
-            if isinstance(world, World):
-                links["alerts"] = f"{url}/alerts"
+            links |= _control_links(await stack.enter_async_context(control), world)
         if folder is not None:
             links["folder"] = str(folder.path)
             folder.write(config)
@@ -121,6 +113,16 @@ async def play(
         await until_one_ends(
             serving, living, stop, is_loading=lambda: service.loading.percent is not None
         )
+
+
+def _world(
+    anvil: Path | None, *, folder: Path | None, began: int | None
+) -> contextlib.AbstractAsyncContextManager[Sellers]:
+    """The sellers, with a chain where there is an `anvil`, since an hour before the past began."""
+    if anvil is None:
+        return Sellers.open(clock=app.now_ms, folder=folder)
+    chain_began = began and began - HOUR_MS
+    return World.start(clock=app.now_ms, chain_began=chain_began, anvil=anvil, folder=folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class _Demo:
 
     def _visitor(self, best: str) -> dict[str, Any]:
         """Pages to open, and commands to paste."""
-        page = f"{self.links['base']}/endpoint/{parse_resource(best, self.world.perimeter).id}"
+        page = page_url(self.links["base"], parse_resource(best, self.world.perimeter).id)
         wallet = {"wallet": f"{page}/upgrade"} if isinstance(self.world, World) else {}
         links = {**self.links, "snapshot": page, **wallet}
         if not wallet:  # without a chain nothing can be bought
@@ -307,6 +309,12 @@ def _links(base_url: str, world: Sellers) -> dict[str, str]:
     """Addresses for a visitor, by what is there."""
     links = {"base": base_url, "leaderboard": f"{base_url}/", "mcp": f"{base_url}/mcp"}
     return links | ({"chain": world.rpc_url} if isinstance(world, World) else {})
+
+
+def _control_links(url: str, world: Sellers) -> dict[str, str]:
+    """Where the sellers' faults are switched, and the alerts shown."""
+    links = {"faults": f"{url}/faults"}
+    return links | ({"alerts": f"{url}/alerts"} if isinstance(world, World) else {})
 
 
 def _next(port: int) -> int:

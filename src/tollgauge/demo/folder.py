@@ -1,6 +1,6 @@
 """Folder: the files of a demo, its database and its configuration.
 
-One demo has a folder at a time. A past that was not loaded to its end is loaded anew by the next
+One demo has a folder at a time. A past that was not loaded to its end is loaded again by the next
 demo: half of one would look like sellers who came late.
 """
 

@@ -20,6 +20,7 @@ import trustme
 
 from tollgauge.core.exchange import Answer
 from tollgauge.core.seller_file import PATH
+from tollgauge.core.units import Clock
 from tollgauge.demo.announcing import file_at
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
@@ -32,7 +33,6 @@ from tollgauge.demo.serving import LOOPBACK, closed_port, serve
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-Clock = Callable[[], int]
 """The current instant in milliseconds UTC."""
 
 Latency = Callable[[Seller, int], int]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
-from tollgauge.demo.chain import CHAIN_ID, Chain, TestAccount
+from tollgauge.demo.chain import CHAIN_ID, Chain, TestAccount, word
 from tollgauge.demo.customers import Purchase
 from tollgauge.demo.envelopes import USDC
 
@@ -122,7 +122,7 @@ def _funding(purchases: Sequence[Purchase]) -> list[str]:
         sums[purchase.payer.address] += purchase.amount
         if purchase.returned_to:
             sums[purchase.pay_to] += purchase.amount
-    return [_MINT + _address(owner) + _word(amount) for owner, amount in sums.items()]
+    return [_MINT + _address(owner) + word(amount) for owner, amount in sums.items()]
 
 
 def _submission(purchase: Purchase) -> str:
@@ -131,27 +131,27 @@ def _submission(purchase: Purchase) -> str:
     terms = (
         _address(purchase.payer.address)
         + _address(purchase.pay_to)
-        + _word(purchase.amount)
-        + _word(0)
-        + _word(_FOREVER)
+        + word(purchase.amount)
+        + word(0)
+        + word(_FOREVER)
         + nonce
     )
     struct = keccak(keccak(text=_AUTHORIZED) + bytes.fromhex(terms))
     signature = _key(purchase.payer).sign_msg_hash(keccak(b"\x19\x01" + _domain() + struct))
     selector = keccak(text=_SUBMIT)[:4].hex()
     v, r, s = signature.v + 27, signature.r, signature.s
-    return f"0x{selector}{terms}{_word(v)}{_word(r)}{_word(s)}"
+    return f"0x{selector}{terms}{word(v)}{word(r)}{word(s)}"
 
 
 def _return(purchase: Purchase) -> str:
-    return _TRANSFER + _address(purchase.returned_to) + _word(purchase.amount)
+    return _TRANSFER + _address(purchase.returned_to) + word(purchase.amount)
 
 
 @cache
 def _domain() -> bytes:
     """The EIP-712 domain of the token."""
     name, version = keccak(text="USD Coin"), keccak(text="2")
-    where = bytes.fromhex(_word(CHAIN_ID) + _address(USDC))
+    where = bytes.fromhex(word(CHAIN_ID) + _address(USDC))
     return keccak(keccak(text=_DOMAIN) + name + version + where)
 
 
@@ -161,8 +161,4 @@ def _key(payer: TestAccount) -> PrivateKey:
 
 
 def _address(address: str) -> str:
-    return _word(int(address, 16))
-
-
-def _word(value: int) -> str:
-    return f"{value:064x}"
+    return word(int(address, 16))

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from tollgauge.core.endpoint import Perimeter
+from tollgauge.core.units import Clock
 from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
-from tollgauge.demo.market import Clock, Market, run_market
+from tollgauge.demo.market import Market, run_market
 from tollgauge.demo.seller import payee
 
 BUYER_FUNDS: Final = 25_000_000

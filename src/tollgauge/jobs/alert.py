@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,11 +26,11 @@ from tollgauge.clients.seal import Sealer, SealError, destination_context, watch
 from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
 from tollgauge.core import watch as rules
 from tollgauge.core.exchange import FaultKind
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.core.watch import Kind
 from tollgauge.db.engine import Store
 from tollgauge.monitor import notices
-from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
+from tollgauge.observe import CHANGES, DELIVERIES, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
 from tollgauge.store.watches import delivery_queue, outbox, watches
 from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
 
@@ -60,7 +60,7 @@ class Alerts:
     settings: WatchSettings
     sealer: Sealer
     base_url: str
-    clock: Callable[[], int]
+    clock: Clock
     owner: str
 
 
@@ -94,14 +94,14 @@ async def run(alerts: Alerts) -> dict[str, object]:
         for task in in_flight:
             task.cancel()
     await _measure(alerts)
-    return {"flips": decided, **tally, "busy": late}
+    return {"changes": decided, **tally, "busy": late}
 
 
 async def decide(alerts: Alerts) -> int:
     """Make the deliveries that are due (monitor/notices); how many changes were dispatched."""
     dispatched = await notices.decide(alerts.store, base_url=alerts.base_url, now=alerts.clock())
     for type_, count in dispatched.items():
-        FLIPS.labels(type_).inc(count)
+        CHANGES.labels(type_).inc(count)
     return dispatched.total()
 
 

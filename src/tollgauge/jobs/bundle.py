@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from tollgauge.core.answer_signature import SigningKey
 from tollgauge.core.bundle import SALT_BYTES, Bundle
-from tollgauge.core.units import HOUR_MS, SECOND_MS
+from tollgauge.core.units import HOUR_MS, SECOND_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import bundles as building
 from tollgauge.store import bundles
@@ -26,11 +26,11 @@ class BundleSettings:
     """How often the bundles are built."""
 
     every_ms: Annotated[int, Field(ge=SECOND_MS, le=HOUR_MS)] = HOUR_MS
-    """At most an hour: clients ask again after that time."""
+    """Between two builds; at most an hour, after which clients ask again."""
 
 
 async def run(
-    store: Store, *, settings: BundleSettings, key: SigningKey | None, clock: Callable[[], int]
+    store: Store, *, settings: BundleSettings, key: SigningKey | None, clock: Clock
 ) -> dict[str, object]:
     """Build the bundles if they are due; the tally says how many records there are, and how many
     bytes. Nothing is stored before the first endpoint is listed.

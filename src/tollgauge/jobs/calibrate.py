@@ -4,14 +4,13 @@ has come (monitor/calibration).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from pydantic import NonNegativeInt
 from pydantic.dataclasses import dataclass
 
 from tollgauge.core.calibration import Sums, sample
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.units import HOUR_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration
 from tollgauge.store import rows
@@ -29,9 +28,7 @@ class CalibrationSettings:
     """Stored to be held against what happens; 0 stores none."""
 
 
-async def run(
-    store: Store, *, settings: CalibrationSettings, clock: Callable[[], int]
-) -> dict[str, object]:
+async def run(store: Store, *, settings: CalibrationSettings, clock: Clock) -> dict[str, object]:
     """Store forecasts of this hour if there are none, and score one day; the tally counts both."""
     kept = await _keep(store, limit=settings.forecasts_per_hour, now=clock())
     last = calibration.last_complete_day(clock())

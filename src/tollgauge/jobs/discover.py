@@ -33,9 +33,9 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, SkippedItem, read_item
-from tollgauge.core.notice import iso
 from tollgauge.core.page import entries
 from tollgauge.core.text import clean_text
+from tollgauge.core.units import Clock, iso_seconds
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.monitor.discovery import CrawlEnding
@@ -75,7 +75,7 @@ class Source:
     """
 
     name: Annotated[str, Field(examples=["cdp"])]
-    """Stands in the events of discovery."""
+    """Its name in the events of discovery."""
     kind: Annotated[str, Field(examples=["bazaar"])]
     """bazaar, openapi or file."""
     location: Annotated[
@@ -84,7 +84,7 @@ class Source:
     ]
     """Its URL, or the path of a file."""
     pause_ms: int = bazaar.PAUSE_MS
-    """Between two pages."""
+    """The pause between two pages."""
     limit: int = bazaar.LIMIT
     """Entries asked for at once."""
 
@@ -223,7 +223,7 @@ async def run_all(
     egress: Egress,
     sources: Iterable[Source],
     *,
-    clock: Callable[[], int],
+    clock: Clock,
     perimeter: Perimeter,
 ) -> dict[str, object]:
     """One crawl of every source; the tally says by source what it brought, or why it failed."""
@@ -260,8 +260,8 @@ def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
     """
     if taken_at is not None and last is not None and taken_at < last:
         raise OldListingError(
-            f"The file was taken {iso(taken_at)}, and a listing of {source} from {iso(last)} was "
-            "read before it.",
+            f"The file was taken {iso_seconds(taken_at)}, and a listing of {source} from "
+            f"{iso_seconds(last)} was read before it.",
             hint="Load the files of one directory oldest first, or give this one its own --name.",
         )
 

@@ -7,8 +7,8 @@ A round, for one chain:
    hash. Where the chain was reorganised, a step replaces what is above the last common block;
 3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
    that of our own addresses after it (jobs/index_past);
-4. looks again at blocks that became final since, at two nodes where there are two, and adds what
-   the first look lacked: a node may have hidden logs that it did have;
+4. reads blocks that became final since a second time, at two nodes where there are two, and adds
+   what the first reading lacked: a node may have hidden logs that it did have;
 5. marks endpoints whose settlements changed for a new score; now and then it measures the chain's
    volume and checks the books (jobs/books).
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
@@ -18,7 +18,6 @@ point leaves a state from which the next one goes on. A node that fails gives wa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import Connection
@@ -27,7 +26,7 @@ from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.blocks import DeepReorgError, Header, Span, fork, linked, next_span
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.units import MINUTE_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.jobs import books, index_past
 from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
@@ -35,8 +34,6 @@ from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
-
-Clock = Callable[[], int]
 
 LOOK_BACK_MS: Final = 10 * MINUTE_MS
 """The clocks of those who write the ledger differ by less."""
@@ -120,7 +117,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
     else:
         busy = True
     for _ in range(visit.settings.steps):
-        if visit.late or not await _look_again(visit):
+        if visit.late or not await _audit(visit):
             break
     await _publish(visit)
     await _check_books(visit)
@@ -219,7 +216,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
         return None
     if span.final:
         fetched = await visit.chain.final(visit.view, span, visit.state.watched)
-        visit.tally["healed"] += fetched.healed
+        visit.tally["missed"] += fetched.missed
         if fetched.headers[span.first].parent != parent:
             return None
         return [fetched.headers[span.last]], fetched
@@ -227,7 +224,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     if len(headers) != span.blocks or not linked(headers, parent=parent):
         return None
     fetched = await visit.chain.tip(visit.view, headers, visit.state.watched)
-    visit.tally["healed"] += fetched.healed
+    visit.tally["missed"] += fetched.missed
     return headers, fetched
 
 
@@ -250,8 +247,8 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     return (None, b"") if common is None else (common, known[common])
 
 
-async def _look_again(visit: Visit) -> bool:
-    """A second look at blocks that are final now; whether there was something to look at."""
+async def _audit(visit: Visit) -> bool:
+    """Read blocks that are final now a second time; whether there were any."""
     cursor, hashes = await visit.store.reading(_indexed, visit.id)
     if cursor is None:
         return False
@@ -292,7 +289,7 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
         at=fetched.headers[span.last].at,
     )
     visit.tally["audited"] += span.blocks
-    visit.tally["healed"] += added
+    visit.tally["missed"] += added
 
 
 async def _publish(visit: Visit) -> None:

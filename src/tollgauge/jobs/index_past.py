@@ -1,7 +1,7 @@
-"""The past of whom the index loop learned of late: wallets, and addresses of ours.
+"""The past of addresses that the index loop learned of late: wallets, and our own.
 
-It is filled in step by step, from the newest blocks downwards. Nothing looks at these blocks again
-(the loop itself looks at those that became final after they were read), so what they hold is
+It is filled in step by step, from the newest blocks downwards. Nothing reads these blocks again
+(the loop itself reads again those that became final after they were read), so what they hold is
 confirmed by a second node where there is one.
 """
 
@@ -48,16 +48,22 @@ async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
 async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     """One step into the past of an address of ours; whether there was one."""
     token = visit.chain.token
-    owed = await visit.store.reading(deposits.backlog, visit.id, token)
-    if owed is None:
+    backlog = await visit.store.reading(deposits.backlog, visit.id, token)
+    if backlog is None:
         return False
-    past = await _past(visit, owed.low, Watched(own=frozenset([owed.address])), floor=0)
+    past = await _past(visit, backlog.low, Watched(own=frozenset([backlog.address])), floor=0)
     if past is None:
         return False
     span, fetched = past
     low_at = fetched.headers[span.first].at
     await visit.store.writing(
-        cursors.fill_account, cursor, token, owed, fetched.deposits, low=span.first, low_at=low_at
+        cursors.fill_account,
+        cursor,
+        token,
+        backlog,
+        fetched.deposits,
+        low=span.first,
+        low_at=low_at,
     )
     visit.tally["filled"] += span.blocks
     visit.tally["deposits"] += len(fetched.deposits)
@@ -88,7 +94,7 @@ async def _past(
 
 
 async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None:
-    """What is in final blocks that nothing will look at again: so where a second node should
+    """What is in final blocks that nothing will read again: so where a second node should
     confirm it, it is waited for, but not for ever.
     """
     kind = "deposits" if whose.own else "entries"

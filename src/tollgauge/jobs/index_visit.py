@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +11,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, LogSettings, Watched
 from tollgauge.clients.chain.nodes import View
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.units import MINUTE_MS, Clock
 from tollgauge.db.engine import Store
 
 PATIENCE: Final = 60
@@ -32,13 +31,13 @@ class IndexSettings(LogSettings):
     fill_wallets: PositiveInt = 5_000
     """Wallets filled at once."""
     audit: PositiveInt = 150
-    """Newly final blocks that get a second look."""
+    """Newly final blocks that are read a second time together."""
     dirty_every_ms: int = 10 * MINUTE_MS
     """An endpoint is scored again for changed settlements at most so often."""
     volume_every_ms: int = 5 * MINUTE_MS
     """How often the chain's volume is measured, and the books are checked."""
     round_ms: int = 20_000
-    """When a round begins no further step."""
+    """After so long a round begins no further step."""
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class Visit:
     state: IndexState
     view: View
     settings: IndexSettings
-    clock: Callable[[], int]
+    clock: Clock
     until: int
     tally: Counter[str]
     pay_to: str

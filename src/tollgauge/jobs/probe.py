@@ -4,7 +4,8 @@ A round takes one wave of endpoints, at most one a host, and has each host for i
 gives it back. What answered is recorded within a moment. Network failures, TLS failures included,
 wait for the end of their wave and are judged together, with what other waves of the last minute
 met: the fault may be ours (core/attribution). So do watched endpoints, whose slowness may be ours.
-Rounds overlap (`lanes`), so that a target that never answers holds up its own wave alone.
+Rounds overlap (`concurrent_waves`), so that a target that never answers holds up its own wave
+alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.schedule import Cadence, standing
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.core.vantage import DEFAULT, NAME_PATTERN, Vantages
-from tollgauge.monitor import changes, elsewhere, probing
+from tollgauge.monitor import changes, probing, vantages
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import PROBE_LAG, PROBES
@@ -39,20 +40,21 @@ GATHER_S: Final = 0.1
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
-    """How endpoints are probed. A wave lasts as long as its slowest target: `wave * lanes` over the
-    deadline of a probe is what a worker does where every wave has a dead target.
+    """How endpoints are probed. A wave lasts as long as its slowest target: `wave *
+    concurrent_waves` over the deadline of a probe is what a worker does where every wave has a dead
+    target.
     """
 
     wave: PositiveInt = 128
     """Endpoints that a round takes."""
-    lanes: PositiveInt = 16
+    concurrent_waves: PositiveInt = 16
     """Rounds that a worker has under way at once."""
     lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
-    """How long a host is one prober's alone."""
+    """How long a worker has a host for itself."""
     catch_up: Annotated[int, Field(ge=2)] = 2
-    """What is overdue comes at most so many times as fast as usual."""
+    """After a stop, what is overdue is probed at most so many times as fast as usual."""
     late_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
-    """A host that waits so long to be probed raises the alarm."""
+    """A host that waits longer for its probe raises the alarm."""
     references: tuple[str, ...] = ()
     """https URLs that tell whether we are connected, before anyone else is blamed: two or three
     sites that are always up. Left empty, the origins of [[sources]] and of the facilitator are
@@ -84,7 +86,7 @@ async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[st
     if prober.vantages.is_primary:
         observations = await _Wave(prober=prober, settings=settings, owner=owner).run()
     else:
-        observations = await _run_elsewhere(prober, settings=settings, owner=owner)
+        observations = await _run_secondary(prober, settings=settings, owner=owner)
     if not observations:
         return {}
     tally = Counter(str(observation.result.outcome) for observation in observations)
@@ -170,12 +172,12 @@ class _Wave:
         _count(observations)
 
 
-async def _run_elsewhere(
+async def _run_secondary(
     prober: Prober, *, settings: ProbeSettings, owner: str
 ) -> tuple[Observation, ...]:
     """Claim, probe and record one wave from a vantage beside the primary one."""
     due = await prober.store.writing(
-        elsewhere.claim,
+        vantages.claim,
         prober.vantages.own,
         owner=owner,
         now=prober.clock(),
@@ -183,11 +185,11 @@ async def _run_elsewhere(
         lease_ms=settings.lease_ms,
         cadence=prober.cadence,
     )
-    observations = await asyncio.gather(*(prober.probe_elsewhere(endpoint) for endpoint in due))
+    observations = await asyncio.gather(*(prober.probe_secondary(endpoint) for endpoint in due))
     attributed = await prober.attributed(observations)
     if attributed:
         await prober.store.writing(
-            elsewhere.record,
+            vantages.record,
             prober.vantages.own,
             attributed,
             cadence=prober.cadence,

@@ -7,13 +7,13 @@ that left something is followed by the next at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
 from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.units import MINUTE_MS, day_of
+from tollgauge.core.units import MINUTE_MS, Clock, day_of
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
@@ -48,7 +48,7 @@ FORGET: Final[Mapping[str, Forget]] = {
 }
 
 
-async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
+async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     """Close up to a batch of endpoint-days, fold as many into months, remove a batch of each kind
     of old row, and give some free space back; the tally counts them.
     """

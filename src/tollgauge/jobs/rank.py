@@ -4,13 +4,12 @@ monitor/statistics).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import ranking, statistics
 
 
-async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
+async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     """Count what is due; the tally says how many endpoints are ranked."""
     now = clock()
     if await store.reading(statistics.is_due, now=now):

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
+from tollgauge.core.units import Clock
 from tollgauge.db import leases
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, cause_of, log, place_of
@@ -35,7 +36,6 @@ NOTED_EVERY_MS: Final = 60_000
 _SLACK_MS: Final = 5 * 60_000
 """How much later than it should a note may come."""
 
-Clock = Callable[[], int]
 Tally = Mapping[str, object]
 
 
@@ -63,8 +63,8 @@ async def run_jobs(
     async with asyncio.TaskGroup() as group:
         for job in jobs:
             loop = _Loop(job, store, clock, owner, stop, _Notes(job, store, clock))
-            for lane in range(job.concurrency):
-                group.create_task(loop.run(lane))
+            for number in range(job.concurrency):
+                group.create_task(loop.run(number))
 
 
 @dataclass(slots=True)
@@ -106,10 +106,12 @@ class _Loop:
     stop: asyncio.Event
     notes: _Notes
 
-    async def run(self, lane: int) -> None:
-        """Round after round until it is time to stop; the lanes of a job begin in turn."""
+    async def run(self, number: int) -> None:
+        """Round after round until it is time to stop; those that are under way at once begin in
+        turn, by their number.
+        """
         job = self.job
-        await self._pause(lane * job.every_s)
+        await self._pause(number * job.every_s)
         while not self.stop.is_set():
             busy = await self._round()
             # Jitter keeps the loops of several machines from meeting on the same row.

@@ -7,13 +7,13 @@ that waits longest, and raises the alarm when that passes `late_ms`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.budgets import HostShare, plan
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.observe import PROBE_OVERDUE, log
 from tollgauge.store.endpoints import standings
@@ -22,9 +22,7 @@ _CHANGE: Final = 16
 """A share is written again when it changed by more than one part in so many."""
 
 
-async def run(
-    store: Store, *, cadence: Cadence, catch_up: int, clock: Callable[[], int]
-) -> dict[str, object]:
+async def run(store: Store, *, cadence: Cadence, catch_up: int, clock: Clock) -> dict[str, object]:
     """Plan once; how many hosts share a budget that is too small for their endpoints' cadence, and
     how many had to be brought forward, which none should.
     """
@@ -54,7 +52,7 @@ class Lateness:
     """Whether the probes of this service are late; `late_ms` is the limit."""
 
     store: Store
-    clock: Callable[[], int]
+    clock: Clock
     late_ms: int
     is_late: bool = False
 

@@ -8,7 +8,6 @@ is due and what is stored, monitor/seller_files decides; what a file means, core
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +27,7 @@ from tollgauge.core.seller_file import (
     read,
 )
 from tollgauge.core.signature import recovered, text_digest
-from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import seller_files
 from tollgauge.store.endpoints import hosts
@@ -53,7 +52,7 @@ class SellerFiles:
 
     store: Store
     egress: Egress
-    clock: Callable[[], int]
+    clock: Clock
     prover: Prover | None
     host_gap_ms: int
     owner: str

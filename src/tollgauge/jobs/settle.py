@@ -11,11 +11,11 @@ What the chain's answer does to a row is decided in monitor/settlement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.chain.rpc import RpcError
+from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.observe import alarm
@@ -27,7 +27,7 @@ SILENT_MAX: Final = 3
 """So many rows in a row that no node can tell of: the node is at fault, not the rows."""
 
 
-async def run(store: Store, chain: Prover, *, clock: Callable[[], int]) -> dict[str, object]:
+async def run(store: Store, chain: Prover, *, clock: Clock) -> dict[str, object]:
     """Resolve what the chain can tell of one batch; the tally counts outcomes."""
     rows = await store.reading(payments.due, now=clock(), limit=BATCH)
     tally: Counter[str] = Counter()

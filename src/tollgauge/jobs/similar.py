@@ -8,10 +8,10 @@ round took, so that counting 100,000 endpoints leaves most of a processor to oth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.endpoints import alternative_counts
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tollgauge.core.similarity.index import Index
 
 SLICE: Final = 500
-"""How many endpoints are counted between two looks at the database."""
+"""How many endpoints are counted between two reads of the database."""
 REST: Final = 4
 
 
@@ -32,7 +32,7 @@ class CountingPause:
 
 
 async def run(
-    store: Store, alternatives: Alternatives, *, pause: CountingPause, clock: Callable[[], int]
+    store: Store, alternatives: Alternatives, *, pause: CountingPause, clock: Clock
 ) -> dict[str, object]:
     """Count once; the tally says how many endpoints there are and how many counts changed."""
     began = clock()

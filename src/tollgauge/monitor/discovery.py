@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core import discovery
 from tollgauge.core.changes import Change, term_changes
-from tollgauge.core.discovery import carried
+from tollgauge.core.discovery import DELISTED, LISTED, RELISTED, carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.schedule import is_dead
@@ -47,9 +47,8 @@ from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
-LISTED: Final = "listed"
-DELISTED: Final = "delisted"
-RELISTED: Final = "relisted"
+REQUESTED: Final = "request"
+"""The source of an endpoint that is known because somebody asked for it."""
 _NEWS: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
 """The event of an endpoint's being listed, where that is news."""
 

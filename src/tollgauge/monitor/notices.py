@@ -23,8 +23,9 @@ from sqlalchemy import Connection
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import Change
+from tollgauge.core.endpoint import page_url
 from tollgauge.core.finding import Severity
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, iso_seconds
 from tollgauge.core.watch import WatchState
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes as watched_changes
@@ -79,10 +80,10 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
             if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
                 event = notice.event(
                     stored.change,
-                    event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
+                    event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
                     watch_id=watch.id,
                     resource=endpoints_by_id[stored.endpoint_id].resource,
-                    page=notice.page(base_url, stored.endpoint_id),
+                    page=page_url(base_url, stored.endpoint_id),
                 )
                 deliveries += _deliveries(event, targets[watch.id], now=now)
         dispatched.append(stored)
@@ -118,7 +119,7 @@ def _events_of_watch(
             event_id=rules.message_id(watch.id, mark),
             watch_id=watch.id,
             resource=resource,
-            page=notice.page(base_url, watch.endpoint_id),
+            page=page_url(base_url, watch.endpoint_id),
         )
 
     if watch.expires_at <= now:
@@ -139,7 +140,7 @@ def _events_of_watch(
 
 
 def _expired(now: int) -> Change:
-    reason = "This watch has ended: nothing more is told. Renewing starts it again."
+    reason = "This watch has ended: nothing more is sent. Renewing starts it again."
     return Change(type=rules.EXPIRED, at=now, severity=Severity.INFO, reason=reason)
 
 
@@ -148,7 +149,7 @@ def _expiring(watch: Watch, now: int) -> Change:
         type=rules.EXPIRING,
         at=now,
         severity=Severity.INFO,
-        reason=f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed.",
+        reason=f"This watch ends at {iso_seconds(watch.expires_at)} unless it is renewed.",
         after={"expiresAt": watch.expires_at},
     )
 

@@ -1,6 +1,6 @@
 """Observation: one probe of an endpoint and what was seen, before it is recorded.
 
-How it is made and recorded is monitor/probing's, and monitor/elsewhere's where it is not the
+How it is made and recorded is monitor/probing's, and monitor/vantages' where it is not the
 primary vantage that asks.
 """
 

@@ -52,7 +52,8 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery, elsewhere, terms
+from tollgauge.monitor import changes, discovery, terms
+from tollgauge.monitor import vantages as other_vantages
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, hosts, listings
 from tollgauge.store.endpoints.hosts import HostState
@@ -86,7 +87,7 @@ class Prober:
             return await self._with_wildcard_test(observation)
         return observation
 
-    async def probe_elsewhere(self, endpoint: Endpoint) -> Observation:
+    async def probe_secondary(self, endpoint: Endpoint) -> Observation:
         """Probe one endpoint of a wave from a vantage beside the primary one."""
         return await self._ask(endpoint)
 
@@ -300,7 +301,7 @@ def record(
     ]
     changes.observe_each(tx, new, slow_here=slow_here)
     if vantages.several:
-        elsewhere.tell(tx, vantages.own, new, now=now)
+        other_vantages.record_primary(tx, vantages.own, new, now=now)
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
         for seen in observations
@@ -376,7 +377,7 @@ def record_requested(
         # Before the new endpoint locks its host; and the turn before endpoints, as crawls take it.
         meta.take_turn(tx, listings.LISTINGS_TURN)
         _judge_hosts_anew(tx, (observation,), now=now)
-        endpoint = discovery.adopt(tx, resource, source="request", now=now)
+        endpoint = discovery.adopt(tx, resource, source=discovery.REQUESTED, now=now)
     round_ms = hosts.get(tx, endpoint.host).round_ms
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)
     record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)

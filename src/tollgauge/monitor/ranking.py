@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.advice import PAYABLE
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.monitor.kept import Kept
+from tollgauge.monitor.cached_value import CachedValue
 from tollgauge.store.endpoints import endpoints, ranking
 from tollgauge.store.endpoints.ranking import Candidate, Population
 
@@ -76,13 +76,15 @@ class Ranking:
     examples: tuple[Example, ...]
 
 
-_KEPT: Final = Kept(key="ranking", form=TypeAdapter(Ranking), refresh_ms=REFRESH_MS, use_ms=USE_MS)
-is_due: Final = _KEPT.is_due
+_CACHED: Final = CachedValue(
+    key="ranking", form=TypeAdapter(Ranking), refresh_ms=REFRESH_MS, use_ms=USE_MS
+)
+is_due: Final = _CACHED.is_due
 
 
 def current(tx: Connection, *, now: int) -> Ranking:
     """The stored ranking if it may still be used, else one as of now."""
-    return _KEPT.usable(tx, now=now) or count(tx, now=now)
+    return _CACHED.usable(tx, now=now) or count(tx, now=now)
 
 
 def count(tx: Connection, *, now: int) -> Ranking:
@@ -108,9 +110,9 @@ def keep(tx: Connection, counted: Ranking) -> bool:
     """
     pays = counted.population.scored > COUNTED_MAX
     if pays:
-        _KEPT.put(tx, counted)
+        _CACHED.put(tx, counted)
     else:
-        _KEPT.drop(tx)
+        _CACHED.drop(tx)
     return pays
 
 

@@ -3,7 +3,7 @@ chain says of payments.
 
 This module decides:
 - which addresses of ours are read, and from when on;
-- which transfers a second look at final blocks adds: those of wallets that were indexed there;
+- which transfers a second reading of final blocks adds: those of wallets that were indexed there;
 - what a chain's volume and the sums of its wallets are, and which transfers are too old;
 - the new state of a payment from the chain's answer (docs/payments.md). Paid means that
   `AuthorizationUsed` and its `Transfer` are there; an unused authorization is expired only once the

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.monitor import ranking
-from tollgauge.monitor.kept import Kept
+from tollgauge.monitor.cached_value import CachedValue
 from tollgauge.store.endpoints import spread
 from tollgauge.store.endpoints.spread import NO_BIN
 
@@ -64,18 +64,18 @@ class Statistics:
     sources: tuple[tuple[str, int], ...]
 
 
-_KEPT: Final = Kept(
+_CACHED: Final = CachedValue(
     key="statistics",
     form=TypeAdapter(Statistics),
     refresh_ms=5 * MINUTE_MS,
     use_ms=15 * MINUTE_MS,
 )
-is_due: Final = _KEPT.is_due
+is_due: Final = _CACHED.is_due
 
 
 def current(tx: Connection, *, now: int) -> Statistics:
     """The stored statistics if they may still be used, else those of now."""
-    return _KEPT.usable(tx, now=now) or count(tx, now=now)
+    return _CACHED.usable(tx, now=now) or count(tx, now=now)
 
 
 def count(tx: Connection, *, now: int) -> Statistics:
@@ -123,9 +123,9 @@ def count(tx: Connection, *, now: int) -> Statistics:
 def keep(tx: Connection, counted: Statistics) -> None:
     """Store the statistics of many endpoints (monitor/ranking.COUNTED_MAX), else remove them."""
     if counted.endpoints > ranking.COUNTED_MAX:
-        _KEPT.put(tx, counted)
+        _CACHED.put(tx, counted)
     else:
-        _KEPT.drop(tx)
+        _CACHED.drop(tx)
 
 
 def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[Bin, ...]:

@@ -17,9 +17,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.notice import iso
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
 from tollgauge.db import meta, size
 from tollgauge.db.size import Size
 from tollgauge.store import backlog, bundles, job_rounds
@@ -73,6 +72,29 @@ class Figures:
     skew_ms: int | None
     backup_at: int | None
 
+    @property
+    def probes_a_minute(self) -> float:
+        """How many endpoints are probed a minute."""
+        return round(self.probed * MINUTE_MS / RATE_MS, 1)
+
+    def age_s(self, at: int | None) -> int | None:
+        """How long ago an instant was, in whole seconds; None where there is none."""
+        return None if at is None else max(0, self.now - at) // SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The figures, what needs `attention`, and what is `unwise`, a sentence for each."""
+
+    figures: Figures
+    attention: tuple[str, ...]
+    unwise: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing needs attention."""
+        return not self.attention
+
 
 def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
     """What the database says. A probe is late when it is overdue by a whole period."""
@@ -110,7 +132,8 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
     if figures.skew_ms is not None and abs(figures.skew_ms) > SKEW_MS:
         yield f"The database's clock differs from this machine's by {words(abs(figures.skew_ms))}."
     elif figures.last_probed is not None and figures.last_probed > figures.now + AHEAD_MS:
-        yield f"A probe is dated {iso(figures.last_probed)}, in the future: a clock is wrong."
+        probed = iso_seconds(figures.last_probed)
+        yield f"A probe is dated {probed}, in the future: a clock is wrong."
     full = figures.size.full_percent
     if full is not None and full > DISK_PERCENT:
         yield f"The database's disk is {full} % full."
@@ -124,62 +147,44 @@ def unwise(figures: Figures) -> Iterator[str]:
         yield f"The newest backup is {words(figures.now - figures.backup_at)} old."
 
 
-def report(
+def assess(
     figures: Figures, *, sources: Sequence[str], loops: Sequence[str], advice: Sequence[str]
-) -> dict[str, Any]:
-    """The whole status as JSON. `advice` is that of the configuration; `good` is whether nothing
-    needs attention.
-    """
-    needed = list(attention(figures, sources=sources, loops=loops))
-    return {
-        "good": not needed,
-        "attention": needed,
-        "unwise": [*unwise(figures), *advice],
-        **document(figures),
-    }
+) -> Status:
+    """What figures mean. `advice` is that of the configuration."""
+    return Status(
+        figures=figures,
+        attention=tuple(attention(figures, sources=sources, loops=loops)),
+        unwise=(*unwise(figures), *advice),
+    )
 
 
-def document(figures: Figures) -> dict[str, Any]:
-    """The figures as JSON: ages in seconds, instants in ISO 8601."""
-    now, disk = figures.now, figures.size
+def document(status: Status) -> dict[str, Any]:
+    """The status as JSON: ages in seconds, instants in ISO 8601."""
+    figures, disk = status.figures, status.figures.size
     return {
-        "at": iso(now),
+        "good": status.good,
+        "attention": status.attention,
+        "unwise": status.unwise,
+        "at": iso_seconds(figures.now),
         "probes": {
             "monitored": figures.monitored,
-            **_queue(figures.probes, now),
-            "perMinute": round(figures.probed * MINUTE_MS / RATE_MS, 1),
+            **_queue(figures, figures.probes),
+            "perMinute": figures.probes_a_minute,
             "last": _iso(figures.last_probed),
         },
-        "scores": _queue(figures.scores, now),
+        "scores": _queue(figures, figures.scores),
         "deliveries": {
             "queued": figures.deliveries.queued,
-            "oldestSeconds": _age(figures.deliveries.oldest_due, now),
+            "oldestSeconds": figures.age_s(figures.deliveries.oldest_due),
             "dead": figures.deliveries.dead,
         },
         "payments": {
             "byState": figures.payments,
-            "stuck": [
-                {
-                    "id": payment.id,
-                    "state": payment.state,
-                    "route": payment.route,
-                    "forSeconds": _age(payment.updated_at, now),
-                }
-                for payment in figures.stuck
-            ],
+            "stuck": [_stuck(figures, payment) for payment in figures.stuck],
         },
         "crawls": [_crawl(crawl) for crawl in figures.crawls],
-        "chains": [
-            {
-                "chain": cursor.chain,
-                "block": cursor.number,
-                "at": iso(cursor.at),
-                "lagSeconds": _age(cursor.at, now),
-                "finalized": cursor.finalized,
-            }
-            for cursor in figures.chains
-        ],
-        "bundles": [_bundle(bundle, now) for bundle in figures.bundles],
+        "chains": [_chain(figures, cursor) for cursor in figures.chains],
+        "bundles": [_bundle(figures, bundle) for bundle in figures.bundles],
         "jobs": [_job(job) for job in figures.jobs],
         "disk": {
             "databaseBytes": disk.database,
@@ -210,7 +215,7 @@ def _late(figures: Figures) -> Iterator[str]:
         )
     if figures.scores.oldest is not None and now - figures.scores.oldest > SCORE_LATE_MS:
         yield (
-            f"{figures.scores.due} scores are owed, the oldest since "
+            f"{figures.scores.due} scores are due, the oldest since "
             f"{words(now - figures.scores.oldest)}; {figures.scores.late} for more than a day."
         )
     deliveries = figures.deliveries
@@ -233,14 +238,14 @@ def _late(figures: Figures) -> Iterator[str]:
 def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
     by_name = {job.name: job for job in figures.jobs}
     if never := [name for name in loops if name not in by_name]:
-        yield f"Never turned yet: {', '.join(never)}. Does a worker run?"
-    turned = [by_name[name] for name in loops if name in by_name]
-    quiet = [job for job in turned if figures.now > job.expected_by]
+        yield f"Never run yet: {', '.join(never)}. Does a worker run?"
+    known = [by_name[name] for name in loops if name in by_name]
+    quiet = [job for job in known if figures.now > job.expected_by]
     if quiet:
         age = words(figures.now - max(job.ended_at for job in quiet))
         names = ", ".join(job.name for job in quiet)
-        yield f"No round was noted for {age}: {names}. Does a worker run?"
-    for job in turned:
+        yield f"No round ended for {age}: {names}. Does a worker run?"
+    for job in known:
         if job.failing and job not in quiet:
             yield f"The loop {job.name} fails: {job.error}."
 
@@ -258,14 +263,33 @@ def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
             yield f"No crawl of {source} was complete for {age}."
 
 
-def _queue(queue: Queue, now: int) -> dict[str, int | None]:
-    return {"due": queue.due, "oldestSeconds": _age(queue.oldest, now), "late": queue.late}
+def _queue(figures: Figures, queue: Queue) -> dict[str, int | None]:
+    return {"due": queue.due, "oldestSeconds": figures.age_s(queue.oldest), "late": queue.late}
+
+
+def _stuck(figures: Figures, payment: StuckPayment) -> dict[str, Any]:
+    return {
+        "id": payment.id,
+        "state": payment.state,
+        "route": payment.route,
+        "forSeconds": figures.age_s(payment.updated_at),
+    }
+
+
+def _chain(figures: Figures, cursor: Cursor) -> dict[str, Any]:
+    return {
+        "chain": cursor.chain,
+        "block": cursor.number,
+        "at": iso_seconds(cursor.at),
+        "lagSeconds": figures.age_s(cursor.at),
+        "finalized": cursor.finalized,
+    }
 
 
 def _crawl(crawl: LastCrawl) -> dict[str, Any]:
     return {
         "source": crawl.source,
-        "startedAt": iso(crawl.started),
+        "startedAt": iso_seconds(crawl.started),
         "finishedAt": _iso(crawl.finished_at),
         "complete": crawl.complete,
         "suspicious": crawl.suspicious,
@@ -274,11 +298,11 @@ def _crawl(crawl: LastCrawl) -> dict[str, Any]:
     }
 
 
-def _bundle(bundle: StoredBundle, now: int) -> dict[str, Any]:
+def _bundle(figures: Figures, bundle: StoredBundle) -> dict[str, Any]:
     return {
         "variant": bundle.variant,
-        "at": iso(bundle.as_of),
-        "ageSeconds": _age(bundle.as_of, now),
+        "at": iso_seconds(bundle.as_of),
+        "ageSeconds": figures.age_s(bundle.as_of),
         "records": bundle.records,
         "bytes": bundle.size,
         "buildSeconds": bundle.took_ms / SECOND_MS,
@@ -289,7 +313,7 @@ def _bundle(bundle: StoredBundle, now: int) -> dict[str, Any]:
 def _job(job: JobRound) -> dict[str, Any]:
     return {
         "name": job.name,
-        "endedAt": iso(job.ended_at),
+        "endedAt": iso_seconds(job.ended_at),
         "seconds": job.took_ms / SECOND_MS,
         "doneAt": _iso(job.done_at),
         "failedAt": _iso(job.failed_at),
@@ -297,9 +321,5 @@ def _job(job: JobRound) -> dict[str, Any]:
     }
 
 
-def _age(at: int | None, now: int) -> int | None:
-    return None if at is None else max(0, now - at) // SECOND_MS
-
-
 def _iso(at: int | None) -> str | None:
-    return None if at is None else iso(at)
+    return None if at is None else iso_seconds(at)

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core import discovery
-from tollgauge.core.discovery import NETWORK_CHANGED, PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.discovery import PAYTO_CHANGED, TERM_EVENTS
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.terms import Quote
 from tollgauge.db.codec import clean_quote
@@ -25,8 +24,6 @@ from tollgauge.monitor.seller_files import ask_soon, is_announced
 from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint
 from tollgauge.store.probes.probes import PROBE
-
-_KINDS: Final = frozenset({PRICE_CHANGED, PAYTO_CHANGED, NETWORK_CHANGED})
 
 
 def observe_quotes(
@@ -72,7 +69,7 @@ def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
     by_source: Counter[tuple[str, str, str, str]] = Counter()
     distinct: list[TermChange] = []
     for event in events:
-        if event.event not in _KINDS:
+        if event.event not in TERM_EVENTS:
             continue
         transition = (event.event, event.before, event.after)
         by_source[event.source, *transition] += 1

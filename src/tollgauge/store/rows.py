@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -80,21 +80,13 @@ def any_of(tx: Connection, texts: Iterable[str]) -> dict[str, Any]:
     return {"any": values if tx.dialect.name == "postgresql" else orjson.dumps(values).decode()}
 
 
-def put(
-    tx: Connection,
-    table: sa.Table,
-    columns: Sequence[Mapping[str, Any]],
-    *,
-    keep: Collection[str] = (),
-) -> None:
-    """Insert rows. Of those whose primary key is there, every given column is replaced, but those
-    to `keep`.
-    """
+def put(tx: Connection, table: sa.Table, columns: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows. Of those whose primary key is there, the given columns are replaced."""
     if not columns:
         return
     insert = upsert.insert(tx, table)
     keys = [column.name for column in table.primary_key]
-    changes = {name: insert.excluded[name] for name in columns[0] if name not in {*keys, *keep}}
+    changes = {name: insert.excluded[name] for name in columns[0] if name not in keys}
     tx.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes), columns)
 
 

@@ -20,7 +20,9 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tollgauge.core.units import SECOND_MS
 from tollgauge.db.engine import StoreUnavailable
+from tollgauge.monitor.status import Status, document
 from tollgauge.observe import (
     ATTENTION,
     BUNDLE_AGE,
@@ -46,13 +48,13 @@ _LABELLED: Final = (
 
 
 class Admin:
-    """The ASGI application. `read_status` gives the status (monitor/status.report)."""
+    """The ASGI application. `read_status` gives the status (monitor/status)."""
 
-    def __init__(self, read_status: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    def __init__(self, read_status: Callable[[], Awaitable[Status]]) -> None:
         self._read_status = read_status
         self._lock = asyncio.Lock()
         self._read_at = -EVERY_S
-        self._status: Mapping[str, Any] | None = None
+        self._status: Status | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -65,12 +67,14 @@ class Admin:
             return Response(b"not found\n", status_code=404, media_type="text/plain")
         status = await self._recent()
         if path == "/readyz":
-            unknown = {"good": False, "attention": ["The database cannot be read."]}
-            return _json(200 if status else 503, status or unknown)
+            if status is None:
+                unknown = {"good": False, "attention": ["The database cannot be read."]}
+                return _json(503, unknown)
+            return _json(200, document(status))
         _measure(status)
         return Response(metrics_text(), media_type="text/plain; version=0.0.4")
 
-    async def _recent(self) -> Mapping[str, Any] | None:
+    async def _recent(self) -> Status | None:
         """The status, at most EVERY_S seconds old; None where the database cannot be read."""
         async with self._lock:
             if time.monotonic() >= self._read_at + EVERY_S:
@@ -83,29 +87,35 @@ class Admin:
             return self._status
 
 
-def _measure(status: Mapping[str, Any] | None) -> None:
+def _measure(status: Status | None) -> None:
     """Set the gauges of the status; without one, remove those that have labels."""
     for gauge in _LABELLED:
         gauge.clear()
     DATABASE_UP.set(status is not None)
     if status is None:
         return
-    for queue, due in (("probes", "due"), ("scores", "due"), ("deliveries", "queued")):
-        QUEUE_DUE.labels(queue).set(status[queue][due])
-        QUEUE_AGE.labels(queue).set(status[queue]["oldestSeconds"] or 0)
-    PROBES_LATE.set(status["probes"]["late"] / max(1, status["probes"]["monitored"]))
-    for chain in status["chains"]:
-        INDEX_LAG.labels(chain["chain"]).set(chain["lagSeconds"])
-    for bundle in status["bundles"]:
-        BUNDLE_AGE.labels(bundle["variant"]).set(bundle["ageSeconds"])
-        BUNDLE_BYTES.labels(bundle["variant"]).set(bundle["bytes"])
-        BUNDLE_SECONDS.labels(bundle["variant"]).set(bundle["buildSeconds"])
-    for state, count in status["payments"]["byState"].items():
+    figures = status.figures
+    probes, scores, deliveries = figures.probes, figures.scores, figures.deliveries
+    for queue, due, oldest in (
+        ("probes", probes.due, probes.oldest),
+        ("scores", scores.due, scores.oldest),
+        ("deliveries", deliveries.queued, deliveries.oldest_due),
+    ):
+        QUEUE_DUE.labels(queue).set(due)
+        QUEUE_AGE.labels(queue).set(figures.age_s(oldest) or 0)
+    PROBES_LATE.set(probes.late / max(1, figures.monitored))
+    for cursor in figures.chains:
+        INDEX_LAG.labels(cursor.chain).set(figures.age_s(cursor.at) or 0)
+    for bundle in figures.bundles:
+        BUNDLE_AGE.labels(bundle.variant).set(figures.age_s(bundle.as_of) or 0)
+        BUNDLE_BYTES.labels(bundle.variant).set(bundle.size)
+        BUNDLE_SECONDS.labels(bundle.variant).set(bundle.took_ms / SECOND_MS)
+    for state, count in figures.payments.items():
         PAYMENTS.labels(state).set(count)
-    PAYMENTS_STUCK.set(len(status["payments"]["stuck"]))
-    DATABASE_BYTES.set(status["disk"]["databaseBytes"] + status["disk"]["logBytes"])
-    DISK_FULL.set((status["disk"]["fullPercent"] or 0) / 100)
-    ATTENTION.set(len(status["attention"]))
+    PAYMENTS_STUCK.set(len(figures.stuck))
+    DATABASE_BYTES.set(figures.size.database + figures.size.log)
+    DISK_FULL.set((figures.size.full_percent or 0) / 100)
+    ATTENTION.set(len(status.attention))
 
 
 def _json(code: int, document: Mapping[str, Any]) -> Response:

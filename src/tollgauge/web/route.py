@@ -1,6 +1,6 @@
 """A row of the table of routes (web/routes): everything about a route in one place.
 
-The rows stand in the `routes` module of each room of `web`. The cache, the documentation page,
+The rows stand in the `routes` module of each folder of `web`. The cache, the documentation page,
 /llms.txt and the interface description are derived from them.
 """
 

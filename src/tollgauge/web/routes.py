@@ -1,7 +1,7 @@
 """The table of routes, and the application that serves it.
 
-The rows (web/route) of each room of `web` stand in its own `routes` module: free, paid, watches and
-pages. Those of health, tools and the demo's wallet stand here.
+The rows (web/route) of each folder of `web` stand in its own `routes` module: free, paid, watches
+and pages. Those of health, tools and the demo's wallet stand here.
 
 Every request passes web/edge first (sizes, rate limit, cache, headers of every answer); web/errors
 turns exceptions into answers.

@@ -35,9 +35,9 @@ class ServerSettings:
     host: str = "127.0.0.1"
     """Where to listen; 0.0.0.0 or :: for every address."""
     port: Port = 8402
-    """Of the API and the pages."""
+    """The port of the API and the pages."""
     admin_port: Port = 8403
-    """For /metrics, on loopback only; 0 switches it off."""
+    """The port of /metrics and the status, on loopback only; 0 switches it off."""
     json_logs: bool = False
     """JSON lines for machines instead of text for a terminal."""
     front: EdgeSettings = field(default_factory=EdgeSettings)

@@ -296,7 +296,7 @@ async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) ->
             as_of,
         }
     )
-    instants = [each for each in instants if each <= as_of]
+    instants = [instant for instant in instants if instant <= as_of]
     blocks = [header(101 + n, at=at) for n, at in enumerate(instants)]
     found = [entry(block, 0, SELLER, ANN, 2**n) for n, block in enumerate(blocks)]
     await advanced(store, cursor, blocks, *found)

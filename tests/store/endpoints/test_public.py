@@ -219,7 +219,7 @@ async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     assert scored is not None
     assert not alternatives.is_offered(scored)
     samples = await store.reading(reports.preview, now=NOW)
-    assert DEFAMING.id not in [each.report.endpoint.id for each in samples]
+    assert DEFAMING.id not in [sample.report.endpoint.id for sample in samples]
 
 
 async def test_what_answered_402_once_is_public(running: Running) -> None:
@@ -417,7 +417,7 @@ async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:
 
     await store.writing(many)
     tallies = [await pruned(store, now=NOW + WEEK_MS) for _ in range(2)]
-    assert [(each["unlisted"], each["busy"]) for each in tallies] == [
+    assert [(tally["unlisted"], tally["busy"]) for tally in tallies] == [
         (prune.ENDPOINTS, True),
         (1, False),
     ]
@@ -437,8 +437,7 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
         for each in (lost, other)
     ]
     await store.writing(probing.record, both, cadence=Cadence(), owner="one", now=at)
-    last = await store.reading(probes.latest, other.id, since=at - 1, until=at)
-    assert last is not None
+    assert await store.reading(probes.history, other.id, since=at - 1, until=at)
     assert await left_of(store, lost.id) == {}
 
 

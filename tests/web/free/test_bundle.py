@@ -19,7 +19,7 @@ from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store import bundles
 from tollgauge.store.bundles import StoredBundle
-from tollgauge.web.free.bundle import LOOK_MS
+from tollgauge.web.free.bundle import CHECK_MS
 from tollgauge.web.signing import SigningSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -171,6 +171,6 @@ async def test_the_bundle_in_memory_is_served_while_the_database_cannot(
             raise StoreUnavailable("it is gone")
 
         monkeypatch.setattr(service.service.store, "reading", unavailable)
-        service.clock.now += LOOK_MS
+        service.clock.now += CHECK_MS
         assert (await service.get("/trust/bundle")).content == LARGE
         assert (await service.get("/trust/bundle/avoid")).json()["code"] == "store-unavailable"

@@ -9,7 +9,7 @@ from tests.support.http_service import Running, configuration, opened
 from tests.support.trust_records import add, content, priced
 
 from tollgauge.core.units import HOUR_MS
-from tollgauge.web.free.bundle import LOOK_MS
+from tollgauge.web.free.bundle import CHECK_MS
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_every_process_serves_the_same_bytes_and_soon_the_newest(
     one.clock.now += HOUR_MS
     before = await other.get("/trust/bundle")
     assert await one.service.round("bundle")
-    one.clock.now += LOOK_MS - 1
+    one.clock.now += CHECK_MS - 1
     assert (await other.get("/trust/bundle")).content == before.content
     one.clock.now += 1
     newest = await other.get("/trust/bundle")

@@ -77,8 +77,8 @@ async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) ->
     )
     for path in (*(path for path in PRICES if "{" not in path), f"/v1/watch/{EXAMPLE_ID}/renew"):
         terms = [await running.http.request(method, path, **more) for method, more in asked]
-        assert [each.status_code for each in terms] == [402] * len(asked), path
-        told = [orjson.loads(base64.b64decode(each.headers["payment-required"])) for each in terms]
+        assert [term.status_code for term in terms] == [402] * len(asked), path
+        told = [orjson.loads(base64.b64decode(term.headers["payment-required"])) for term in terms]
         assert all(each["accepts"] == told[0]["accepts"] for each in told)
         assert all(each["resource"]["url"] == f"{BASE}{path}" for each in told)
         assert told[0]["extensions"]["bazaar"]["info"]["input"]["method"] == "POST"

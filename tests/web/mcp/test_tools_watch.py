@@ -81,11 +81,11 @@ async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(
     async with connected(watch_service) as client:
         first = said(await client.call_tool(TOOL, owned(bought)))
         assert first == await watch_service.poll(bought)
-        assert [each["type"] for each in first["watch_events"]] == ["created"]
+        assert [event["type"] for event in first["watch_events"]] == ["created"]
         await watch_service.probe(quote=replace(QUOTE, amount=20_000))
         cursors = {"since": first["next_cursor"], "watch_since": first["watch_events_cursor"]}
         second = said(await client.call_tool(TOOL, owned(bought, **cursors)))
-    assert [each["type"] for each in second["events"]] == ["price_change"]
+    assert [event["type"] for event in second["events"]] == ["price_change"]
     assert second["watch_events"] == []
     assert second == await watch_service.poll(bought, **cursors)
 
@@ -176,7 +176,9 @@ async def test_the_secret_is_in_no_log_and_in_no_answer(
     out, err = capfd.readouterr()
     assert "tool.fail" in out + err
     assert bought["secret"] not in out + err
-    ours = [each.getMessage() for each in caplog.records if not each.name.startswith("mcp.client")]
+    ours = [
+        record.getMessage() for record in caplog.records if not record.name.startswith("mcp.client")
+    ]
     assert bought["secret"] not in "".join(ours)
 
 

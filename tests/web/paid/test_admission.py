@@ -188,7 +188,7 @@ async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> No
 
 async def test_work_that_was_done_for_nothing_counts_for_its_payer(gate_client: HeldGate) -> None:
     async def in_vain() -> None:
-        raise Problem(503, "probe-failed-here", "Nobody can tell.", vain=True)
+        raise Problem(503, "probe-failed-here", "Nobody can tell.", wasted=True)
 
     gate_client.world.compute = in_vain
     buys = [await gate_client.buy(signed(1, nonce)) for nonce in range(payer_limit.MOST + 1)]

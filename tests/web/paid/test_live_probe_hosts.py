@@ -148,8 +148,8 @@ async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
     refused = await second
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     rows = await fetch(watch_service.store, attempts.payment_attempt.select())
-    vain = [row for row in rows.mappings() if row["kind"] == "answer"]
-    assert [(row["outcome"], row["host"]) for row in vain] == [("host-busy", f"probe:{SELLER}")]
+    wasted = [row for row in rows.mappings() if row["kind"] == "answer"]
+    assert [(row["outcome"], row["host"]) for row in wasted] == [("host-busy", f"probe:{SELLER}")]
 
 
 async def test_a_name_server_that_does_not_answer_costs_its_payer_and_no_one_else(

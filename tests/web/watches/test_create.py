@@ -108,7 +108,7 @@ async def test_a_watch_of_what_is_down_tells_when_it_is_up(watch_service: WatchS
     assert (await watch_service.poll(bought))["events"] == []
     await watch_service.probe()
     await watch_service.probe()
-    assert [each["type"] for each in (await watch_service.poll(bought))["events"]] == [
+    assert [event["type"] for event in (await watch_service.poll(bought))["events"]] == [
         "liveness_recovered"
     ]
 

@@ -38,17 +38,20 @@ async def test_an_edit_changes_what_is_told_and_where_to(
         },
     )
     assert edited.status_code == 200, edited.text
-    assert [each["kind"] for each in edited.json()["destinations"]] == ["webhook", "slack"]
+    assert [destination["kind"] for destination in edited.json()["destinations"]] == [
+        "webhook",
+        "slack",
+    ]
     await watch_service.probe()
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     for _ in range(3):
         await watch_service.probe(up=False)
     await watch_service.alert()
     assert watch_service.receivers.events(ALERTS) == []
-    assert [each["type"] for each in watch_service.receivers.events(OTHER)] == ["liveness_down"]
+    assert [event["type"] for event in watch_service.receivers.events(OTHER)] == ["liveness_down"]
     polled = await watch_service.poll(bought)
-    assert [each["evidence"]["misses"] for each in polled["events"]] == [3]
-    assert [each["type"] for each in polled["watch_events"]] == ["created", "edited"]
+    assert [event["evidence"]["misses"] for event in polled["events"]] == [3]
+    assert [event["type"] for event in polled["watch_events"]] == ["created", "edited"]
     kept = await watch_service.patch(bought, {"digest": True})
     assert len(kept.json()["destinations"]) == 2
 
@@ -91,8 +94,8 @@ async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(
     await watch_service.alert()
     assert watch_service.receivers.events() == []
     polled = await watch_service.poll(bought)
-    assert [each["type"] for each in polled["events"]] == ["price_change"]
-    assert [each["type"] for each in polled["watch_events"]] == ["created", "cancelled"]
+    assert [event["type"] for event in polled["events"]] == ["price_change"]
+    assert [event["type"] for event in polled["watch_events"]] == ["created", "cancelled"]
     assert (await watch_service.endpoint()).watched_until == 0
     assert (await watch_service.cancel(bought)).status_code == 200
     assert (await watch_service.patch(bought, {})).json()["code"] == "watch-ended"
@@ -137,4 +140,4 @@ async def test_an_edit_that_changes_nothing_is_told_what_can_be_changed(
     for name in ("events", "liveness_sensitivity_n", "digest", "delivery"):
         assert name in answer.json()["detail"]
     polled = await watch_service.poll(bought)
-    assert [each["type"] for each in polled["watch_events"]] == ["created"]
+    assert [event["type"] for event in polled["watch_events"]] == ["created"]

@@ -142,17 +142,17 @@ async def test_two_workers_tell_everything_once(watch_service: WatchService) -> 
     watch_service.clock.now = NOW + 27 * DAY_MS
     service = watch_service.running.service
     workers = [replace(service.alerts(), owner=f"worker-{n}") for n in range(3)]
-    await asyncio.gather(*(alert.run(each) for each in workers))
+    await asyncio.gather(*(alert.run(worker) for worker in workers))
     watch_service.clock.now = NOW + PERIOD_MS
-    await asyncio.gather(*(alert.run(each) for each in workers))
-    await asyncio.gather(*(alert.run(each) for each in workers))
+    await asyncio.gather(*(alert.run(worker) for worker in workers))
+    await asyncio.gather(*(alert.run(worker) for worker in workers))
     for host in (ALERTS, OTHER):
-        ids = [each["event_id"] for each in watch_service.receivers.events(host)]
-        types = sorted(each["type"] for each in watch_service.receivers.events(host))
+        ids = [event["event_id"] for event in watch_service.receivers.events(host)]
+        types = sorted(event["type"] for event in watch_service.receivers.events(host))
         assert len(ids) == len(set(ids))
         assert types == ["daily_digest", "expired", "expiring", "price_change", "price_change"]
     polled = await watch_service.poll(bought)
-    assert [each["type"] for each in polled["watch_events"]] == ["created", "expiring", "expired"]
+    assert [event["type"] for event in polled["watch_events"]] == ["created", "expiring", "expired"]
     assert polled["state"] == "expired"
 
 
@@ -163,7 +163,7 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
     for days in (27, 30):
         watch_service.clock.now = NOW + days * DAY_MS
         await watch_service.alert()
-    told = {each["type"]: each["event_id"] for each in watch_service.receivers.events()}
+    told = {event["type"]: event["event_id"] for event in watch_service.receivers.events()}
     polled = (await watch_service.poll(bought))["watch_events"]
     own = {each["type"]: each["event_id"] for each in polled}
     assert told == {name: own[name] for name in ("expiring", "expired")}
@@ -179,12 +179,12 @@ async def test_what_happened_just_before_the_end_is_still_delivered(
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     watch_service.clock.now = NOW + PERIOD_MS + SECOND_MS
     await watch_service.alert()
-    told = [each["type"] for each in watch_service.receivers.events()]
+    told = [event["type"] for event in watch_service.receivers.events()]
     assert sorted(told) == ["expired", "expiring", "price_change"] or sorted(told) == [
         "expired",
         "price_change",
     ]
-    assert [each["type"] for each in (await watch_service.poll(bought))["events"]] == [
+    assert [event["type"] for event in (await watch_service.poll(bought))["events"]] == [
         "price_change"
     ]
 
@@ -202,7 +202,11 @@ async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_ag
     await watch_service.alert()
     polled = await watch_service.poll(bought)
     assert polled["state"] == "cancelled"
-    assert [each["type"] for each in polled["watch_events"]] == ["created", "cancelled", "renewed"]
+    assert [event["type"] for event in polled["watch_events"]] == [
+        "created",
+        "cancelled",
+        "renewed",
+    ]
     assert polled["events"] == watch_service.receivers.events() == []
     assert (await watch_service.endpoint()).watched_until == 0
 
@@ -278,7 +282,7 @@ async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(
     await watch_service.probe(quote=replace(QUOTE, amount=2))
     await watch_service.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
     whole = await watch_service.poll(bought)
-    assert [each["type"] for each in whole["events"]] == [
+    assert [event["type"] for event in whole["events"]] == [
         "price_change",
         "liveness_down",
         "payto_change",
@@ -296,7 +300,7 @@ async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(
     watch_service.clock.now += SECOND_MS
     await watch_service.patch(bought, {"events": ["payto_change"]})
     await watch_service.alert()
-    assert [each["type"] for each in watch_service.receivers.events()] == ["price_change"]
+    assert [event["type"] for event in watch_service.receivers.events()] == ["price_change"]
     assert watch_service.receivers.events() == (await watch_service.poll(bought))["events"]
 
 
@@ -309,7 +313,7 @@ async def test_of_two_edits_at_once_neither_is_lost(watch_service: WatchService)
         watch_service.patch(bought, {"delivery": both, "digest": True}),
         watch_service.patch(bought, {"liveness_sensitivity_n": 7}),
     )
-    assert [each.status_code for each in answers] == [200] * 3
+    assert [answer.status_code for answer in answers] == [200] * 3
     state = (await watch_service.patch(bought, {"digest": True})).json()
     assert (state["digest"], state["liveness_sensitivity_n"]) == (True, 7)
     assert len(state["destinations"]) == 2
@@ -333,7 +337,7 @@ async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchS
     watch_service.receivers.released.set()
     assert (await editing).json()["code"] == "watch-ended"
     polled = await watch_service.poll(bought)
-    assert [each["type"] for each in polled["watch_events"]] == ["created", "cancelled"]
+    assert [event["type"] for event in polled["watch_events"]] == ["created", "cancelled"]
 
 
 async def test_a_destination_can_change_its_format(watch_service: WatchService) -> None:
@@ -417,7 +421,7 @@ async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unre
         two, since=cursors["next_cursor"], watch_since=cursors["watch_events_cursor"]
     )
     assert other["events"] == []
-    assert {each["type"] for each in other["watch_events"]} <= {"created"}
+    assert {event["type"] for event in other["watch_events"]} <= {"created"}
     ahead = await watch_service.poll(one, since=f"0.{NOW * 2}")
     assert ahead["probesSinceCursor"] == 0
     assert len(ahead["events"]) == 1
@@ -448,7 +452,7 @@ async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(
     await watch_service.alert()
     assert len(watch_service.receivers.of(SLACK)) == 2  # the test and the one that was refused
     assert len(watch_service.receivers.events()) == 2
-    notes = [each["detail"] for each in (await watch_service.poll(bought))["watch_events"]]
+    notes = [event["detail"] for event in (await watch_service.poll(bought))["watch_events"]]
     assert [note["reason"] for note in notes if "reason" in note] == ["http-404"]
     assert path(bought)
 

@@ -31,7 +31,7 @@ async def test_a_watch_is_bought_and_probed_every_five_minutes(
     assert len(base64.b64decode(bought["secret"].removeprefix("whsec_"))) == 32
     polled = await watch_service.poll(bought)
     assert polled["state"] == "active"
-    assert [each["type"] for each in polled["watch_events"]] == ["created"]
+    assert [event["type"] for event in polled["watch_events"]] == ["created"]
     endpoint = await watch_service.endpoint()
     assert endpoint.watched_until == NOW + 30 * DAY_MS
     assert endpoint.next_due <= watch_service.clock()
@@ -53,7 +53,7 @@ async def test_changes_are_polled_once_with_their_evidence(
     await watch_service.probe(up=False)
     await watch_service.probe(up=False)
     polled = await watch_service.poll(bought, since=first["next_cursor"])
-    assert [each["type"] for each in polled["events"]] == ["payto_change", "liveness_down"]
+    assert [event["type"] for event in polled["events"]] == ["payto_change", "liveness_down"]
     changed, down = polled["events"]
     assert changed["before"] == {"payTo": QUOTE.pay_to}
     assert changed["after"] == {"payTo": "0x" + "dd" * 20}

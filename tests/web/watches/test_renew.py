@@ -29,7 +29,7 @@ async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
     watch_service.clock.now += 27 * DAY_MS
     await watch_service.alert()
     await watch_service.alert()
-    assert [each["type"] for each in watch_service.receivers.events()] == ["expiring"]
+    assert [event["type"] for event in watch_service.receivers.events()] == ["expiring"]
     payer_limit = await watch_service.running.http.post(path(bought, "/renew"))
     assert payer_limit.status_code == 402
     assert payer_limit.json()["resource"]["url"].endswith(path(bought, "/renew"))
@@ -42,14 +42,14 @@ async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
     await watch_service.alert()
     watch_service.clock.now = NOW + 60 * DAY_MS
     await watch_service.alert()
-    assert [each["type"] for each in watch_service.receivers.events()] == [
+    assert [event["type"] for event in watch_service.receivers.events()] == [
         "expiring",
         "expiring",
         "expired",
     ]
     polled = await watch_service.poll(bought)
     assert polled["state"] == "expired"
-    assert [each["type"] for each in polled["watch_events"]] == [
+    assert [event["type"] for event in polled["watch_events"]] == [
         "created",
         "expiring",
         "renewed",

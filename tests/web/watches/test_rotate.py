@@ -102,7 +102,7 @@ async def test_the_payer_rotates_the_secret(watch_service_on_each_database: Watc
     assert fresh["secret"] != bought["secret"]
     await watch_service.poll(bought, status=401)
     polled = await watch_service.poll(fresh)
-    assert [each["type"] for each in polled["watch_events"]] == ["created", "edited"]
+    assert [event["type"] for event in polled["watch_events"]] == ["created", "edited"]
     assert polled["watch_events"][1]["detail"] == {"secret_rotated": True}
     copy = await watch_service.ask(CREATE, body, payment=header)
     assert bought["secret"] not in copy.text

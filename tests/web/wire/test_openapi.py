@@ -157,9 +157,9 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
 
 async def test_generators_of_clients_find_one_name_for_each_schema(document: Any) -> None:
     schemas = document["components"]["schemas"]
-    names = [*schemas, *(each["title"] for each in schemas.values())]
+    names = [*schemas, *(schema["title"] for schema in schemas.values())]
     assert not [name for name in names if not re.fullmatch("[A-Z][A-Za-z0-9]*", name)]
-    assert [each["title"] for each in schemas.values()] == [*schemas]
+    assert [schema["title"] for schema in schemas.values()] == [*schemas]
     assert len({name.lower() for name in schemas}) == len(schemas) > 40
 
 
@@ -192,7 +192,7 @@ async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(docum
     problems = [schema for media_type, _, schema in bodies if "problem+json" in media_type]
     payment_required = [schema for media_type, status, schema in bodies if status == "402"]
     assert len(problems) > 100
-    assert all(each == {"$ref": "#/components/schemas/Problem"} for each in problems)
+    assert all(problem == {"$ref": "#/components/schemas/Problem"} for problem in problems)
     assert all(
         each == {"$ref": "#/components/schemas/PaymentRequired"} for each in payment_required
     )

@@ -273,7 +273,7 @@ async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) 
         found = await running.get("/trust/snapshot", params={"resource": row["resource"]})
         stabilities.add(found.json()["priceStability"])
     assert "stable" in stabilities
-    assert all(re.fullmatch(r"stable|\d+ change\(s\)", each) for each in stabilities)
+    assert all(re.fullmatch(r"stable|\d+ change\(s\)", stability) for stability in stabilities)
 
 
 async def test_the_stats_count_what_is_known(running: Running) -> None:

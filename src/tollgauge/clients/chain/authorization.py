@@ -36,12 +36,12 @@ from tollgauge.core.settlement import (
     events,
     paired,
 )
+from tollgauge.core.units import EVM_WORD_PATTERN
 
 AUTHORIZATION_STATE: Final = "0xe94a0102"
 """Selector of `authorizationState(address,bytes32)`, EIP-3009."""
 SIGNATURE_ACCEPTED: Final = "0x1626ba7e"
 """Selector of `isValidSignature(bytes32,bytes)`, and what it returns for a good one (ERC-1271)."""
-_WORD: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:(\d{1,18})", re.ASCII)
 DAY_S: Final = 86_400
 SEARCHED_S: Final = 90 * DAY_S
@@ -272,7 +272,7 @@ def _number_and_time(block: Any) -> tuple[int, int]:
 
 
 def _hash(value: Any) -> str:
-    if not isinstance(value, str) or not _WORD.fullmatch(value):
+    if not isinstance(value, str) or not EVM_WORD_PATTERN.fullmatch(value):
         raise RpcUnavailable("A hash of the node's is malformed.")
     return value.lower()
 

@@ -41,6 +41,7 @@ from tollgauge.core.settlement import (
     matched,
     matched_by_receipts,
 )
+from tollgauge.core.units import hex_text
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class LogSettings:
     by_hash: int = 400
     """Queries by hash at most for new blocks, else by number."""
     rest_s: float = 5.0
-    """How long a node rests after a failure."""
+    """How long a node is not asked after a failure."""
 
 
 class UnconfirmedError(RpcError):
@@ -86,13 +87,13 @@ class Watched:
 
 class Fetched(NamedTuple):
     """The entries and deposits of a span, and the headers that were asked for on the way, by
-    number. `healed` of them came from a second node because the first lacked them.
+    number. `missed` of them came from a second node because the first lacked them.
     """
 
     entries: list[Entry]
     deposits: list[Deposit]
     headers: dict[int, Header]
-    healed: int = 0
+    missed: int = 0
 
     @property
     def moves(self) -> list[Entry | Deposit]:
@@ -204,7 +205,7 @@ class ChainLogs:
             return first
         if second_moves > first_moves:
             self.nodes.failed(view.node, RpcUnavailable("The node left out logs."))
-            return second._replace(headers=first.headers, healed=len(second_moves - first_moves))
+            return second._replace(headers=first.headers, missed=len(second_moves - first_moves))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
     async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:
@@ -224,7 +225,9 @@ class ChainLogs:
         size = self._readers[view.node].size.topics
         lists = sum(ceil(len(side) / size) for side in (watched.receivers, watched.wallets))
         if len(headers) == 1 or len(headers) * lists <= self.settings.by_hash:
-            blocks = [Blocks(header.number, header.number, _hex(header.hash)) for header in headers]
+            blocks = [
+                Blocks(header.number, header.number, hex_text(header.hash)) for header in headers
+            ]
             transfers, _ = await self._transfers(view.node, blocks, watched)
         else:
             span = Blocks(headers[0].number, headers[-1].number)
@@ -296,7 +299,7 @@ class ChainLogs:
             if not pairing.unclear:
                 return pairing.transfers
             hashes = sorted({transfer.transaction for transfer in pairing.unclear})
-            calls = [Call("eth_getTransactionReceipt", [_hex(hash_)]) for hash_ in hashes]
+            calls = [Call("eth_getTransactionReceipt", [hex_text(hash_)]) for hash_ in hashes]
             receipts = await node.results(calls)
             return pairing.transfers + matched_by_receipts(
                 pairing.unclear, receipts, token=self.token
@@ -327,10 +330,6 @@ class ChainLogs:
         if len(times) != len(numbers):
             raise RpcUnavailable(f"{view.node.name} lacks a block whose logs it sent.")
         return times
-
-
-def _hex(value: bytes) -> str:
-    return "0x" + value.hex()
 
 
 def _entry_key(entry: Entry) -> tuple[int, int, bytes]:

@@ -73,7 +73,7 @@ class JsonReader:
             yield self.value()
 
     def members(self) -> Iterator[str]:
-        """The names of the object that comes next. Whoever asks takes the value after each."""
+        """The names of the object that comes next. The caller reads the value after each name."""
         for _ in self._parts("{", "}"):
             name = self.value() if self.next_mark() == '"' else None
             if not isinstance(name, str):

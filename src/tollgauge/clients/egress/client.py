@@ -78,12 +78,12 @@ class EgressSettings:
     )
     """What the owners of probed endpoints see: name yourself, a way to reach you and to opt out."""
     deadline_ms: PositiveInt = 10_000
-    """For one request, everything included."""
+    """How long a request may take, everything included."""
     connect_deadline_ms: PositiveInt = 6_000
-    """For the connection, TLS included."""
+    """How long it may take to connect, TLS included."""
     dns_deadline_ms: PositiveInt = 6_000
-    """Longer than the five seconds after which resolvers ask again, so that one lost packet is no
-    failure.
+    """How long a name may take to resolve: longer than the five seconds after which resolvers ask
+    again, so that one lost packet is no failure.
     """
     wire_cap: PositiveInt = 512 * 1_024
     """Bytes read from the wire."""
@@ -96,7 +96,7 @@ class EgressSettings:
     dns_threads: PositiveInt = 512
     """Names looked up at once."""
     ports: frozenset[Annotated[int, Field(ge=1, le=65_535)]] = PUBLIC.ports
-    """Allowed on public hosts."""
+    """The ports that are allowed on public hosts."""
     mapped: Annotated[
         Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]],
         Field(examples=[{"api.example.com": ("127.0.0.1", 8443)}]),
@@ -109,7 +109,7 @@ class EgressSettings:
     source_address: Annotated[
         Annotated[str, AfterValidator(_address)] | None, Field(examples=["192.0.2.7"])
     ] = None
-    """Of this machine, where it has several: requests to its family come from it."""
+    """The address of this machine that requests come from, where it has several."""
     resolver: Lookup = system_lookup
 
     @property

@@ -116,19 +116,19 @@ def terms_of(wording: Wording, weights: Weights = WEIGHTS) -> WeightedTerms:
     return _packed(weight_by_id)
 
 
-def terms_of_question(text: str, weights: Weights = WEIGHTS) -> WeightedTerms:
+def terms_of_question(text: str) -> WeightedTerms:
     """The terms of a question in a person's words: its words and pairs, each of them as a whole tag
     and a whole path segment too, and so the whole question.
     """
-    said = words(text[:DESCRIPTION_MAX])
-    pairs = [f"{one} {two}" for one, two in pairwise(said)]
-    wholes = [*said, *pairs, " ".join(said)]
+    singles = words(text[:DESCRIPTION_MAX])
+    pairs = [f"{one} {two}" for one, two in pairwise(singles)]
+    wholes = [*singles, *pairs, " ".join(singles)]
     weight_by_id: dict[int, int] = {}
     for kind, texts, weight in (
-        ("t", wholes, weights.whole),
-        ("p", wholes, weights.whole),
-        ("b", pairs, weights.pair),
-        ("w", said, weights.once),
+        ("t", wholes, WEIGHTS.whole),
+        ("p", wholes, WEIGHTS.whole),
+        ("b", pairs, WEIGHTS.pair),
+        ("w", singles, WEIGHTS.once),
     ):
         _add(weight_by_id, kind, texts, weight)
     return _packed(weight_by_id)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from tollgauge.core.trace import reason
 from tollgauge.core.trace.call_trace import read_call_trace
@@ -27,9 +26,7 @@ from tollgauge.core.trace.transaction import (
     read_transaction,
     unwrapped,
 )
-
-_LATEST_SECOND: Final = 253_402_300_799
-"""The last second of the year 9999: no ISO text is later."""
+from tollgauge.core.units import LAST_SECOND, SECOND_MS, iso_seconds
 
 
 def trace_files(
@@ -145,6 +142,4 @@ def _text(number: int | None) -> str | None:
 
 def _iso(at: int | None) -> str | None:
     """An instant (ms UTC) in whole seconds, None where ISO 8601 has no text for it."""
-    if at is None or at // 1_000 > _LATEST_SECOND:
-        return None
-    return datetime.fromtimestamp(at // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at is None or at // SECOND_MS > LAST_SECOND else iso_seconds(at)

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from tollgauge.core.units import EVM_ADDRESS_PATTERN
 
-TX_HASH: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 BYTES: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*", re.ASCII)
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,19}n?", re.ASCII)
 _HEX_BYTES: Final = re.compile(r"HexBytes\((['\"])([^'\"]*)\1\)")

@@ -20,13 +20,14 @@ from typing import Any, Final, TypeVar
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import forms
+from tollgauge.core.units import EVM_WORD_PATTERN
 
 T = TypeVar("T")
 
 _CUT: Final = re.compile(r"0x[0-9a-fA-F]|[0-9a-fA-F]{8}", re.ASCII)
 _TOPICS_MAX: Final = 4
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "result", "error", "status", "message"})
-_hash: Final = partial(forms.hexadecimal, pattern=forms.TX_HASH)
+_hash: Final = partial(forms.hexadecimal, pattern=EVM_WORD_PATTERN)
 _bytes: Final = partial(forms.hexadecimal, pattern=forms.BYTES)
 _OF_RECEIPT: Final = frozenset({*forms.STATUS, *forms.HASH, "isError", "logs", "items"})
 

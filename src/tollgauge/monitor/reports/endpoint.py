@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.latency import percentile
@@ -161,7 +162,7 @@ def _bar(day: Rollup, score: DayScore | None) -> DayBar:
 
 
 def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
-    show = _dollars if event.event == "price-changed" else str
+    show = _dollars if event.event == PRICE_CHANGED else str
     return TimelineEvent(
         at=event.at,
         kind=event.event,

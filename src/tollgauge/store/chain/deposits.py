@@ -2,7 +2,7 @@
 
 Rules:
 - an address becomes an account when the configuration or the ledger first names it, and stays one:
-  deposits to an old address are booked like those to a new one;
+  deposits to an old address are entered like those to a new one;
 - an account is indexed up to the chain's cursor, and from its own `low` on, which back-filling
   moves down to `wanted_from`;
 - one row for each transfer, keyed by chain, block and log index. Rows are kept for ever; a
@@ -25,6 +25,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Deposit
+from tollgauge.core.units import hex_text
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -142,7 +143,7 @@ def fill(
     change = account.update().where(
         account.c.chain == chain,
         account.c.asset == asset,
-        account.c.address == _text(missing.address),
+        account.c.address == hex_text(missing.address),
         account.c.low == missing.low,
     )
     moved = tx.execute(change.values(low=low, low_at=low_at if low else 0)).rowcount == 1
@@ -192,18 +193,14 @@ def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit])
 def _row(chain: int, added: Deposit) -> dict[str, Any]:
     return added._asdict() | {
         "chain": chain,
-        "asset": _text(added.asset),
-        "pay_to": _text(added.pay_to),
-        "payer": _text(added.payer),
+        "asset": hex_text(added.asset),
+        "pay_to": hex_text(added.pay_to),
+        "payer": hex_text(added.payer),
         "value": str(added.value),
         "nonce": _optional(added.nonce),
-        "transaction": _text(added.transaction),
+        "transaction": hex_text(added.transaction),
     }
 
 
-def _text(value: bytes) -> str:
-    return "0x" + value.hex()
-
-
 def _optional(value: bytes | None) -> str | None:
-    return None if value is None else _text(value)
+    return None if value is None else hex_text(value)

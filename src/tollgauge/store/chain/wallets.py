@@ -14,6 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.units import hex_text
 from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
@@ -112,7 +113,7 @@ def fill(
     """
     values = {"low": low, "low_at": low_at, "done": done} | ({"touched": True} if done else {})
     moved = 0
-    for chunk in rows.chunks(map(_text, sorted(missing.wallets))):
+    for chunk in rows.chunks(map(hex_text, sorted(missing.wallets))):
         change = chain_wallet.update().where(
             chain_wallet.c.chain == chain,
             chain_wallet.c.address.in_(chunk),
@@ -135,7 +136,7 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
 
 def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
     """Record that the settlements of some wallets changed."""
-    for chunk in rows.chunks(map(_text, sorted(changed))):
+    for chunk in rows.chunks(map(hex_text, sorted(changed))):
         tx.execute(
             chain_wallet.update()
             .where(
@@ -170,7 +171,3 @@ def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
         tx.execute(touched.values(touched=False, marked_at=now))
         marked += len(ids)
     return marked
-
-
-def _text(address: bytes) -> str:
-    return "0x" + address.hex()

@@ -1,4 +1,4 @@
-"""Rows of endpoints, and which of them owe a score.
+"""Rows of endpoints, and which of them are due for a score.
 
 A score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
 again if the worker dies (see the columns in db/schema). Endpoints that are due for a probe are

@@ -23,7 +23,7 @@ payment_attempt = sa.Table(
     sa.Column("ended_at", sa.BigInteger, nullable=False),
     sa.Column("outcome", sa.String(200), nullable=False),
     sa.Column("tx_hash", sa.String(66)),
-    # The host that made the work of an attempt vain.
+    # The host that wasted the work of an attempt.
     sa.Column("host", sa.Text),
     sa.Index("payment_attempt_of", "payment_id"),
     sa.Index(

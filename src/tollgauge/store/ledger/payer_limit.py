@@ -53,7 +53,7 @@ def _oldest_counted() -> sa.Select[int]:
 
 def _in(states: Iterable[State]) -> sa.ColumnElement[bool]:
     """The state is one of some. They are literals of the statement, because SQLAlchemy would
-    compile a list of parameters anew for each execution.
+    compile a list of parameters again for each execution.
     """
     return payment.c.state.in_([sa.literal_column(f"'{state.value}'") for state in sorted(states)])
 

@@ -93,11 +93,6 @@ _BETWEEN: Final = sa.select(probe_table).where(
 _FRESH: Final = _BETWEEN.where(
     probe_table.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
 )
-_LATEST: Final = Prepared(
-    _BETWEEN.where(probe_table.c.day == sa.bindparam("day_"))
-    .order_by(probe_table.c.at.desc())
-    .limit(1)
-)
 LAST: Final = sa.and_(
     probe_table.c.day == endpoint_table.c.last_probed // DAY_MS,
     probe_table.c.endpoint_id == endpoint_table.c.id,
@@ -289,16 +284,6 @@ def history_rows(
             seen += [row for row in unpack_history(packed[day]) if since < row[0] <= until]
         if seen:
             yield sorted(seen, key=itemgetter(0))
-
-
-def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
-    """The last probe with `since < at <= until`, of days that are not closed yet."""
-    values = {"id_": endpoint_id, "since_": since, "until_": until}
-    for day in range(day_of(until), day_of(since + 1) - 1, -1):
-        row = _LATEST.first(tx, values | {"day_": day})
-        if row is not None:
-            return result_from_row(row)
-    return None
 
 
 def asked_since(tx: Connection, since: int) -> tuple[Asked, ...]:

@@ -183,21 +183,23 @@ def _due(
         if not ids:
             return []
         query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
-    return [
-        ClaimedDelivery(
-            delivery=delivery_from_row(row),
-            destination=rows.from_columns(
-                Destination,
-                row,
-                id=row.destination_id,
-                kind=Kind(row.kind),
-                created_at=row.destination_created_at,
-            ),
-            sealed_key=row.sealed_key,
-            secret_hash=row.secret_hash,
-        )
-        for row in tx.execute(query)
-    ]
+    return [_claimed(row) for row in tx.execute(query)]
+
+
+def _claimed(row: Any) -> ClaimedDelivery:
+    destination_row = rows.from_columns(
+        Destination,
+        row,
+        id=row.destination_id,
+        kind=Kind(row.kind),
+        created_at=row.destination_created_at,
+    )
+    return ClaimedDelivery(
+        delivery=delivery_from_row(row),
+        destination=destination_row,
+        sealed_key=row.sealed_key,
+        secret_hash=row.secret_hash,
+    )
 
 
 def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from tollgauge.core import strictjson
 from tollgauge.web.edge.limits import BODY_MAX
-from tollgauge.web.edge.problem import Problem
+from tollgauge.web.edge.problem import Problem, body_too_large
 
 
 async def read_body(request: Request, *, bodyless: bool = False) -> object:
@@ -19,7 +19,7 @@ async def read_body(request: Request, *, bodyless: bool = False) -> object:
     if not body:
         raise Problem(400, "json-invalid", "The body is empty: send a JSON object.")
     if len(body) > BODY_MAX:
-        raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
+        raise body_too_large()
     try:
         return strictjson.loads(body)
     except strictjson.StrictJsonError as error:

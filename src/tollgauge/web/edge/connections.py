@@ -49,11 +49,11 @@ class ConnectionSettings:
     """
 
     head_ms: PositiveInt = 10_000
-    """For the whole head of a request."""
+    """How long a client may take to send the head of a request."""
     body_ms: PositiveInt = 10_000
-    """For its whole body."""
+    """How long it may take to send the body."""
     idle_ms: PositiveInt = 75_000
-    """A kept connection between two requests, or an answer that nobody reads."""
+    """How long a connection may rest between two requests, or an answer wait to be read."""
     per_address: PositiveInt = 256
     """Connections of one address (IPv6: one /64), but of no trusted proxy."""
 

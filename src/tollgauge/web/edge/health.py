@@ -11,13 +11,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import SECOND_MS, Clock
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
 from tollgauge.store.endpoints import standings
@@ -54,7 +54,7 @@ class Readiness:
     """
 
     store: Store
-    clock: Callable[[], int]
+    clock: Clock
     late_ms: int
     signs: bool
     loading: Loading = field(default_factory=Loading)

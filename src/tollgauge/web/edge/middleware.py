@@ -22,7 +22,12 @@ from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cach
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
-from tollgauge.web.edge.problem import Problem, internal_error
+from tollgauge.web.edge.problem import (
+    Problem,
+    body_too_large,
+    internal_error,
+    payment_header_too_large,
+)
 from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
 
 HEALTH_ONLY: Final = "health_only"
@@ -219,14 +224,12 @@ def check_sizes(scope: Scope) -> None:
     for name, value in scope["headers"]:
         total += len(name) + len(value)
         if name in (b"payment-signature", b"x-payment") and len(value) > HEADER_MAX:
-            raise Problem(
-                431, "payment-header-too-large", f"Keep the payment under {HEADER_MAX} bytes."
-            )
+            raise payment_header_too_large()
     if total > HEADERS_MAX:
         raise Problem(431, "headers-too-large", f"Keep the headers under {HEADERS_MAX} bytes.")
     length = _header(scope, b"content-length")
     if length is not None and (not length.isdigit() or int(length[:12]) > BODY_MAX):
-        raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
+        raise body_too_large()
 
 
 def _peer(scope: Scope) -> str:
@@ -252,7 +255,7 @@ def _capped(receive: Receive) -> Receive:
         message = await receive()
         received += len(message.get("body", b""))
         if received > BODY_MAX:
-            raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
+            raise body_too_large()
         return message
 
     return counted

@@ -13,6 +13,8 @@ import orjson
 from starlette.responses import Response
 
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.payment import HEADER_MAX
+from tollgauge.web.edge.limits import BODY_MAX
 
 _AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
 
@@ -26,7 +28,7 @@ class Invalid:
 
 
 class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
-    """An answer other than success. `retry_after` is in seconds. `vain`: the request failed after
+    """An answer other than success. `retry_after` is in seconds. `wasted`: the request failed after
     work was done for it, and not because of us; `host` is the one because of which it failed
     (store/ledger/payer_limit), None where it was not a host.
     """
@@ -40,7 +42,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         errors: tuple[Invalid, ...] = (),
         retry_after: int | None = None,
         extra: dict[str, object] | None = None,
-        vain: bool = False,
+        wasted: bool = False,
         host: str | None = None,
     ) -> None:
         super().__init__(detail)
@@ -49,7 +51,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         self.errors = errors
         self.retry_after = retry_after
         self.extra = extra or {}
-        self.vain = vain or host is not None
+        self.wasted = wasted or host is not None
         self.host = host
 
     def response(self) -> Response:
@@ -76,6 +78,17 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
         return headers
+
+
+def body_too_large() -> Problem:
+    """413 for a body above the limit."""
+    return Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
+
+
+def payment_header_too_large() -> Problem:
+    """431 for a payment above the limit."""
+    detail = f"Keep the payment under {HEADER_MAX} bytes."
+    return Problem(431, "payment-header-too-large", detail)
 
 
 def store_unavailable() -> Problem:

@@ -2,7 +2,7 @@
 decide offline whether to pay (docs/bundle.md).
 
 A loop builds the file and stores it (jobs/bundle); here it is only sent. Every process has the same
-bytes: it keeps them in memory, and looks every LOOK_MS whether there are newer ones.
+bytes: it keeps them in memory, and checks every CHECK_MS whether there are newer ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AVOID_PATH: Final = f"{PATH}/avoid"
 SUMMARY: Final = "What is known of every listed endpoint, as one signed file"
 AVOID_SUMMARY: Final = "The same of those alone that must not be paid"
 MEDIA_TYPE: Final = "application/zstd"
-LOOK_MS: Final = 5 * SECOND_MS
+CHECK_MS: Final = 5 * SECOND_MS
 RETRY_S: Final = 60
 _CACHE_CONTROL: Final = "public, max-age=3600"
 _PART: Final = 64 * 1024
@@ -38,14 +38,14 @@ _PART: Final = 64 * 1024
 
 
 @dataclass(slots=True)
-class _Kept:
-    """What this process knows of a variant: what is said of it, its bytes, and when it looked last
-    (ms UTC).
+class _Cached:
+    """The newest bundle of a variant that this process read: what is said of it, its bytes, and
+    when it was last compared with the stored one (ms UTC).
     """
 
     stored: StoredBundle | None = None
     body: bytes = b""
-    looked_at: int = 0
+    checked_at: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -54,8 +54,8 @@ class Bundles:
     """The handlers of both variants."""
 
     dependencies: Dependencies
-    _kept: dict[Variant, _Kept] = field(
-        default_factory=lambda: {variant: _Kept() for variant in Variant}
+    _cached: dict[Variant, _Cached] = field(
+        default_factory=lambda: {variant: _Cached() for variant in Variant}
     )
 
     async def all(self, request: Request) -> Response:
@@ -91,27 +91,27 @@ class Bundles:
         """The newest bundle and its bytes, which are read only where they are new. Raises Problem
         503 before the first; while the database cannot serve, the one in memory is the newest.
         """
-        kept, now = self._kept[variant], self.dependencies.clock()
-        async with kept.lock:
-            if not kept.looked_at <= now < kept.looked_at + LOOK_MS:
+        cached, now = self._cached[variant], self.dependencies.clock()
+        async with cached.lock:
+            if not cached.checked_at <= now < cached.checked_at + CHECK_MS:
                 try:
-                    await self._look(variant, kept)
+                    await self._refresh(variant, cached)
                 except StoreUnavailable:
-                    if kept.stored is None:
+                    if cached.stored is None:
                         raise
-                kept.looked_at = now
-        if kept.stored is None:
+                cached.checked_at = now
+        if cached.stored is None:
             detail = "The first bundle is being built. Ask again in a minute."
             raise Problem(503, "bundle-unavailable", detail, retry_after=RETRY_S)
-        return kept.stored, kept.body
+        return cached.stored, cached.body
 
-    async def _look(self, variant: Variant, kept: _Kept) -> None:
+    async def _refresh(self, variant: Variant, cached: _Cached) -> None:
         reading = self.dependencies.store.reading
-        if await reading(bundles.newest, variant) == kept.stored:
+        if await reading(bundles.newest, variant) == cached.stored:
             return
         whole = await reading(bundles.whole, variant)
         if whole is not None:
-            kept.stored, kept.body = whole
+            cached.stored, cached.body = whole
 
 
 def _sent(body: bytes, part: range, headers: dict[str, str], *, status: int = 200) -> Response:

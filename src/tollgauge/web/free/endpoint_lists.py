@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tollgauge.core.advice import RECOMMENDATIONS
 from tollgauge.core.endpoint import Listing, ResourceError
 from tollgauge.core.endpoint_filter import GRADES, Filter, Sort, at_least
 from tollgauge.core.search_text import Named, read_search_text
@@ -145,7 +146,7 @@ class _Parameters(BaseModel):
     recommendation: str | None = _parameter(
         _RECOMMENDATION,
         "proceed",
-        enum=["proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"],
+        enum=[*RECOMMENDATIONS],
     )
 
     def document(self) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from xml.etree import ElementTree as ET
 
 from starlette.responses import Response
 
-from tollgauge.core import notice
+from tollgauge.core.endpoint import page_url
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.units import DAY_MS, day_of, iso_seconds
 from tollgauge.store.endpoints import endpoint_list, public
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import Incident
@@ -75,7 +75,7 @@ class Feeds:
         _add(feed, "id", f"{url}/feed.xml{query}")
         _add(feed, "title", f"Incidents of {name}")
         newest = max((incident.change.at for incident in incidents), default=first_seen)
-        _add(feed, "updated", notice.iso(newest))
+        _add(feed, "updated", iso_seconds(newest))
         ET.SubElement(feed, "link", rel="self", type=ATOM, href=f"{url}/feed.xml{query}")
         ET.SubElement(feed, "link", rel="alternate", type="text/html", href=f"{url}{query}")
         author = ET.SubElement(feed, "author")
@@ -88,11 +88,11 @@ class Feeds:
     def _entry(self, feed: ET.Element, incident: Incident) -> None:
         change = incident.change
         entry = ET.SubElement(feed, "entry")
-        page = notice.page(self.dependencies.base_url, incident.endpoint_id)
+        page = page_url(self.dependencies.base_url, incident.endpoint_id)
         _add(entry, "id", f"{page}#flip-{incident.id}")
         _add(entry, "title", f"{change.type}: {incident.resource}")
-        _add(entry, "updated", notice.iso(change.at))
-        _add(entry, "published", notice.iso(change.at))
+        _add(entry, "updated", iso_seconds(change.at))
+        _add(entry, "published", iso_seconds(change.at))
         ET.SubElement(entry, "link", rel="alternate", type="text/html", href=page)
         ET.SubElement(entry, "category", term=change.type)
         _add(entry, "summary", clean_text(change.reason, _TEXT_MAX))

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from tollgauge.core import changes, notice
 from tollgauge.core.retention import CHANGES_MS
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.units import DAY_MS, day_of, iso_seconds
 from tollgauge.monitor.reports import Incidents
 from tollgauge.store.probes.changes import Incident
 from tollgauge.web.pages import labels
@@ -80,7 +80,7 @@ def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     known = {name: value for name, value in evidence.items() if value is not None}
     shown = []
     for name, label, write in (
-        ("probeAt", "Probed", notice.iso),
+        ("probeAt", "Probed", iso_seconds),
         ("outcome", "Outcome", str),
         ("status", "HTTP status", str),
         ("latencyMs", "Latency", labels.milliseconds),

@@ -10,7 +10,7 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.lint import Linting
 from tollgauge.web.pages import lint
-from tollgauge.web.pages.finding import Finding
+from tollgauge.web.pages.search import SearchPages
 from tollgauge.web.pages.site import Site
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import openapi
@@ -50,14 +50,12 @@ def page_routes(
     ):
         id_ = f"page_{handler.__name__}"
         yield get(path, summary, handler, id_, asked, cached=True, strict_query=True)
-    finding, redirect = Finding(dependencies), openapi.redirect()
+    search, redirect = SearchPages(dependencies), openapi.redirect()
     leads = "From a resource's URL to its page, or to the offer to probe it"
-    yield get("/endpoint", leads, finding.endpoint, "page_find", redirect)
-    yield get(
-        "/search", "What a URL, a host or words name", finding.search, "page_search", redirect
-    )
+    yield get("/endpoint", leads, search.endpoint, "page_find", redirect)
+    yield get("/search", "What a URL, a host or words name", search.search, "page_search", redirect)
     every, lists_page = "Every endpoint, page by page", openapi.page(own=INVALID_FILTER)
-    yield get("/endpoints", every, finding.endpoints, "page_endpoints", lists_page, cached=True)
+    yield get("/endpoints", every, search.endpoints, "page_endpoints", lists_page, cached=True)
     for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
         yield get(path, "", file, "", {}, cached=True, internal=True)
     yield from _lint_routes(dependencies)

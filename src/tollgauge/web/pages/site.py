@@ -17,8 +17,8 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.docs import docs_html
-from tollgauge.web.pages.finding import report_offer
 from tollgauge.web.pages.incidents import DAYS, incidents_html
+from tollgauge.web.pages.search import report_offer
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.route import DocumentedRoute

@@ -3,7 +3,7 @@
 Rules (docs/payments.md):
 - a payer has a share of all sales in work;
 - a payer whose answers stay unpaid, or whose requests come to nothing, has no more of them made;
-- a host that made too much work vain within some minutes is left alone for as long.
+- a host that wasted too much work within some minutes is not asked for as long.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> boo
 
 def check(tx: Connection, row: LedgerRow, hosts: tuple[str, ...], *, now: int) -> None:
     """Make nothing more for a payer whose answers stay unpaid (Problem 429), nor what needs a host
-    that made too much work vain (Problem 503): then what was claimed in this transaction is not.
+    that wasted too much work (Problem 503): then what was claimed in this transaction is not.
     """
     for host in hosts or ("",):
         limits = payer_limit.limits(tx, row, host, now=now)

@@ -23,7 +23,7 @@ from tollgauge.clients.seal import Sealer
 from tollgauge.core.answer_signature import SigningKey, Typ
 from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.payment import Offer
-from tollgauge.core.units import EVM_ADDRESS_PATTERN, known_asset
+from tollgauge.core.units import EVM_ADDRESS_PATTERN, Clock, known_asset
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.ledger.payments import LedgerRow
@@ -130,7 +130,7 @@ class PaidDependencies:
 
     store: ReadOnlyStore
     live: LiveProbe
-    clock: Callable[[], int]
+    clock: Clock
     settings: SaleSettings
     base_url: str
     perimeter: Perimeter

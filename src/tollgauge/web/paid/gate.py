@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,6 +43,7 @@ from tollgauge.core.payment import (
     refusal,
     request_digest,
 )
+from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import answers, payments
 from tollgauge.store.ledger.answers import StoredAnswer
@@ -100,7 +100,7 @@ class Gate:
 
     store: Store
     facilitator: Facilitator
-    clock: Callable[[], int]
+    clock: Clock
     chain: Prover | None = None
     _selling: dict[asyncio.Task[Response | _Outcome], Payment] = field(
         default_factory=dict, init=False, repr=False
@@ -257,9 +257,9 @@ class Gate:
             await self.settlement.raise_overtaken(row)
         except Problem as problem:
             attempts: tuple[Attempt, ...] = (verified,)
-            if problem.status == COSTLY_REFUSAL or problem.vain:
-                in_vain = self.settlement.attempt("answer", self.clock(), problem.code)
-                attempts += (replace(in_vain, host=problem.host),)
+            if problem.status == COSTLY_REFUSAL or problem.wasted:
+                wasted = self.settlement.attempt("answer", self.clock(), problem.code)
+                attempts += (replace(wasted, host=problem.host),)
             await self.settlement.give_back(row, problem.code, *attempts)
             raise
         except BaseException:

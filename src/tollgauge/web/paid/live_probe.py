@@ -182,7 +182,7 @@ class LiveProbe:
                 "from ours. Nothing was charged.",
                 retry_after=30,
                 # A name server that does not answer may be the target's own.
-                vain=result.attribution is Attribution.UNKNOWN,
+                wasted=result.attribution is Attribution.UNKNOWN,
             )
         return endpoint, result
 
@@ -231,7 +231,7 @@ class LiveProbe:
 
 def recent_result(latest: Latest, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
     """The last result of an endpoint if that is young enough to be shared and tells of the target:
-    what our own fault made, or what nobody can vouch for, is probed anew.
+    what our own fault made, or what nobody can vouch for, is probed again.
     """
     last = latest.probe
     young = last is not None and now - age_ms < last.at <= now
@@ -239,13 +239,13 @@ def recent_result(latest: Latest, *, now: int, age_ms: int = SHARE_MS) -> ProbeR
 
 
 def _busy(host: str, *, waited: bool = False) -> Problem:
-    """503 for a host that others have; in vain for a caller who `waited` and so held a sale."""
+    """503 for a host that others have. A caller who `waited` held a sale meanwhile: wasted work."""
     return Problem(
         503,
         "host-busy",
         f"{host} is being probed for others. Nothing was charged; try again.",
         retry_after=10,
-        vain=waited,
+        wasted=waited,
     )
 
 

@@ -39,7 +39,7 @@ from tollgauge.core.payment import (
 from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
-from tollgauge.web.edge.problem import Problem
+from tollgauge.web.edge.problem import Problem, payment_header_too_large
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, Product, Sale
 from tollgauge.web.wire import examples, openapi
@@ -109,7 +109,7 @@ def show_terms(product: Product) -> Handler:
 def read_payment(header: str, offer: Offer) -> Payment:
     """The payment in a header, for a route with one offer. Raises Problem 431 or 400."""
     if len(header) > HEADER_MAX:
-        raise Problem(431, "payment-header-too-large", f"Keep it under {HEADER_MAX} bytes.")
+        raise payment_header_too_large()
     try:
         return decode(header, (offer,))
     except PaymentHeaderError as error:

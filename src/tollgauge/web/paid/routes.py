@@ -36,7 +36,7 @@ def paid_routes(dependencies: Dependencies, sold: tuple[Product, ...]) -> Iterab
             product.route,
             "What the same path asks by POST",
             request.show_terms(product),
-            f"look_{request.operation_suffix(product)}",
+            f"get_{request.operation_suffix(product)}",
             request.terms_answers(product),
             tag="paid",
             request={"parameters": product.path_parameters()},

@@ -35,6 +35,7 @@ from tollgauge.core.payment import (
     decode,
     proven_state,
 )
+from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store, Work
 from tollgauge.observe import alarm
 from tollgauge.store.ledger import payments
@@ -67,7 +68,7 @@ class Settlement:
 
     store: Store
     facilitator: Facilitator
-    clock: Callable[[], int]
+    clock: Clock
     chain: Prover | None
 
     async def store_intent(

@@ -28,12 +28,12 @@ from sqlalchemy import Connection
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, watch_context
 from tollgauge.clients.webhooks import Signing
-from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Outcome, ProbeResult
+from tollgauge.core.units import iso_seconds
 from tollgauge.core.watch import Kind, WatchRequest
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
@@ -47,7 +47,7 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.watches.delivery_test import DeliveryTester
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_request import WatchFields
 from tollgauge.web.wire import OneOf
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
@@ -61,8 +61,6 @@ EXAMPLE: Final[dict[str, Any]] = {
 _SEALED: Final = b'{"sealed":"'
 _KEEP: Final = "Keep the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
-ASKED_FOR: Final = "request"
-"""The source of an endpoint that is known because somebody asked for it."""
 _SELLS_NOTHING: Final = frozenset(
     {
         Outcome.OPEN,
@@ -244,7 +242,7 @@ def _add(
     payment_id: str,
 ) -> None:
     """Add a watch that the payment will start, of an endpoint that is known from now on."""
-    discovery.adopt(tx, resource, source=ASKED_FOR, now=watch.created_at)
+    discovery.adopt(tx, resource, source=discovery.REQUESTED, now=watch.created_at)
     watch_payments.create(tx, watch, destinations, payment_id=payment_id)
 
 
@@ -271,7 +269,7 @@ async def _check_watchable(
 
 
 def _was_listed(endpoint: Endpoint) -> bool:
-    return endpoint.status is Listing.DELISTED or set(endpoint.sources) != {ASKED_FOR}
+    return endpoint.status is Listing.DELISTED or set(endpoint.sources) != {discovery.REQUESTED}
 
 
 def _check_sells(result: ProbeResult) -> None:
@@ -335,8 +333,8 @@ def watch_document(watch: Watch, *, resource: str, secret: str, base_url: str) -
         "watch_id": watch.id,
         "secret": secret,
         "resource": resource,
-        "created_at": notice.iso(watch.created_at),
-        "expires_at": notice.iso(watch.expires_at),
+        "created_at": iso_seconds(watch.created_at),
+        "expires_at": iso_seconds(watch.expires_at),
         "events": list(watch.watch_request.events),
         "liveness_sensitivity_n": watch.watch_request.sensitivity,
         "digest": watch.watch_request.digest,
@@ -345,7 +343,7 @@ def watch_document(watch: Watch, *, resource: str, secret: str, base_url: str) -
             _KEEP,
             f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
             "Check deliveries with the secret and any Standard Webhooks library.",
-            f"Renew before {notice.iso(watch.expires_at)} with a paid POST {urls['renew_url']}.",
+            f"Renew before {iso_seconds(watch.expires_at)} with a paid POST {urls['renew_url']}.",
         ],
     }
 
@@ -363,9 +361,7 @@ def _example() -> dict[str, Any]:
     )
     secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
     resource = str(EXAMPLE["endpoint"])
-    answer = watch_document(
-        watch, resource=resource, secret=secret, base_url="https://trust.example.com"
-    )
+    answer = watch_document(watch, resource=resource, secret=secret, base_url=EXAMPLE_BASE_URL)
     test = {
         "destination": "https://alerts.example.com/…",
         "kind": Kind.JSON.value,

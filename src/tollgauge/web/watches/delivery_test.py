@@ -132,7 +132,7 @@ class DeliveryTester:
             type=rules.CONNECTION_TEST,
             at=self.dependencies.clock(),
             severity=Severity.INFO,
-            reason="Changes of this endpoint will be told here.",
+            reason="Changes of this endpoint will be sent here.",
         )
         return notice.event(
             test,

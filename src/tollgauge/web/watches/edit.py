@@ -19,8 +19,8 @@ from starlette.responses import Response
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
-from tollgauge.core import notice
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.units import iso_seconds
 from tollgauge.core.watch import Kind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
@@ -196,8 +196,8 @@ class Watching:
             watch_id=watch.id,
             state=watch.state.value,
             resource=endpoint.resource if endpoint else "",
-            created_at=notice.iso(watch.created_at),
-            expires_at=notice.iso(watch.expires_at),
+            created_at=iso_seconds(watch.created_at),
+            expires_at=iso_seconds(watch.expires_at),
             events=list(watch.watch_request.events),
             liveness_sensitivity_n=watch.watch_request.sensitivity,
             digest=watch.watch_request.digest,

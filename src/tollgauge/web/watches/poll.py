@@ -19,8 +19,8 @@ from starlette.responses import Response
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.endpoint import Endpoint, page_url
+from tollgauge.core.units import MINUTE_MS, iso_seconds
 from tollgauge.core.watch import WatchState
 from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
@@ -31,7 +31,7 @@ from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import invalid
@@ -146,7 +146,7 @@ class Polling:
             watch_id=watch.id,
             state=watch.state.value,
             resource=resource,
-            expires_at=notice.iso(watch.expires_at),
+            expires_at=iso_seconds(watch.expires_at),
             events=[self._event(event, watch, resource) for event in events],
             next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
             watch_events=[_own_event(event) for event in watch_changes],
@@ -154,18 +154,18 @@ class Polling:
             checkedTimes=checks.scored,
             excludedTimes=checks.total - checks.scored,
             probesSinceCursor=checks.since_poll,
-            lastCheckedAt=None if probed is None else notice.iso(probed),
-            nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
+            lastCheckedAt=None if probed is None else iso_seconds(probed),
+            nextCheckBy=iso_seconds(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
         return EventShape(
             **notice.event(
                 stored.change,
-                event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
+                event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
                 watch_id=watch.id,
                 resource=resource,
-                page=notice.page(self.dependencies.base_url, watch.endpoint_id),
+                page=page_url(self.dependencies.base_url, watch.endpoint_id),
             )
         )
 
@@ -219,7 +219,7 @@ def _own_event(event: WatchEvent) -> WatchEventShape:
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
         type=event.type,
         observed_at=event.at // 1000,
-        observed_at_iso=notice.iso(event.at),
+        observed_at_iso=iso_seconds(event.at),
         detail=notice.instants(event.detail),
     )
 
@@ -242,7 +242,7 @@ _EXAMPLE: Final = {
             "before": {"payTo": "0x1111111111111111111111111111111111111111"},
             "after": {"payTo": "0x2222222222222222222222222222222222222222"},
             "evidence": {"source": "probe"},
-            "endpoint_page": "https://trust.example.com/endpoint/0123456789abcdef",
+            "endpoint_page": f"{EXAMPLE_BASE_URL}/endpoint/0123456789abcdef",
         }
     ],
     "next_cursor": "17.1767225700000",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core import notice
+from tollgauge.core.units import iso_seconds
 from tollgauge.core.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
@@ -17,7 +16,14 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, ID_PATTERN, SnakeShape, links
+from tollgauge.web.watches.shapes import (
+    EXAMPLE_BASE_URL,
+    EXAMPLE_ID,
+    ID,
+    ID_PATTERN,
+    SnakeShape,
+    links,
+)
 from tollgauge.web.wire.request_model import RequestModel
 
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
@@ -37,13 +43,6 @@ class RenewalRequest(RequestModel):
     """An empty request: the path names the watch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewOrder:
-    """Which watch to renew."""
-
-    watch_id: str
-
-
 def product(dependencies: PaidDependencies) -> Product:
     """30 more days of a watch."""
     return Product(
@@ -57,7 +56,7 @@ def product(dependencies: PaidDependencies) -> Product:
             "watch_id": EXAMPLE_ID,
             "resource": "https://api.example.com/weather",
             "expires_at": "2026-03-02T00:00:00Z",
-            **links("https://trust.example.com", EXAMPLE_ID, "poll_url", "renew_url"),
+            **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url", "renew_url"),
         },
         shape=RenewedShape,
         prepare=_prepare,
@@ -70,22 +69,23 @@ def product(dependencies: PaidDependencies) -> Product:
     )
 
 
-def _prepare(_request: RenewalRequest, call: Call | None) -> RenewOrder:
+def _prepare(_request: RenewalRequest, call: Call | None) -> str:
+    """The id of the watch. Raises Problem 404."""
     watch_id = call.parameters.get("id", "") if call else ""
     if not ID.fullmatch(watch_id):
         raise Problem(404, "unknown-watch", _NO_WATCH)
-    return RenewOrder(watch_id=watch_id)
+    return watch_id
 
 
-async def _renew(dependencies: PaidDependencies, order: RenewOrder, claim: HeldClaim) -> bytes:
+async def _renew(dependencies: PaidDependencies, watch_id: str, claim: HeldClaim) -> bytes:
     resource, until = await claim.writing(
-        _record_renewal, order.watch_id, payment_id=claim.payment_id, now=dependencies.clock()
+        _record_renewal, watch_id, payment_id=claim.payment_id, now=dependencies.clock()
     )
     shape = RenewedShape(
-        watch_id=order.watch_id,
+        watch_id=watch_id,
         resource=resource,
-        expires_at=notice.iso(until),
-        **links(dependencies.base_url, order.watch_id, "poll_url", "renew_url"),
+        expires_at=iso_seconds(until),
+        **links(dependencies.base_url, watch_id, "poll_url", "renew_url"),
     )
     return wire.dump(shape)
 

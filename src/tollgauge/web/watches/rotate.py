@@ -27,7 +27,7 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
@@ -71,21 +71,7 @@ class Rotation:
         """Check the signature and replace the secret."""
         rotation = RotationRequest.read(await read_body(request))
         signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
-        if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
-            raise Problem(
-                422,
-                "signature-too-old",
-                f"signed_at must be within {VALID_S // 60} minutes of the present time.",
-            )
-        watch, payer = await self._watch_and_payer(id)
-        text = rotation_text(id, self.dependencies.base_url, signed_at)
-        if not await self._signed_by(payer, text_digest(text), signature):
-            raise Problem(
-                403,
-                "not-the-payer",
-                f"The signature is not that of the wallet that paid, {payer[1]}. It signs "
-                f"(personal_sign, EIP-191): {text!r}",
-            )
+        watch = await self._watch_of_signer(id, signed_at, signature)
         key = secrets.token_bytes(webhooks.SECRET_BYTES)
         secret = webhooks.new_secret(key)
         sealed = None
@@ -112,6 +98,27 @@ class Rotation:
             "Deliveries are signed with it from now on.",
         ]
         return answer(RotatedShape(watch_id=id, secret=secret, next_steps=steps, **urls))
+
+    async def _watch_of_signer(self, watch_id: str, signed_at: int, signature: bytes) -> Watch:
+        """The watch that the signer paid for. Raises Problem 403, 404, or 422 for a signature of
+        another time.
+        """
+        if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
+            raise Problem(
+                422,
+                "signature-too-old",
+                f"signed_at must be within {VALID_S // 60} minutes of the present time.",
+            )
+        watch, payer = await self._watch_and_payer(watch_id)
+        text = rotation_text(watch_id, self.dependencies.base_url, signed_at)
+        if not await self._signed_by(payer, text_digest(text), signature):
+            raise Problem(
+                403,
+                "not-the-payer",
+                f"The signature is not that of the wallet that paid, {payer[1]}. It signs "
+                f"(personal_sign, EIP-191): {text!r}",
+            )
+        return watch
 
     async def _watch_and_payer(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
         """A watch, and the network and address of who paid for it. Raises Problem 404."""
@@ -150,7 +157,7 @@ _EXAMPLE_BODY: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
 _EXAMPLE: Final = {
     "watch_id": EXAMPLE_ID,
     "secret": webhooks.new_secret(bytes(webhooks.SECRET_BYTES)),
-    **links("https://trust.example.com", EXAMPLE_ID, "poll_url"),
+    **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url"),
     "next_steps": ["Keep the secret: it is shown only once, and the old one has ended."],
 }
 ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"

@@ -13,6 +13,7 @@ ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
 ID_PATTERN: Final = f"^{ID.pattern}$"
 """The same for JSON Schema."""
 EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
+EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 
 
 class SnakeShape(wire.Shape):

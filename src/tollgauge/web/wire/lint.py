@@ -7,7 +7,6 @@ from typing import Final
 import orjson
 
 from tollgauge.core.finding import Finding, Lint
-from tollgauge.core.finding import Severity as FindingSeverity
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.terms import Terms
 from tollgauge.web.wire.figures import iso, micro_usd
@@ -19,7 +18,6 @@ LINT_FLAG: Final = "lint:"
 BRIEF_BYTES: Final = 3_000
 """What a lint takes at most as an agent gets it, which is twice in one answer."""
 _BRIEF_TERMS: Final = 3
-_SEVERITIES: Final = tuple(FindingSeverity)
 
 
 class LintFindingShape(Shape):
@@ -84,7 +82,7 @@ def lint(
 
 def worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
     """Findings by severity, those of one severity in the order of the rules."""
-    return sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+    return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
 def rule_page(code: str, base_url: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import orjson
 
-from tollgauge.core.endpoint import Listing
+from tollgauge.core.endpoint import Listing, page_url
 from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
 from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
@@ -171,6 +171,6 @@ def _fields(row: DescribedEndpoint, base_url: str) -> dict[str, object]:
         "first_seen": iso(row.first_seen),
         "last_probed": iso(row.last_probed),
         "advertised_by": {"service_name": row.service_name, "description": row.description},
-        "endpoint_page": f"{base_url}/endpoint/{row.id}",
+        "endpoint_page": page_url(base_url, row.id),
         "simulated": row.simulated,
     }

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
+from tollgauge.core.advice import RECOMMENDATIONS
+
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
@@ -28,9 +30,7 @@ class OneOf:
 
 
 Grade = Annotated[str, OneOf("ABCDF")]
-Recommendation = Annotated[
-    str, OneOf(("proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"))
-]
+Recommendation = Annotated[str, OneOf(RECOMMENDATIONS)]
 Severity = Annotated[str, OneOf(("error", "warn", "info"))]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Chance = Annotated[float, Field(ge=0, le=1)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from tollgauge.core.endpoint import Listing
+from tollgauge.core.endpoint import Listing, page_url
 from tollgauge.core.improvement import SHOWN
 from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
@@ -148,7 +148,7 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
                 avg_latency_ms=row.latency_ms,
                 amount_usd=micro_usd(row.price_micro_usd),
                 network=row.network,
-                endpoint_page=f"{base_url}/endpoint/{row.id}",
+                endpoint_page=page_url(base_url, row.id),
                 more_of_site=_more(board.more.get(row.id)),
             )
             for rank, row in enumerate(board.rows, 1)
@@ -195,7 +195,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         sources=list(view.sources),
         policy_version=view.policy_version,
         previous_policy=previous_policy(view.previous),
-        endpoint_page=f"{base_url}/endpoint/{view.id}",
+        endpoint_page=page_url(base_url, view.id),
         simulated=view.simulated,
         improvements=improvement_shapes(view.improvements),
         provider_statement=_statement(view.seller_file),

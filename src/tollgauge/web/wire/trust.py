@@ -42,8 +42,6 @@ from tollgauge.web.wire.shape import (
     dump,
 )
 
-_SEVERITIES: Final = tuple(FindingSeverity)
-
 
 class Advertised(Shape):
     """The advertised price; absent when none is advertised."""
@@ -393,7 +391,7 @@ def _drop(shapes: Any, keys: Iterable[Any], name: str, excess: int) -> int:
 
 
 def _severity(finding: FindingShape) -> int:
-    return _SEVERITIES.index(FindingSeverity(finding.severity))
+    return FindingSeverity(finding.severity).rank
 
 
 def _shortened(text: str) -> str:

@@ -263,7 +263,7 @@ async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
     for days in (*wrong, "30", None, [], {}, [30]):
         answer = await shop.ask({"resource": RESOURCE.url, "days": days})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input"), days
-        assert [each["path"] for each in answer.json()["errors"]] == ["days"]
+        assert [error["path"] for error in answer.json()["errors"]] == ["days"]
     assert not shop.asked
 
 

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -23,7 +23,7 @@ from tollgauge.core.endpoint import Perimeter, Resource
 from tollgauge.core.evidence import EvidenceError
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import ScoreError
-from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.core.verdict import summary
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor import reports
@@ -226,7 +226,7 @@ def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
 
 
 async def recompute(
-    store: ReadOnlyStore, stale: Iterable[Scored], *, cadence: Cadence, clock: Callable[[], int]
+    store: ReadOnlyStore, stale: Iterable[Scored], *, cadence: Cadence, clock: Clock
 ) -> list[Scored]:
     """Endpoints scored again from their stored evidence, in this order, until `RECOMPUTE_MS` have
     passed on the clock. One that cannot be scored is given back as it is.

@@ -18,6 +18,7 @@ import orjson
 from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
+from tollgauge.core.discovery import EVENTS
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.history_row import HistoryRow, Judgement
@@ -80,14 +81,6 @@ _MINUTES: Final = tuple(f"{minute // 60:02d}:{minute % 60:02d}:" for minute in r
 _SECONDS: Final = tuple(f"{second:02d}" for second in range(60))
 _ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
 """The parts of an instant after its date: formatting each one would be most of the work."""
-_EVENTS: Final = (
-    "listed",
-    "delisted",
-    "relisted",
-    "price-changed",
-    "payto-changed",
-    "network-changed",
-)
 
 
 class HistoryEventShape(wire.Shape):
@@ -97,7 +90,7 @@ class HistoryEventShape(wire.Shape):
     """
 
     ts: str
-    event: Annotated[str, wire.OneOf(_EVENTS)]
+    event: Annotated[str, wire.OneOf(EVENTS)]
     source: str
     before: str | None = None
     after: str | None = None

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from tollgauge.core.endpoint import page_url
 from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlternatives
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
@@ -150,5 +151,5 @@ def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
         amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
         cheaper=row.cheaper,
         network=quote.network if quote else None,
-        endpoint_page=f"{base_url}/endpoint/{scored.endpoint.id}",
+        endpoint_page=page_url(base_url, scored.endpoint.id),
     )

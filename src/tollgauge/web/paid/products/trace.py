@@ -36,7 +36,7 @@ from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model, net
 from tollgauge.core.trace.decode import not_found
 from tollgauge.core.trace.reason import UNUSED
 from tollgauge.core.trace.result import Status, TracedPayment, TraceResult
-from tollgauge.core.units import eip3009_assets
+from tollgauge.core.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web import wire
@@ -185,8 +185,10 @@ class PaymentTraceShape(wire.Shape):
 
 
 _Network = Annotated[str, wire.OneOf((*NETWORKS, *NETWORKS.values())), AfterValidator(network_name)]
-_Hash = Annotated[str, Field(pattern="^0x[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
-_Address = Annotated[str, Field(pattern="^0x[0-9a-fA-F]{40}$"), AfterValidator(str.lower)]
+_Hash = Annotated[str, Field(pattern=f"^{EVM_WORD_PATTERN.pattern}$"), AfterValidator(str.lower)]
+_Address = Annotated[
+    str, Field(pattern=f"^{EVM_ADDRESS_PATTERN.pattern}$"), AfterValidator(str.lower)
+]
 
 
 class TraceRequest(RequestModel):

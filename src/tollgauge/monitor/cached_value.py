@@ -1,4 +1,4 @@
-"""Kept: a value that is computed from all endpoints and stored once for many readers."""
+"""Cached values: what is computed from all endpoints and stored once for many readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Dated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Generic[T]):
+class CachedValue(Generic[T]):
     """Where a value is stored: it is computed again once it is `refresh_ms` old, and used until it
     is `use_ms` old. One that another version wrote is none.
     """

@@ -1,5 +1,5 @@
 """Probing from the vantages beside the primary one: which endpoints are due there, what is stored
-of their results, and what they are told of the primary one's.
+of their results, and what they learn of the primary one's.
 
 These probes confirm or contradict the primary vantage (core/vantage) and are part of no score. The
 steps of a probe are monitor/probing's; this module replaces its claiming and recording.
@@ -21,7 +21,8 @@ from tollgauge.core.units import HOUR_MS
 from tollgauge.core.vantage import PARTLY_REACHABLE
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import hosts
-from tollgauge.store.probes import probes, vantages
+from tollgauge.store.probes import probes
+from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.vantages import VantageResult
 
 ASKED_MS: Final = 2 * HOUR_MS
@@ -45,9 +46,11 @@ def claim(
     """Claim endpoints that are due at a vantage. Endpoints without a row for it get one first, and
     become due within its cadence, at instants that follow from their ids.
     """
-    new = vantages.unknown(tx, vantage, limit=_NEW)
-    vantages.add(tx, vantage, {id_: now + int(id_[:8], 16) % cadence.every_ms for id_ in new})
-    return vantages.claim_due(tx, vantage, owner=owner, now=now, limit=limit, lease_ms=lease_ms)
+    new = vantage_probes.unknown(tx, vantage, limit=_NEW)
+    vantage_probes.add(tx, vantage, {id_: now + int(id_[:8], 16) % cadence.every_ms for id_ in new})
+    return vantage_probes.claim_due(
+        tx, vantage, owner=owner, now=now, limit=limit, lease_ms=lease_ms
+    )
 
 
 def record(
@@ -61,8 +64,8 @@ def record(
 ) -> None:
     """Store what a vantage saw of endpoints of different hosts, and end the hosts' leases."""
     ids = [observation.endpoint.id for observation in observations]
-    before = vantages.last_up_of(tx, vantage, ids)
-    asked = vantages.asked_at(tx, vantage, ids)
+    before = vantage_probes.last_up_of(tx, vantage, ids)
+    asked = vantage_probes.asked_at(tx, vantage, ids)
     results = []
     free_at: dict[str, int] = {}
     for observation in observations:
@@ -79,29 +82,29 @@ def record(
         )
         pause_ms = max(cadence.host_gap_ms, min(observation.pause_ms, HOST_PAUSE_MAX_MS))
         free_at[observation.endpoint.host] = now + pause_ms
-    vantages.save(tx, vantage, results)
+    vantage_probes.save(tx, vantage, results)
     hosts.release(tx, free_at, owner=owner, now=now)
 
 
-def tell(
+def record_primary(
     tx: Connection, own: str, new: Sequence[tuple[Endpoint, ProbeResult]], *, now: int
 ) -> None:
-    """Keep what the primary vantage saw beside what the others see, let them look at endpoints that
+    """Keep what the primary vantage saw beside what the others see, have them probe endpoints that
     have just failed there, and take the first failure back where they see none.
     """
     down = [seen.id for seen, result in new if result.scored and not result.up]
-    before = vantages.states(tx, down)
+    before = vantage_probes.states(tx, down)
     failed = [
         id_ for id_ in down if any(state.primary and state.up for state in before.get(id_, ()))
     ]
-    vantages.save_primary(
+    vantage_probes.save_primary(
         tx,
         own,
         [VantageResult(endpoint_id=seen.id, result=_as_seen(result)) for seen, result in new],
     )
     partly = [(seen, result) for seen, result in new if result.reason == PARTLY_REACHABLE]
     if ids := [*failed, *(endpoint.id for endpoint, _ in partly)]:
-        vantages.ask(tx, ids, now=now)
+        vantage_probes.ask(tx, ids, now=now)
     probes.take_back(
         tx,
         {

@@ -58,7 +58,7 @@ _NETWORKS_MAX: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SearchPages:
     """The handlers of the pages that find endpoints."""
 
     dependencies: Dependencies
