@@ -21,7 +21,7 @@ export interface Call {
   url: string | null;
   /** Another name by which the 402 may call what was asked. */
   alias: string | null;
-  /** SHA-256 of the request (method, URL, body) in hex. */
+  /** SHA-256 of the request that the program made (method, URL, body) in hex. */
   request: string;
   /** Why this 402 cannot be paid whatever it offers. */
   obstacle: string | null;

@@ -145,10 +145,10 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   /**
    * Says what the chain shows of a payment. One that was not taken, and no longer can be, counts as
-   * spent no longer. Throws JournalError.
+   * spent no longer. Throws JournalError, also for a payment that is not among `unsettled()`.
    */
   resolve(nonce: string, fate: "taken" | "not-taken"): void {
-    this.#journal.recordOutcome(nonce, { at: seconds(), status: null, fate, transaction: null });
+    this.#journal.resolve(nonce.toLowerCase(), seconds(), fate);
   }
 
   /** Runs one request of the caller; for transports. Throws PaymentRefused for a refusal. */
@@ -190,9 +190,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const differs = difference(payment, reservation.terms, seconds());
     if (differs !== null) throw this.#differs(differs);
     if (again !== null) return again;
-    const isFirst = allowed.nonce === null;
+    if (allowed.nonce === null) this.#journal.recordSigned(reservation, payment);
     allowed.nonce = payment.nonce;
-    if (isFirst) this.#journal.recordSigned(reservation, payment);
     const { terms, request } = reservation;
     const { nonce, validBefore } = payment;
     return { header: name, value, nonce, validBefore, terms, request };

@@ -33,7 +33,9 @@ export class BundleSource {
   problem: string | null = null;
   #bundle: Bundle | null = null;
   #etag = "";
-  #dueAt = 0;
+  /** The clock may be set back: then it is asked again as well. */
+  #triedAt = 0;
+  #pause = 0;
   #loading: Promise<void> | null = null;
   readonly #location: BundleLocation;
   #key: PinnedKey;
@@ -60,21 +62,22 @@ export class BundleSource {
    * payments. Never throws.
    */
   async current(now: number): Promise<Bundle | null> {
-    if (now >= this.#dueAt) this.#loading ??= this.#load(now);
+    if (Math.abs(now - this.#triedAt) >= this.#pause) this.#loading ??= this.#load(now);
     const asOf = this.#bundle?.header.asOf ?? 0;
     if (now - asOf > STALE_S) await this.#loading;
     return this.#bundle;
   }
 
   async #load(now: number): Promise<void> {
+    this.#triedAt = now;
     try {
       if (this.#bundle === null) await this.#loadCache();
       await this.#refresh();
       this.problem = null;
-      this.#dueAt = now + FRESH_S;
+      this.#pause = FRESH_S;
     } catch (error) {
       this.problem = messageOf(error);
-      this.#dueAt = now + RETRY_S;
+      this.#pause = RETRY_S;
     } finally {
       this.#loading = null;
     }
@@ -91,23 +94,26 @@ export class BundleSource {
     const signal = AbortSignal.timeout(this.#timeoutMs);
     const headers = this.#etag === "" ? {} : { "if-none-match": this.#etag };
     const answer = await fetch(url, { headers, signal, redirect: "error" });
-    if (answer.status === 304) return;
+    if (answer.status === 304 && this.#etag !== "") return;
     const body = await bodyOf(answer, BODY_MAX);
     const signature = answer.headers.get(SIGNATURE_HEADER);
     if (signature === null) throw new SignatureError("The bundle is not signed.");
     const key =
       typeof this.#key === "string" ? await publishedKey(url, this.#key, signal) : this.#key;
-    this.#use({ body, signature }, key);
+    const isUsed = this.#use({ body, signature }, key);
     this.#key = key;
+    if (!isUsed) return;
     this.#etag = answer.headers.get("etag") ?? "";
     if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, key);
   }
 
   /** Takes a bundle into use, unless the one at hand is newer: anybody can send an old one. */
-  #use({ body, signature }: SignedBody, key: PublicKey): void {
+  #use({ body, signature }: SignedBody, key: PublicKey): boolean {
     const bundle = Bundle.open(body, signature, key);
     this.#checkVariant(bundle);
-    if (bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0)) this.#bundle = bundle;
+    const isNewer = bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0);
+    if (isNewer) this.#bundle = bundle;
+    return isNewer;
   }
 
   /** By the other variant, which the same key signs, every good endpoint would be unknown. */

@@ -131,6 +131,7 @@ const HOSTILE = {
     more();
   },
   "never comes": () => () => undefined,
+  "is said to be known already": () => (_, response) => response.writeHead(304).end(),
   "is elsewhere": () => (_, response) => response.writeHead(302, { location: "/other" }).end(),
   "is an error": () => (_, response) => response.writeHead(503).end(),
 };
@@ -159,6 +160,29 @@ test("the last good bundle is kept for times without the service, and only as it
   assert.equal(await refusal(customer({ cache, key: newKey().jwk })("/good")), "bundle-old");
   writeFileSync(cache, "broken");
   assert.equal(await refusal(customer({ cache })("/good")), "bundle-old");
+});
+
+test("an old bundle does not take the place of the newer one that is kept", async (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  const cache = join(folder, "bundle");
+  answers["/trust/bundle"] = serves(bundle({ recommendation: "avoid" }), { etag: '"2"' });
+  const pay = customer({ cache });
+  assert.equal(await refusal(pay("/good")), "avoid");
+  answers["/trust/bundle"] = serves(bundle({ age: HOUR }), { etag: '"3"' });
+  context.mock.timers.tick(2 * HOUR * 1000);
+  await pay("/cheap");
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  answers = {};
+  assert.equal(await refusal(customer({ cache })("/good")), "avoid");
+});
+
+test("after the clock was set back, the bundle is asked for again", async (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() + 100 * HOUR * 1000 });
+  const pay = customer();
+  await refusal(pay("/good"));
+  context.mock.timers.setTime(Date.now() - 99 * HOUR * 1000);
+  await pay("/cheap");
+  assert.deepEqual(asked, ["/trust/bundle", "/trust/bundle"]);
 });
 
 test("a bundle that is kept too long vouches for nobody", async () => {
