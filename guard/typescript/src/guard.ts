@@ -219,18 +219,21 @@ export class Guard<Client extends PayingClient = PayingClient> {
   /** Why an offer must not be paid; null where money was set aside for it. */
   async #judge(requirements: unknown, paymentRequired: unknown): Promise<PaymentRefused | null> {
     const { call } = this;
-    const { url } = members(members(paymentRequired)["resource"]);
     const refusal =
       call === null
         ? refuse("resource-mismatch", "The client was not called through the guard.")
-        : await this.#reserve(call, requirements, url);
+        : await this.#reserve(call, requirements, members(paymentRequired));
     if (refusal === null) return null;
     const refused = new PaymentRefused(refusal.code, refusal.reason);
     if (call !== null) call.refused = refused;
     return refused;
   }
 
-  async #reserve(call: Call, requirements: unknown, resourceUrl: unknown): Promise<Refuse | null> {
+  async #reserve(
+    call: Call,
+    requirements: unknown,
+    { x402Version, resource: named }: ReturnType<typeof members>,
+  ): Promise<Refuse | null> {
     if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
     // The token and its chain are in the signature and not in the payment: no later hook may change
     // them for the time of signing.
@@ -240,8 +243,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const { host, url: resource } = asked ?? { host: "", url: "" };
     const record = asked === null ? null : (bundle?.find(asked) ?? null);
     const bundleAsOf = bundle?.header.asOf ?? null;
-    const claimed = call.alias !== null && resourceUrl === call.alias ? call.url : resourceUrl;
-    const offer = readOffer(requirements, claimed);
+    const { url: claimed } = members(named);
+    const isAlias = call.alias !== null && claimed === call.alias;
+    const offer = readOffer(requirements, isAlias ? call.url : claimed, x402Version);
     const again = this.#again(call, offer);
     const spent = (): Spent =>
       again === null ? this.#journal.spent(host, call.request, seconds()) : NOTHING_SPENT;

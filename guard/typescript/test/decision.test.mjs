@@ -19,7 +19,7 @@ function decided(one) {
   for (const name of one.without ?? []) delete offer[name];
   const { hostDay, day, repeats } = { ...table.defaults.spent, ...one.spent };
   return decide(
-    readOffer(offer, merged.resourceUrl),
+    readOffer(offer, merged.resourceUrl, merged.x402Version),
     {
       requestUrl: merged.requestUrl,
       record: merged.record === null ? null : readRecord(merged.record),

@@ -51,7 +51,7 @@ def decided(case: dict[str, Any]) -> Decision:
     full = complete(case)
     return decide(
         None if full["record"] is None else read_record(full["record"]),
-        read_offer(full["offer"], full["resourceUrl"]),
+        read_offer(full["offer"], full["resourceUrl"], full.get("x402Version", 2)),
         full["requestUrl"],
         policy_of(full["policy"]),
         full["now"],

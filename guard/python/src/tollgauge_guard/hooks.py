@@ -150,7 +150,7 @@ def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:
     selected, required = context.selected_requirements, context.payment_required
     resource = None if isinstance(required, PaymentRequiredV1) else required.resource
     url = None if resource is None else resource.url
-    offer = read_offer(selected.model_dump(by_alias=True), url)
+    offer = read_offer(selected.model_dump(by_alias=True), url, required.x402_version)
     return named_as_asked(offer, attempt)
 
 

@@ -251,7 +251,10 @@ def _offers_of(required: Required) -> tuple[Offer, ...]:
     """The entries of a 402."""
     resource = None if isinstance(required, PaymentRequiredV1) else required.resource
     url = None if resource is None else resource.url
-    return tuple(read_offer(entry.model_dump(by_alias=True), url) for entry in required.accepts)
+    return tuple(
+        read_offer(entry.model_dump(by_alias=True), url, required.x402_version)
+        for entry in required.accepts
+    )
 
 
 def _is_paid_by(offer: Offer, payment: Payload) -> bool:
