@@ -25,6 +25,8 @@ export type PinnedKey = PublicKey | string;
 const FRESH_S = 3600;
 /** Seconds after a failure before the next try. */
 const RETRY_S = 60;
+/** Milliseconds for which a download may take; a payment waits for less. */
+const DOWNLOAD_MS = 30_000;
 const JWKS_MAX = 1_048_576;
 const SIGNATURE_HEADER = "tollgauge-signature";
 
@@ -64,8 +66,16 @@ export class BundleSource {
   async current(now: number): Promise<Bundle | null> {
     if (Math.abs(now - this.#triedAt) >= this.#pause) this.#loading ??= this.#load(now);
     const asOf = this.#bundle?.header.asOf ?? 0;
-    if (now - asOf > STALE_S) await this.#loading;
+    if (now - asOf > STALE_S && this.#loading !== null) await this.#wait(this.#loading);
     return this.#bundle;
+  }
+
+  async #wait(loading: Promise<void>): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, this.#timeoutMs)));
+    const isLate = await Promise.race([loading.then(() => false), late.then(() => true)]);
+    clearTimeout(timer);
+    if (isLate) this.problem ??= `It did not come within ${this.#timeoutMs} ms.`;
   }
 
   async #load(now: number): Promise<void> {
@@ -91,7 +101,7 @@ export class BundleSource {
   }
 
   async #download(url: URL): Promise<void> {
-    const signal = AbortSignal.timeout(this.#timeoutMs);
+    const signal = AbortSignal.timeout(Math.max(DOWNLOAD_MS, this.#timeoutMs));
     const headers = this.#etag === "" ? {} : { "if-none-match": this.#etag };
     const answer = await fetch(url, { headers, signal, redirect: "error" });
     if (answer.status === 304 && this.#etag !== "") return;
@@ -110,17 +120,14 @@ export class BundleSource {
   /** Takes a bundle into use, unless the one at hand is newer: anybody can send an old one. */
   #use({ body, signature }: SignedBody, key: PublicKey): boolean {
     const bundle = Bundle.open(body, signature, key);
-    this.#checkVariant(bundle);
+    const { variant } = bundle.header;
+    // By the other variant, which the same key signs, every good endpoint would be unknown.
+    if (variant !== (variantAt(this.#location) ?? variant)) {
+      throw new BundleError(`The bundle is the variant "${variant}", which its name does not say.`);
+    }
     const isNewer = bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0);
     if (isNewer) this.#bundle = bundle;
     return isNewer;
-  }
-
-  /** By the other variant, which the same key signs, every good endpoint would be unknown. */
-  #checkVariant({ header: { variant } }: Bundle): void {
-    if (!(this.#location instanceof URL)) return;
-    const expected = /\/avoid\/?$/.test(this.#location.pathname) ? "avoid" : "all";
-    if (variant !== expected) throw new BundleError(`The bundle is the variant "${variant}".`);
   }
 
   /** Takes what was kept into use; a file that is broken or of another key is as none. */
@@ -149,6 +156,13 @@ async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Prom
     }
   }
   throw new SignatureError("The service publishes no key with the pinned fingerprint.");
+}
+
+/** The variant that the name of a bundle says; null for bytes, which have none. */
+function variantAt(location: BundleLocation): "all" | "avoid" | null {
+  const path = location instanceof URL ? location.pathname : location;
+  if (typeof path !== "string") return null;
+  return /(?:^|\/)[^/.]*avoid(\.[^/]*)?\/*$/.test(path) ? "avoid" : "all";
 }
 
 function isWebAddress(location: BundleLocation): location is string | URL {

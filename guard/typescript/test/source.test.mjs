@@ -147,6 +147,21 @@ for (const [name, answer] of Object.entries(HOSTILE)) {
   });
 }
 
+test("a bundle that takes longer than a payment waits is used by the next one", async () => {
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  answers["/trust/bundle"] = async (...exchange) => {
+    await released;
+    serves(bundle())(...exchange);
+  };
+  const pay = customer({ bundleTimeoutMs: 50 });
+  await assert.rejects(pay("/good"), { code: "bundle-old", message: /not come within 50 ms/ });
+  release();
+  while ((await pay("/good").catch(() => null)) === null);
+  assert.deepEqual(asked, ["/trust/bundle"]);
+  assert.equal(shop.payments.length, 1);
+});
+
 test("failing open does not override what a bundle refuses", async () => {
   answers["/trust/bundle"] = serves(bundle({ age: 30 * 24 * HOUR, recommendation: "avoid" }));
   assert.equal(await refusal(customer({ policy: { failOpen: true } })("/good")), "avoid");
@@ -200,6 +215,22 @@ test("a bundle in a file has its signature beside it", async () => {
   assert.equal(await refusal(customer({ bundle: file })("/good")), "bundle-old");
   writeFileSync(`${file}.jws`, `${signature}\n`);
   assert.equal((await customer({ bundle: file })("/good")).status, 200);
+});
+
+test("a file holds the variant that its name says", async () => {
+  for (const [name, variant, isUsed] of [
+    ["bundle.zst", "avoid", false],
+    ["avoid.zst", "all", false],
+    ["my-avoid.zst", "avoid", true],
+    ["bundle.avoid", "avoid", false],
+  ]) {
+    const file = join(folder, name);
+    const { body, signature } = bundle({ variant, recommendation: "avoid" });
+    writeFileSync(file, body);
+    writeFileSync(`${file}.jws`, signature);
+    const code = isUsed ? "avoid" : "bundle-old";
+    assert.equal(await refusal(customer({ bundle: file })("/good")), code);
+  }
 });
 
 test("why there is no bundle is said in the refusal, without what its URL may hold in secret", async () => {

@@ -172,7 +172,7 @@ def test_the_bundle_of_bad_endpoints_alone_takes_no_other_s_place(
     bundle = source.current()
     assert bundle is not None
     assert (bundle.variant, bundle.as_of) == ("all", newest)
-    service.url += "/avoid"
+    service.url += "/avoid?for=all"
     bad = opened(service, tmp_path).current()
     assert bad is not None
     assert bad.variant == "avoid"
@@ -190,6 +190,8 @@ def test_another_answer_is_no_bundle(service: Service, tmp_path: Path, answer: A
     service.answer = lambda _call: answer
     assert opened(service, tmp_path).current() is None
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(GuardError):
+        opened(service, tmp_path).refresh()
 
 
 def test_a_body_that_is_too_long_is_not_read_to_its_end(

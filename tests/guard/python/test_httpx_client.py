@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -145,6 +148,85 @@ async def test_a_seller_that_asks_again_and_again_is_paid_three_times(
         assert refused.value.code == Code.RETRY_STORM
         assert {entry.outcome for entry in http.guard.journal.entries()} == {Outcome.REFUSED}
     assert len(seller.payments) == 3
+
+
+def moving(seller: Seller) -> Callable[[Call], Answer | None]:
+    """Sends whoever asks for /data to another URL each time."""
+    numbers = itertools.count()
+
+    def unpaid(call: Call) -> Answer | None:
+        location = f"{seller.url}/data?{next(numbers)}"
+        return Answer(302, {"Location": location}) if call.path == "/data" else None
+
+    return unpaid
+
+
+async def test_a_seller_that_redirects_elsewhere_each_time_is_paid_three_times(
+    seller: Seller, opened: Open
+) -> None:
+    seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(200)
+    async with opened(follow_redirects=True) as http:
+        paid = [await status(http, f"{seller.url}/data") for _ in range(4)]
+    assert paid == [200, 200, 200, Code.RETRY_STORM]
+    assert len(seller.payments) == 3
+
+
+async def test_a_lost_payment_is_sent_again_to_where_the_same_request_is_redirected_now(
+    seller: Seller, opened: Open
+) -> None:
+    seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(503)
+    async with opened(follow_redirects=True) as http:
+        assert await status(http, f"{seller.url}/data") == 503
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+    assert seller.payments[0] == seller.payments[1]
+    assert len(seller.payments) == 2
+
+
+async def test_a_lost_payment_is_not_sent_for_another_offer(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        await http.get(f"{seller.url}/data")
+        seller.pay_to = OTHER_PAYEE
+        assert await status(http, f"{seller.url}/data") == Code.PAYTO_UNKNOWN
+        seller.pay_to, seller.amount = PAYEE, "4000"
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+    values = [payment["payload"]["authorization"]["value"] for payment in seller.payments]
+    assert values == ["5000", "4000"]
+
+
+async def test_a_lost_payment_is_followed_by_no_second_one_when_the_seller_asks_again(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        assert await status(http, f"{seller.url}/data") == 503
+        seller.answer = seller.payment_required
+        assert await status(http, f"{seller.url}/data") == 402
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+    first, *others = seller.payments
+    assert others == [first, first]
+
+
+async def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
+    seller: Seller, opened: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "journal.sqlite"
+    refusing = "CREATE TRIGGER full BEFORE UPDATE ON payment BEGIN SELECT RAISE(ABORT, 'full'); END"
+
+    def answer(_call: Call) -> Answer:
+        with contextlib.closing(sqlite3.connect(file)) as rows:
+            rows.execute(refusing)
+        return receipt()
+
+    seller.answer = answer
+    async with opened(journal=file) as http:
+        assert await status(http, f"{seller.url}/data") == 200
+        (entry,) = http.guard.unsettled()
+    assert entry.outcome == Outcome.UNANSWERED
+    assert len(seller.payments) == 1
 
 
 async def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_signed(

@@ -14,6 +14,7 @@ import inspect
 from dataclasses import replace
 from typing import Final
 
+from pydantic import BaseModel
 from x402 import x402Client, x402ClientSync
 from x402.http.x402_http_client import x402HTTPClient, x402HTTPClientSync
 from x402.schemas import (
@@ -31,6 +32,7 @@ from tollgauge_guard.guard import Guard, Payload
 from tollgauge_guard.offer import Offer, Terms, read_offer
 from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, request_digest
 
+Required = PaymentRequired | PaymentRequiredV1
 _BLIND: Final = Refuse(
     Code.RESOURCE_MISMATCH,
     "The guard cannot see which URL is being paid. Pay through the client that it returned.",
@@ -50,13 +52,11 @@ class GuardedHTTPClient(x402HTTPClient):
         client.on_after_payment_creation(self._after)
         client.on_payment_creation_failure(self._failed)
 
-    async def create_payment_payload(
-        self, payment_required: PaymentRequired | PaymentRequiredV1
-    ) -> Payload:
+    async def create_payment_payload(self, payment_required: Required) -> Payload:
         """A payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
         attempt = _current()
         try:
-            if kept := self._guard.kept_payment(attempt):
+            if kept := self._guard.kept_payment(attempt, offers_of(payment_required)):
                 return kept
             payload = await super().create_payment_payload(payment_required)
             self._guard.seal(attempt, payload)
@@ -103,13 +103,11 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         client.on_after_payment_creation(self._after)
         client.on_payment_creation_failure(self._failed)
 
-    def create_payment_payload(
-        self, payment_required: PaymentRequired | PaymentRequiredV1
-    ) -> Payload:
+    def create_payment_payload(self, payment_required: Required) -> Payload:
         """A payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
         attempt = _current()
         try:
-            if kept := self._guard.kept_payment(attempt):
+            if kept := self._guard.kept_payment(attempt, offers_of(payment_required)):
                 return kept
             payload = super().create_payment_payload(payment_required)
             self._guard.seal(attempt, payload)
@@ -145,19 +143,26 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         _see_url(self, context.request_url)
 
 
+def offers_of(required: Required) -> tuple[Offer, ...]:
+    """The entries of a 402."""
+    return tuple(_read(entry, required) for entry in required.accepts)
+
+
 def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:
     """The offer that the SDK selected."""
-    selected, required = context.selected_requirements, context.payment_required
-    resource = None if isinstance(required, PaymentRequiredV1) else required.resource
-    url = None if resource is None else resource.url
-    offer = read_offer(selected.model_dump(by_alias=True), url, required.x402_version)
-    return named_as_asked(offer, attempt)
+    return named_as_asked(_read(context.selected_requirements, context.payment_required), attempt)
 
 
 def named_as_asked(offer: Offer, attempt: Attempt) -> Offer:
     """An offer whose 402 calls the request by its alias, with the URL that was asked instead."""
     is_alias = attempt.alias is not None and offer.resource_url == attempt.alias
     return replace(offer, resource_url=attempt.url) if is_alias else offer
+
+
+def _read(entry: BaseModel, required: Required) -> Offer:
+    resource = None if isinstance(required, PaymentRequiredV1) else required.resource
+    url = None if resource is None else resource.url
+    return read_offer(entry.model_dump(by_alias=True), url, required.x402_version)
 
 
 def agreed(question: Ask, answer: object) -> Decision:

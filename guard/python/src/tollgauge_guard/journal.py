@@ -9,10 +9,11 @@ chain can tell; `resolve` says that an authorization was not taken, and gives it
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +35,10 @@ KEEP_S: Final = 90 * DAY_S
 SETTLE_MARGIN_S: Final = 6
 """An authorization must be valid for this long to be sent again (x402 exact EVM)."""
 _BUSY_S: Final = 10.0
+_PROCESS_BITS: Final = 22
+"""Numbers of processes are below 2**22 (Linux, PID_MAX_LIMIT)."""
+_START: Final = secrets.randbits(40)
+"""Tells this process from one that had its number before: in a container all have the same."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS payment (
   id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
@@ -56,8 +61,9 @@ SELECT coalesce(sum(CASE WHEN host = :host THEN micro_usd END), 0), coalesce(sum
 FROM payment WHERE at >= :today AND outcome <> 'not-taken' AND (nonce IS NOT NULL OR at > :unsigned)
 """
 _REUSABLE: Final = """
-SELECT id, header, outcome, owner FROM payment WHERE request_digest = ? AND header IS NOT NULL
-AND valid_before >= ? AND outcome IN (?, ?) ORDER BY id
+SELECT id, header, outcome, owner, network, asset, pay_to, amount FROM payment
+WHERE request_digest = ? AND header IS NOT NULL AND valid_before >= ? AND outcome IN (?, ?)
+ORDER BY id
 """
 _REPEATS: Final = """
 SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent
@@ -96,10 +102,14 @@ UNSETTLED: Final = (*LOST, Outcome.ANSWERED, Outcome.REFUSED)
 """Signed, and no receipt says that it was taken, nor its owner that it was not."""
 
 
+Price = tuple[str, str, str, str]
+"""Network, token, payee and amount of a payment; hex in lower case."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidRequest:
-    """The request that is paid: its host, its canonical resource, and a digest of its method, URL
-    and body, by which the same request is known again.
+    """The request that is paid: its host, its canonical resource, and a digest of method, URL
+    and body of the call that led to it, by which the same call is known again.
     """
 
     host: str
@@ -167,7 +177,7 @@ class Journal:
                 (
                     *(now, request.host, request.resource, request.digest),
                     *(terms.network, terms.asset, terms.pay_to, str(terms.amount)),
-                    *(terms.micro_usd, os.getpid(), Outcome.RESERVED),
+                    *(terms.micro_usd, _owner(), Outcome.RESERVED),
                 ),
             )
             return int(cursor.lastrowid or 0)
@@ -206,21 +216,24 @@ class Journal:
                 (outcome, status, settlement, entry),
             )
 
-    def reuse(self, request: PaidRequest, now: int) -> Reusable | None:
+    def reuse(self, request: PaidRequest, asked: Collection[Price], now: int) -> Reusable | None:
         """Take over a payment of the same request that is still valid and got no answer: its
-        connection broke, or its process died. Nobody else gets it until its next answer.
+        connection broke, or its process died. It must pay what is asked now. Nobody else gets it
+        until its next answer.
         """
         values = (request.digest, now + SETTLE_MARGIN_S, *LOST)
         with self._reading() as rows:
             if rows.execute(_REUSABLE, values).fetchone() is None:
                 return None
         with self._transaction() as rows:
-            for entry, header, outcome, owner in rows.execute(_REUSABLE, values).fetchall():
+            for entry, header, outcome, owner, *price in rows.execute(_REUSABLE, values).fetchall():
                 if outcome == Outcome.UNANSWERED and _is_alive(owner):
+                    continue
+                if tuple(price) not in asked:
                     continue
                 rows.execute(
                     "UPDATE payment SET outcome = ?, owner = ? WHERE id = ?",
-                    (Outcome.UNANSWERED, os.getpid(), entry),
+                    (Outcome.UNANSWERED, _owner(), entry),
                 )
                 return Reusable(entry, header)
         return None
@@ -370,12 +383,19 @@ def _entry(row: dict[str, object]) -> Entry:
     return Entry(**fields)  # type: ignore[arg-type]  # the columns of our own table
 
 
-def _is_alive(process: int) -> bool:
+def _owner() -> int:
+    """The number of this process, among all that were started on this machine."""
+    return _START << _PROCESS_BITS | os.getpid() % 2**_PROCESS_BITS
+
+
+def _is_alive(owner: int) -> bool:
     """Whether a process of this machine is running; where that cannot be asked, yes."""
-    if os.name != "posix":
-        return True
+    process = owner % 2**_PROCESS_BITS
+    if process == _owner() % 2**_PROCESS_BITS:
+        return owner == _owner()
     try:
-        os.kill(process, 0)
+        if os.name == "posix":
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

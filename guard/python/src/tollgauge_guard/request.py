@@ -50,7 +50,7 @@ class Stage(Enum):
 class Attempt:
     """One request that may have to be paid.
 
-    `url` is what was asked, `digest` tells the same request again, `alias` is another name by which
+    `url` is what was asked, `digest` tells the same call again, `alias` is another name by which
     the 402 may call it. `terms` are what was allowed, `entry` is the row of the journal, `signed`
     what was signed and checked, `header` the text that may leave as the payment; each is None until
     then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another guard on
@@ -84,8 +84,12 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of the program, with all requests that its redirects lead to. It is paid once."""
+    """One call of the program, with all requests that its redirects lead to. It is paid once.
 
+    `digest` is that of its first request: a seller chooses where its redirects lead.
+    """
+
+    digest: str | None = None
     paid: Attempt | None = None
 
 
@@ -113,6 +117,14 @@ def asking(attempt: Attempt) -> Iterator[Attempt]:
         yield attempt
     finally:
         CURRENT.reset(token)
+
+
+def attempt_of(owner: object, method: str, url: str, body: bytes) -> Attempt:
+    """A request that a transport is about to send, as a part of the call that is being made."""
+    digest = request_digest(method, url, body)
+    if (call := CALL.get()) is not None:
+        digest = call.digest = call.digest or digest
+    return Attempt(owner=owner, url=url, digest=digest)
 
 
 def request_digest(method: str, url: str, body: bytes) -> str:
