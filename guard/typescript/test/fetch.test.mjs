@@ -88,6 +88,13 @@ test("a good seller is paid once, with the body of the request", async () => {
   assert.deepEqual(guard.unsettled(), []);
 });
 
+test("a refusal says why, and what to do", async () => {
+  const says = (message) => ({ name: "PaymentRefused", message });
+  const { fetch } = guardedFetch();
+  await assert.rejects(fetch(`${shop.url}/dear`), says(/price-jump.*\$0\.002001.*`priceFactor`/));
+  await assert.rejects(fetch(`${shop.url}/unknown-dear`), says(/unknown-resource.*`unknownMax`/));
+});
+
 test("an unknown seller is paid up to a cent", async () => {
   assert.equal((await guardedFetch().fetch(`${shop.url}/unknown`)).status, 200);
 });

@@ -32,6 +32,7 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.decision import Code
 from tollgauge_guard.journal import Journal, Outcome, PaidRequest
+from tollgauge_guard.request import ADVICE
 
 Open = Callable[..., GuardedClient]
 NOW = int(time.time())
@@ -78,6 +79,14 @@ async def test_another_payee_is_refused_before_anything_is_signed(
         assert http.guard.journal.entries() == ()
     assert refused.value.code == Code.PAYTO_UNKNOWN
     assert not seller.payments
+
+
+async def test_a_refusal_says_why_and_what_to_do(seller: Seller, opened: Open) -> None:
+    seller.amount = "10001"
+    async with opened() as http:
+        with pytest.raises(PaymentRefusedError, match=r"price-jump: \$0.010001 .* `price_factor`"):
+            await http.get(f"{seller.url}/data")
+    assert set(ADVICE) == set(Code)
 
 
 async def test_a_redirect_to_another_host_is_judged_by_where_it_leads(

@@ -21,12 +21,54 @@ from tollgauge_guard.offer import Terms
 from tollgauge_guard.resource import Resource, parse
 from tollgauge_guard.signed import Authorization
 
+ADVICE: Final = {
+    Code.RESOURCE_MISMATCH: (
+        "Send the request to the seller's own address, through the client that the guard returned."
+    ),
+    Code.ASSET_UNKNOWN: (
+        "Add the token to `assets` of the policy to pay with it; another scheme is never paid."
+    ),
+    Code.AMOUNT_INVALID: "The seller has to mend its offer.",
+    Code.OVER_CALL_CAP: "Raise `max_call` of the policy if the price is right.",
+    Code.PAYTO_MALFORMED: "The seller has to mend its offer.",
+    Code.TIMEOUT_INVALID: "Raise `max_timeout` of the policy, or tell the seller.",
+    Code.NOT_PAYABLE: "Use another seller.",
+    Code.AVOID: "Use another seller.",
+    Code.PAYTO_UNKNOWN: (
+        "Ask the seller in another way whether the address is its own, or wait for a newer list."
+    ),
+    Code.NETWORK_UNKNOWN: (
+        "Ask the seller in another way whether it has moved, or wait for a newer list."
+    ),
+    Code.PRICE_JUMP: (
+        "Wait for a newer list, or raise `price_factor` of the policy if the price is right."
+    ),
+    Code.CAUTION: "Give the guard a function `ask` that agrees.",
+    Code.GRADE_LOW: (
+        "Give the guard a function `ask` that agrees, or lower `min_grade` of the policy."
+    ),
+    Code.BUNDLE_OLD: "Look whether the address of the bundle can be reached.",
+    Code.UNKNOWN_RESOURCE: (
+        "Give the guard a function `ask` that agrees, or raise `unknown_max` of the policy."
+    ),
+    Code.BUNDLE_STALE: (
+        "Look whether the address of the bundle can be reached, or give the guard `ask`."
+    ),
+    Code.OVER_HOST_BUDGET: "Wait for the next day (UTC), or raise `max_host_day` of the policy.",
+    Code.OVER_DAY_BUDGET: "Wait for the next day (UTC), or raise `max_day` of the policy.",
+    Code.RETRY_STORM: (
+        "Look why the answers did not serve; the request may be paid again in ten minutes."
+    ),
+    Code.SIGNED_DIFFERS: "Look for a hook, an extension or a redirect that changes the payment.",
+}
+"""What to do about a refusal."""
+
 
 class PaymentRefusedError(GuardError):
     """The guard refused a payment: nothing left the process. `code` is the rule that decided."""
 
     def __init__(self, refusal: Refuse) -> None:
-        super().__init__(f"{refusal.code}: {refusal.reason}")
+        super().__init__(f"{refusal.code}: {refusal.reason}", hint=ADVICE[refusal.code])
         self.code: Code = refusal.code
         self.reason = refusal.reason
 
