@@ -120,7 +120,7 @@ class Guard:
         """A payment that was signed earlier for the same request, is still valid, got no answer and
         pays one of the offers: it is sent again instead of a second one.
         """
-        asked = {_price(offer) for offer in offers}
+        asked = (_price(offer) for offer in offers)
         try:
             reusable = self.journal.reuse(attempt.paid_request, asked, self.now)
         except ResourceError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -143,9 +144,9 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         _see_url(self, context.request_url)
 
 
-def offers_of(required: Required) -> tuple[Offer, ...]:
+def offers_of(required: Required) -> Iterator[Offer]:
     """The entries of a 402."""
-    return tuple(_read(entry, required) for entry in required.accepts)
+    return (_read(entry, required) for entry in required.accepts)
 
 
 def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:

@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -216,7 +216,7 @@ class Journal:
                 (outcome, status, settlement, entry),
             )
 
-    def reuse(self, request: PaidRequest, asked: Collection[Price], now: int) -> Reusable | None:
+    def reuse(self, request: PaidRequest, asked: Iterable[Price], now: int) -> Reusable | None:
         """Take over a payment of the same request that is still valid and got no answer: its
         connection broke, or its process died. It must pay what is asked now. Nobody else gets it
         until its next answer.
@@ -225,11 +225,12 @@ class Journal:
         with self._reading() as rows:
             if rows.execute(_REUSABLE, values).fetchone() is None:
                 return None
+        prices = set(asked)
         with self._transaction() as rows:
             for entry, header, outcome, owner, *price in rows.execute(_REUSABLE, values).fetchall():
                 if outcome == Outcome.UNANSWERED and _is_alive(owner):
                     continue
-                if tuple(price) not in asked:
+                if tuple(price) not in prices:
                     continue
                 rows.execute(
                     "UPDATE payment SET outcome = ?, owner = ? WHERE id = ?",
