@@ -17,7 +17,7 @@ import pytest
 from tests.support.guard_payments import authorization, pay, request, terms
 from tests.support.prepared import command
 
-from tollgauge_guard import journal as module
+from tollgauge_guard import process as process_module
 from tollgauge_guard.decision import Code, Refuse
 from tollgauge_guard.journal import (
     DAY_S,
@@ -57,13 +57,37 @@ def test_a_reservation_that_nobody_signed_ends(journal: Journal) -> None:
     assert journal.spent(request(), NOW + UNSIGNED_S).day == 0
 
 
+def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    for replace in (False, True):
+        journal = Journal(path)
+        assert isinstance(pay(journal, 1, POLICY, NOW), int)
+        path.unlink()
+        if replace:
+            Journal(path).close()
+        with pytest.raises(JournalError, match="was removed or replaced"):
+            pay(journal, 2, POLICY, NOW)
+        path.unlink(missing_ok=True)
+
+
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    pay(journal, 1, POLICY, NOW)
+    journal.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"x" * 4096 + content[8192:])
+    with pytest.raises(JournalError, match=r"journal\.sqlite cannot be read or written"):
+        Journal(path).entries()
+
+
 def test_a_restarted_process_takes_over_what_one_of_the_same_number_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a container every start has the same process number."""
     path = tmp_path / "journal.sqlite"
     with monkeypatch.context() as before:
-        before.setattr(module, "_START", 1)
+        before.setattr(process_module, "_START", 1)
         left = pay(Journal(path), 1, POLICY, NOW)
     assert isinstance(left, int)
     again = Journal(path)

@@ -15,7 +15,6 @@ Which client calls them, and when, is the work of `hooks` and of the module of e
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -179,7 +178,7 @@ class Guard:
             return
         try:
             self.journal.finish(attempt.entry, outcome, status, settlement)
-        except (GuardError, sqlite3.Error) as error:
+        except GuardError as error:
             # The answer was paid for, and the journal names the payment as unanswered.
             _log.warning("journal.outcome_not_written entry=%d reason=%s", attempt.entry, error)
 

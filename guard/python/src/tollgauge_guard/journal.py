@@ -9,7 +9,6 @@ chain can tell; `resolve` says that an authorization was not taken, and gives it
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import threading
 import time
@@ -24,6 +23,7 @@ from tollgauge_guard.decision import REPEAT_S, Refuse, Spent, over_budget
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.policy import Policy
+from tollgauge_guard.process import is_alive, this_process
 from tollgauge_guard.signed import Authorization
 
 MEMORY: Final = ":memory:"
@@ -35,10 +35,6 @@ KEEP_S: Final = 90 * DAY_S
 SETTLE_MARGIN_S: Final = 6
 """An authorization must be valid for this long to be sent again (x402 exact EVM)."""
 _BUSY_S: Final = 10.0
-_PROCESS_BITS: Final = 22
-"""Numbers of processes are below 2**22 (Linux, PID_MAX_LIMIT)."""
-_START: Final = secrets.randbits(40)
-"""Tells this process from one that had its number before: in a container all have the same."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS payment (
   id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
@@ -156,7 +152,7 @@ class Journal:
     def __init__(self, path: Path | str = MEMORY) -> None:
         self._path = str(path)
         self._lock = threading.RLock()
-        self._process = 0
+        self._process = self._file = 0
         self._pruned_day = 0
         self._connection: sqlite3.Connection | None = None
         with self._reading():
@@ -177,7 +173,7 @@ class Journal:
                 (
                     *(now, request.host, request.resource, request.digest),
                     *(terms.network, terms.asset, terms.pay_to, str(terms.amount)),
-                    *(terms.micro_usd, _owner(), Outcome.RESERVED),
+                    *(terms.micro_usd, this_process(), Outcome.RESERVED),
                 ),
             )
             return int(cursor.lastrowid or 0)
@@ -228,13 +224,13 @@ class Journal:
         prices = set(asked)
         with self._transaction() as rows:
             for entry, header, outcome, owner, *price in rows.execute(_REUSABLE, values).fetchall():
-                if outcome == Outcome.UNANSWERED and _is_alive(owner):
+                if outcome == Outcome.UNANSWERED and is_alive(owner):
                     continue
                 if tuple(price) not in prices:
                     continue
                 rows.execute(
                     "UPDATE payment SET outcome = ?, owner = ? WHERE id = ?",
-                    (Outcome.UNANSWERED, _owner(), entry),
+                    (Outcome.UNANSWERED, this_process(), entry),
                 )
                 return Reusable(entry, header)
         return None
@@ -295,13 +291,16 @@ class Journal:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """The rows as they are, without waiting for a writer."""
         with self._lock:
-            yield self._opened()
+            try:
+                yield self._opened()
+            except sqlite3.Error as error:
+                message = f"The journal {self._path} cannot be read or written ({error})."
+                raise JournalError(message) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, alone among threads and processes."""
-        with self._lock:
-            connection = self._opened()
+        with self._reading() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -315,6 +314,12 @@ class Journal:
         if self._connection is None or (self._process != os.getpid() and self._path != MEMORY):
             self._process = os.getpid()
             self._connection = _connect(self._path)
+            self._file = _inode(self._path)
+        if self._file != _inode(self._path):
+            raise JournalError(
+                f"The journal {self._path} was removed or replaced.",
+                hint="Start again. Another journal does not know what was paid.",
+            )
         return self._connection
 
 
@@ -338,6 +343,14 @@ def _connect(path: str) -> sqlite3.Connection:
             hint="Name a file that can be written. Nothing is paid without a journal.",
         ) from error
     return connection
+
+
+def _inode(path: str) -> int:
+    """The number of a file; 0 for memory, and for none."""
+    try:
+        return 0 if path == MEMORY else Path(path).stat().st_ino
+    except OSError:
+        return 0
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
@@ -382,23 +395,3 @@ def _spent(rows: sqlite3.Connection, request: PaidRequest, now: int) -> Spent:
 def _entry(row: dict[str, object]) -> Entry:
     fields = row | {"amount": int(str(row["amount"])), "outcome": Outcome(str(row["outcome"]))}
     return Entry(**fields)  # type: ignore[arg-type]  # the columns of our own table
-
-
-def _owner() -> int:
-    """The number of this process, among all that were started on this machine."""
-    return _START << _PROCESS_BITS | os.getpid() % 2**_PROCESS_BITS
-
-
-def _is_alive(owner: int) -> bool:
-    """Whether a process of this machine is running; where that cannot be asked, yes."""
-    process = owner % 2**_PROCESS_BITS
-    if process == _owner() % 2**_PROCESS_BITS:
-        return owner == _owner()
-    try:
-        if os.name == "posix":
-            os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
