@@ -73,6 +73,8 @@ export interface GuardOptions {
 /** A look at a header of a request or an answer; null where it is not there. */
 export type Header = (name: string) => string | null;
 
+/** The call that this code runs in: a guard leaves the calls of another one of its client alone. */
+const CALLS = new AsyncLocalStorage<{ readonly guard: Guard<PayingClient>; readonly call: Call }>();
 const UNREADABLE = "The payment is no transfer that the guard can read.";
 const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
 
@@ -93,7 +95,6 @@ export class Guard<Client extends PayingClient = PayingClient> {
   readonly #journal: Journal;
   readonly #source: BundleSource;
   readonly #ask: NonNullable<GuardOptions["ask"]>;
-  readonly #calls = new AsyncLocalStorage<Call>();
   readonly #unclear = new UnclearPayments();
 
   constructor(client: Client, options: GuardOptions) {
@@ -104,10 +105,13 @@ export class Guard<Client extends PayingClient = PayingClient> {
     this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
     this.#journal = new Journal(journal);
     client.onBeforePaymentCreation(async (context) => {
+      if (this.#isOfAnother) return undefined;
       const refused = await this.#judge(context.selectedRequirements, context.paymentRequired);
       return refused === null ? undefined : { abort: true, reason: refused.message };
     });
-    client.onAfterPaymentCreation(async (context) => this.#checkSigned(context.paymentPayload));
+    client.onAfterPaymentCreation(async (context) => {
+      if (!this.#isOfAnother) this.#checkSigned(context.paymentPayload);
+    });
   }
 
   /** A `fetch` that pays what the guard allows: `guard.fetch(wrapFetchWithPayment)`. */
@@ -155,7 +159,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
     const call = newCall();
     try {
-      return await this.#calls.run(call, () => work(call));
+      return await CALLS.run({ guard: this, call }, () => work(call));
     } catch (error) {
       throw call.refused ?? error;
     } finally {
@@ -167,7 +171,14 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   /** The call that this code runs in; for transports. */
   get call(): Call | null {
-    return this.#calls.getStore() ?? null;
+    const running = CALLS.getStore();
+    return running?.guard === (this as object) ? running.call : null;
+  }
+
+  /** Whether this code runs in a call of another guard of the same client, which judges it. */
+  get #isOfAnother(): boolean {
+    const guard = CALLS.getStore()?.guard;
+    return guard !== undefined && guard !== (this as object) && guard.client === this.client;
   }
 
   /**

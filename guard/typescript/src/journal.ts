@@ -168,7 +168,7 @@ export class Journal {
   #checkAlone(file: number): void {
     const { size, nlink } = fstatSync(file);
     if (nlink === 0) throw new Error("The file was removed.");
-    if (size !== this.#size) throw new Error("It was changed by another process.");
+    if (size !== this.#size) throw new Error("Something else has changed it: one guard alone may write it.");
   }
 
   /** Takes a line of the file into account. */

@@ -3,7 +3,7 @@
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { BODY_MAX, Bundle, BundleError } from "./bundle.js";
 import { STALE_S } from "./decision.js";
-import { members } from "./json.js";
+import { members, parsed } from "./json.js";
 import { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
 
 /** A body and the value of its header `Tollgauge-Signature`. */
@@ -18,7 +18,10 @@ export interface SignedBody {
  */
 export type BundleLocation = string | URL | SignedBody;
 
-/** A pinned key: the public JWK, or its fingerprint (RFC 7638), which needs a URL as location. */
+/**
+ * A pinned key: the public JWK, also as its JSON text, or its fingerprint (RFC 7638), which needs a
+ * URL as location.
+ */
 export type PinnedKey = PublicKey | string;
 
 /** Seconds for which a bundle is not asked for again. */
@@ -50,10 +53,10 @@ export class BundleSource {
    */
   constructor(location: BundleLocation, key: PinnedKey, cache: string | null, timeoutMs: number) {
     this.#location = isWebAddress(location) ? new URL(location) : location;
-    this.#key = typeof key === "string" ? key : publicKey(key);
+    this.#key = pinned(key);
     this.#cache = cache;
     this.#timeoutMs = timeoutMs;
-    if (typeof key === "string" && !(this.#location instanceof URL)) {
+    if (typeof this.#key === "string" && !(this.#location instanceof URL)) {
       throw new TypeError("A fingerprint needs a bundle at a URL; give the public JWK as the key.");
     }
   }
@@ -141,6 +144,12 @@ export class BundleSource {
       this.problem = messageOf(error);
     }
   }
+}
+
+/** A key as the caller gives it. Throws SignatureError for what is none. */
+function pinned(key: PinnedKey): PinnedKey {
+  if (typeof key !== "string") return publicKey(key);
+  return /^[A-Za-z0-9_-]{43}$/.test(key) ? key : publicKey(parsed(key));
 }
 
 /** The key with a fingerprint among those that the service publishes. */

@@ -116,6 +116,13 @@ test("a key that is pinned by its fingerprint is found among the published ones"
   assert.throws(() => customer({ key: fingerprint(key.jwk), bundle: bundle() }), TypeError);
 });
 
+test("a key may be the text of a JWK, as a variable of the environment holds it", async () => {
+  assert.equal((await customer({ key: JSON.stringify(key.jwk) })("/good")).status, 200);
+  for (const text of ["", "key", "{}", fingerprint(key.jwk).slice(1), undefined]) {
+    assert.throws(() => customer({ key: text }), { name: "SignatureError" });
+  }
+});
+
 const HOSTILE = {
   "is signed by another key": () => serves(bundle({ signer: newKey() })),
   "is the other variant": () => serves(bundle({ variant: "avoid" })),

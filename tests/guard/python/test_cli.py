@@ -123,7 +123,9 @@ def test_the_bundle_and_its_key_are_options_as_well(
     monkeypatch.delenv(cli.BUNDLE)
     monkeypatch.delenv(cli.KEY)
     assert "No bundle was named" in run("check", GOOD_URL)[2]
-    assert "Give the operator's public JWK" in run("check", GOOD_URL, "--bundle", str(bundle))[2]
+    assert "No key was named" in run("check", GOOD_URL, "--bundle", str(bundle))[2]
+    wrong = ("check", GOOD_URL, "--bundle", str(bundle), "--key", "x")
+    assert "Give the operator's public JWK" in run(*wrong)[2]
     key = json.dumps(sample.public_key())
     assert run("check", GOOD_URL, "--bundle", str(bundle), "--key", key)[0] == 0
 

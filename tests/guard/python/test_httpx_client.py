@@ -15,9 +15,10 @@ from typing import Any
 import httpx
 import pytest
 from guard.cases.sample_bundle import PAYEE, Row
-from tests.support.guard_seller import OTHER_PAYEE, USDC, Answer, Call, Seller, receipt
+from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Answer, Call, Seller, receipt
 from x402 import x402Client
-from x402.http.clients.httpx import PaymentError
+from x402.http.clients.httpx import PaymentError, x402AsyncTransport
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
 from tollgauge_guard import (
     MEMORY,
@@ -382,6 +383,28 @@ async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
         assert await status(kind, f"{seller.url}/data") == 200
         assert len(kind.guard.journal.entries()) == 1
         assert mean.guard.journal.entries() == ()
+
+
+async def test_the_client_of_another_guard_pays_nothing_in_the_middle_of_a_call(
+    seller: Seller,
+    opened: Open,
+    known: Callable[..., Row],
+    bundle_of: Callable[..., Bundle],
+) -> None:
+    other = register_exact_evm_client(x402Client(), ACCOUNT)
+    open_network = httpx.AsyncHTTPTransport(verify=False)
+    bundle = FixedBundle(bundle_of({f"{seller.url}/data": known()}))
+    guarded(other, bundle=bundle, journal=MEMORY, transport=open_network)
+
+    async def ask(_question: Ask, _url: str) -> bool:
+        transport = x402AsyncTransport(other, open_network)
+        async with httpx.AsyncClient(transport=transport) as http:
+            return (await http.get(f"{seller.url}/data")).is_success
+
+    async with opened(known("caution"), ask=ask) as http:
+        with pytest.raises(PaymentError):
+            await http.get(f"{seller.url}/data")
+    assert not seller.payments
 
 
 async def status(http: GuardedClient, url: str) -> int | Code:

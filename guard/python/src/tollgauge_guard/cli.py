@@ -281,7 +281,10 @@ def _bundle(options: argparse.Namespace) -> str:
 
 
 def _key(options: argparse.Namespace) -> str:
-    return str(options.key or os.environ.get(KEY, ""))
+    key = options.key or os.environ.get(KEY, "")
+    if not key:
+        raise GuardError("No key was named.", hint=f"Use --key or {KEY}.")
+    return str(key)
 
 
 def _offer(options: argparse.Namespace, record: Record | None) -> dict[str, object]:

@@ -47,7 +47,7 @@ class GuardedHTTPClient(x402HTTPClient):
 
     def __init__(self, guard: Guard, client: x402Client) -> None:
         super().__init__(client)
-        self._guard = guard
+        self._guard, self.payer = guard, client
         self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
@@ -70,7 +70,7 @@ class GuardedHTTPClient(x402HTTPClient):
 
     async def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
-        if attempt.owner is not self:
+        if not _is_judged_by(self, attempt):
             return None
         bundles = self._guard.bundles
         is_ready = bundles.is_ready()
@@ -82,11 +82,11 @@ class GuardedHTTPClient(x402HTTPClient):
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
-        if (attempt := _current()).owner is self:
+        if _is_judged_by(self, attempt := _current()):
             self._guard.check_signed(attempt, context.payment_payload)
 
     def _failed(self, _context: PaymentCreationFailureContext) -> None:
-        if (attempt := _current()).owner is self:
+        if _is_judged_by(self, attempt := _current()):
             self._guard.give_up(attempt)
 
     def _see_url(self, context: PaymentRequiredContext) -> None:
@@ -98,7 +98,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
 
     def __init__(self, guard: Guard, client: x402ClientSync) -> None:
         super().__init__(client)
-        self._guard = guard
+        self._guard, self.payer = guard, client
         self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
@@ -121,7 +121,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
 
     def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
-        if attempt.owner is not self:
+        if not _is_judged_by(self, attempt):
             return None
         bundle = self._guard.bundles.current()
         decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
@@ -133,11 +133,11 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
-        if (attempt := _current()).owner is self:
+        if _is_judged_by(self, attempt := _current()):
             self._guard.check_signed(attempt, context.payment_payload)
 
     def _failed(self, _context: PaymentCreationFailureContext) -> None:
-        if (attempt := _current()).owner is self:
+        if _is_judged_by(self, attempt := _current()):
             self._guard.give_up(attempt)
 
     def _see_url(self, context: PaymentRequiredContext) -> None:
@@ -187,6 +187,18 @@ def _current() -> Attempt:
     if attempt is None:
         raise PaymentRefusedError(_BLIND)
     return attempt
+
+
+def _is_judged_by(client: GuardedHTTPClient | GuardedHTTPClientSync, attempt: Attempt) -> bool:
+    """Whether this client pays the current request; where it does not, another guard of the same
+    x402 client judges it. Raises PaymentRefusedError where an x402 client pays in the middle of the
+    request of another one: nobody would judge that.
+    """
+    owner = attempt.owner
+    if isinstance(owner, GuardedHTTPClient | GuardedHTTPClientSync):
+        if owner.payer is client.payer:
+            return owner is client
+    raise PaymentRefusedError(_BLIND)
 
 
 def _leave(attempt: Attempt) -> None:
