@@ -74,7 +74,9 @@ export interface GuardOptions {
 export type Header = (name: string) => string | null;
 
 /** The call that this code runs in: a guard leaves the calls of another one of its client alone. */
-const CALLS = new AsyncLocalStorage<{ readonly guard: Guard<PayingClient>; readonly call: Call }>();
+const CALLS = new AsyncLocalStorage<
+  { readonly guard: Guard<PayingClient>; readonly call: Call } | undefined
+>();
 const UNREADABLE = "The payment is no transfer that the guard can read.";
 const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
 
@@ -277,7 +279,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
   }
 
   async #consent({ code, reason, terms }: Ask, url: string): Promise<Refuse | null> {
-    const agreed: unknown = await this.#ask({ code, reason, url, terms });
+    // Who is asked runs outside the call: what it pays is another payment.
+    const question = { code, reason, url, terms };
+    const agreed: unknown = await CALLS.run(undefined, () => this.#ask(question));
     return agreed === true ? null : refuse(code, `${reason} Nobody agreed to it.`);
   }
 

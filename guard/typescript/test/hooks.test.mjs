@@ -169,6 +169,21 @@ test("a guard inside the fetch of another one pays, and is asked alone", async (
   assert.equal(shop.payments.length, 1);
 });
 
+test("who is asked pays nothing by the client itself, and may pay through the guard", async () => {
+  const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
+  for (const isGuarded of [false, true]) {
+    const { client, guard } = paying(rows, { policy: { unknown: "ask" }, ask: () => pays() });
+    const paid = guard.fetch(wrapFetchWithPayment);
+    const pay = isGuarded ? paid : wrapFetchWithPayment(fetch, client);
+    let questions = 0;
+    const pays = async () => (questions += 1) > 1 || (await pay(`${shop.url}/good`)).ok;
+    shop.payments.length = 0;
+    if (isGuarded) assert.equal((await paid(`${shop.url}/stranger`)).status, 200);
+    else await assert.rejects(paid(`${shop.url}/stranger`), /not called through the guard/);
+    assert.equal(shop.payments.length, isGuarded ? 2 : 0);
+  }
+});
+
 test("the client of another guard pays nothing in the middle of a call", async () => {
   const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
   const other = paying(rows);

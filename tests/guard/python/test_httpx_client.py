@@ -385,6 +385,36 @@ async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
         assert mean.guard.journal.entries() == ()
 
 
+@pytest.mark.parametrize("is_guarded", [False, True])
+async def test_who_is_asked_pays_nothing_by_the_client_itself_and_may_pay_through_the_guard(
+    seller: Seller,
+    opened: Open,
+    known: Callable[..., Row],
+    payer: x402Client,
+    is_guarded: bool,
+) -> None:
+    open_network = httpx.AsyncHTTPTransport(verify=False)
+    raw = httpx.AsyncClient(transport=x402AsyncTransport(payer, open_network))
+
+    questions: list[str] = []
+
+    async def ask(_question: Ask, url: str) -> bool:
+        questions.append(url)
+        if len(questions) == 1:
+            await (http if is_guarded else raw).get(f"{seller.url}/other")
+        return True
+
+    async with raw, opened(known("caution"), ask=ask) as http:
+        if is_guarded:
+            assert await status(http, f"{seller.url}/data") == 200
+        else:
+            with pytest.raises(PaymentError):
+                await http.get(f"{seller.url}/data")
+    assert [call.path for call in seller.calls if call.payment] == (
+        ["/other", "/data"] if is_guarded else []
+    )
+
+
 async def test_the_client_of_another_guard_pays_nothing_in_the_middle_of_a_call(
     seller: Seller,
     opened: Open,

@@ -195,6 +195,17 @@ def test_someone_who_is_asked_may_not_answer_later(seller: Seller, opened: Open)
         assert status(http, f"{seller.url}/other") == 200
 
 
+def test_who_is_asked_may_pay_through_the_same_session(seller: Seller, opened: Open) -> None:
+    def ask(_question: Ask, _url: str) -> bool:
+        seller.amount = "5000"
+        return status(http, f"{seller.url}/data") == 200
+
+    seller.amount = "20000"
+    with opened(ask=ask) as http:
+        assert status(http, f"{seller.url}/other") == 200
+    assert [call.path for call in seller.calls if call.payment] == ["/data", "/other"]
+
+
 def test_a_session_of_its_own_is_not_needed(seller: Seller, opened: Open) -> None:
     with opened() as http, requests.Session() as plain:
         plain.mount("http://", http.get_adapter(seller.url))

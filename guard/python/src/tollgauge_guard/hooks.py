@@ -31,7 +31,13 @@ from x402.schemas.v1 import PaymentRequiredV1
 from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse
 from tollgauge_guard.guard import Guard, Payload
 from tollgauge_guard.offer import Offer, Terms, read_offer
-from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, request_digest
+from tollgauge_guard.request import (
+    CURRENT,
+    Attempt,
+    PaymentRefusedError,
+    apart,
+    request_digest,
+)
 
 Required = PaymentRequired | PaymentRequiredV1
 _BLIND: Final = Refuse(
@@ -77,8 +83,10 @@ class GuardedHTTPClient(x402HTTPClient):
         bundle = bundles.current() if is_ready else await asyncio.to_thread(bundles.current)
         decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
         if isinstance(decision, Ask) and self._guard.ask is not None:
-            answer = self._guard.ask(decision, attempt.url)
-            decision = agreed(decision, await answer if inspect.isawaitable(answer) else answer)
+            with apart():
+                answer = self._guard.ask(decision, attempt.url)
+                answer = await answer if inspect.isawaitable(answer) else answer
+            decision = agreed(decision, answer)
         return _conclude(self._guard, attempt, decision)
 
     def _after(self, context: PaymentCreatedContext) -> None:
@@ -126,7 +134,8 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         bundle = self._guard.bundles.current()
         decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
         if isinstance(decision, Ask) and self._guard.ask is not None:
-            answer = self._guard.ask(decision, attempt.url)
+            with apart():
+                answer = self._guard.ask(decision, attempt.url)
             if inspect.iscoroutine(answer):
                 answer.close()
             decision = agreed(decision, answer)
@@ -195,10 +204,10 @@ def _is_judged_by(client: GuardedHTTPClient | GuardedHTTPClientSync, attempt: At
     request of another one: nobody would judge that.
     """
     owner = attempt.owner
-    if isinstance(owner, GuardedHTTPClient | GuardedHTTPClientSync):
-        if owner.payer is client.payer:
-            return owner is client
-    raise PaymentRefusedError(_BLIND)
+    kinds = (GuardedHTTPClient, GuardedHTTPClientSync)
+    if not isinstance(owner, kinds) or owner.payer is not client.payer:
+        raise PaymentRefusedError(_BLIND)
+    return owner is client
 
 
 def _leave(attempt: Attempt) -> None:

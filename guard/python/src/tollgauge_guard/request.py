@@ -152,6 +152,17 @@ def calling() -> Iterator[None]:
 
 
 @contextmanager
+def apart() -> Iterator[None]:
+    """Run code that is no part of the call that is being made: what it pays is another payment."""
+    call, attempt = CALL.set(None), CURRENT.set(None)
+    try:
+        yield
+    finally:
+        CURRENT.reset(attempt)
+        CALL.reset(call)
+
+
+@contextmanager
 def asking(attempt: Attempt) -> Iterator[Attempt]:
     """Make a request the current one while it is sent."""
     token = CURRENT.set(attempt)
