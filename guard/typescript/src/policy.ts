@@ -1,6 +1,6 @@
 /** What the owner of a wallet lets its software pay. */
 
-import { lowerAddress } from "./address.js";
+import { parseAddress } from "./address.js";
 import { GRADES } from "./record.js";
 import type { Asset } from "./units.js";
 
@@ -83,6 +83,6 @@ export function policyOf(changes: Partial<Policy>): Policy {
 }
 
 function isAsset({ network, address, decimals }: Asset): boolean {
-  const isNamed = /^eip155:[1-9][0-9]*$/.test(network) && lowerAddress(address) !== null;
+  const isNamed = /^eip155:[1-9][0-9]*$/.test(network) && parseAddress(address) !== null;
   return isNamed && Number.isSafeInteger(decimals) && decimals >= 0 && decimals <= 255;
 }

@@ -23,6 +23,7 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from tollgauge_guard import (
     MEMORY,
     Ask,
+    Asset,
     GuardedClient,
     PaymentRefusedError,
     Policy,
@@ -80,6 +81,18 @@ async def test_another_payee_is_refused_before_anything_is_signed(
         assert http.guard.journal.entries() == ()
     assert refused.value.code == Code.PAYTO_UNKNOWN
     assert not seller.payments
+
+
+async def test_a_token_that_the_policy_allows_is_paid_with_however_its_address_is_written(
+    seller: Seller, opened: Open, payer: x402Client
+) -> None:
+    token = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
+    seller.ask = lambda offer: offer.update(asset=token.lower())
+    payer.set_spend_controls(False)
+    async with opened(policy=Policy(assets=(Asset("eip155:8453", token),))) as http:
+        assert await status(http, f"{seller.url}/data") == 200
+        seller.pay_to = token.lower()
+        assert await status(http, f"{seller.url}/data?2") == Code.PAYTO_MALFORMED
 
 
 async def test_a_refusal_says_why_and_what_to_do(seller: Seller, opened: Open) -> None:
