@@ -214,6 +214,11 @@ def test_a_payment_waits_no_longer_than_its_time(service: Service, tmp_path: Pat
     assert source.current() is None
     assert source.is_ready() is False
     released.set()
+    while not source.is_ready():
+        source.current()
+    bundle = source.current()
+    assert bundle is not None
+    assert bundle.as_of == service.as_of
 
 
 def test_a_stale_bundle_is_used_while_no_newer_one_can_be_had(

@@ -194,6 +194,12 @@ async def test_a_seller_that_redirects_elsewhere_each_time_is_paid_three_times(
     assert len(seller.payments) == 3
 
 
+async def test_a_fragment_does_not_make_another_request(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        paid = [await status(http, f"{seller.url}/data#{number}") for number in range(4)]
+    assert paid == [200, 200, 200, Code.RETRY_STORM]
+
+
 async def test_a_lost_payment_is_sent_again_to_where_the_same_request_is_redirected_now(
     seller: Seller, opened: Open
 ) -> None:

@@ -36,6 +36,8 @@ REFRESH_S: Final = 3_600
 RETRY_S: Final = 60
 """The pause after a failed attempt."""
 _DOWNLOAD_S: Final = 120.0
+_SILENCE_S: Final = 30.0
+"""How long the service may say nothing. A payment waits for less, and the next one gets it."""
 _JWKS_MAX: Final = 2**20
 _log = logging.getLogger("tollgauge_guard")
 
@@ -201,7 +203,7 @@ class RemoteBundle:
         headers = {"Accept": "application/zstd", "Accept-Encoding": "identity"}
         if self._etag and self._bundle is not None:
             headers["If-None-Match"] = self._etag
-        with httpx.Client(timeout=self._timeout, verify=self._verify) as http:
+        with httpx.Client(timeout=max(self._timeout, _SILENCE_S), verify=self._verify) as http:
             with http.stream("GET", self._url, headers=headers) as answer:
                 if answer.status_code == httpx.codes.NOT_MODIFIED and "If-None-Match" in headers:
                     return None

@@ -182,5 +182,6 @@ def attempt_of(owner: object, method: str, url: str, body: bytes) -> Attempt:
 
 def request_digest(method: str, url: str, body: bytes) -> str:
     """By what the same request is known again: SHA-256 over its method, URL and body."""
-    parts = (method.upper().encode(), url.encode(), body)
+    whole = url.partition("#")[0]  # no fragment is sent
+    parts = (method.upper().encode(), whole.encode(), body)
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
