@@ -301,6 +301,11 @@ class Journal:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, alone among threads and processes."""
         with self._reading() as connection:
+            if self._file != _inode(self._path):
+                raise JournalError(
+                    f"The journal {self._path} was removed or replaced.",
+                    hint="Start again. Another journal does not know what was paid.",
+                )
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -315,11 +320,6 @@ class Journal:
             self._process = os.getpid()
             self._connection = _connect(self._path)
             self._file = _inode(self._path)
-        if self._file != _inode(self._path):
-            raise JournalError(
-                f"The journal {self._path} was removed or replaced.",
-                hint="Start again. Another journal does not know what was paid.",
-            )
         return self._connection
 
 
