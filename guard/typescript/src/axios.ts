@@ -15,6 +15,7 @@ export interface AxiosLike {
   request(config: any): Promise<AxiosAnswer>;
   getUri(config: any): string;
   create(): AxiosLike;
+  readonly defaults: object;
 }
 
 /** `wrapAxiosWithPayment` of `@x402/axios`. */
@@ -47,6 +48,8 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
 ): Instance {
   // An instance without interceptors: none may change a payment after the last look.
   const bare = instance.create();
+  // The request that was answered with 402 holds them already; and what is deleted stays deleted.
+  Object.assign(bare.defaults, { headers: {}, params: undefined, auth: undefined });
   // All that the wrapper gets of the instance: whatever else it would use fails, and pays nothing.
   const seam: Pick<AxiosLike, "interceptors" | "request"> = {
     interceptors: {
@@ -74,10 +77,10 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
 function note(call: Call, { config, response }: AxiosFailure, instance: AxiosLike): void {
   if (response?.status !== 402 || config === undefined) return;
   const asked = instance.getUri(config);
-  const answered = config.maxRedirects === 0 ? asked : landedAt(response);
+  const answered = config.maxRedirects === 0 ? asked : landedAt(response, config);
   const { method = "get", data } = config;
   call.url = answered;
-  call.request = digest(method, answered ?? asked, bytesOf(data));
+  call.request = digest(method, asked, bytesOf(data));
   call.obstacle =
     answered === null
       ? "axios does not say which URL answered: use its http adapter, or maxRedirects: 0."
@@ -85,9 +88,13 @@ function note(call: Call, { config, response }: AxiosFailure, instance: AxiosLik
 }
 
 /** The URL of an answer after redirects, which the http adapter alone keeps, or null. */
-function landedAt(response: AxiosAnswer): string | null {
+function landedAt(response: AxiosAnswer, { auth }: AxiosConfig): string | null {
   const { res } = (response.request ?? {}) as { res?: { responseUrl?: unknown } };
-  return typeof res?.responseUrl === "string" ? res.responseUrl : null;
+  if (typeof res?.responseUrl !== "string") return null;
+  const url = new URL(res.responseUrl);
+  // The adapter writes the option `auth` into the URL.
+  if (auth !== undefined) Object.assign(url, { username: "", password: "" });
+  return url.href;
 }
 
 /** Sends a payment to the URL that was judged, and follows no redirect with it. */

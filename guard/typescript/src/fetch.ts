@@ -31,7 +31,7 @@ async function ask(call: Call | null, request: Request, fetch: Fetch): Promise<R
   if (answer.status === 402 && call !== null) {
     const body = await copy?.arrayBuffer();
     call.url = answer.url === "" ? null : answer.url;
-    call.request = digest(request.method, answer.url, new Uint8Array(body ?? []));
+    call.request = digest(request.method, request.url, new Uint8Array(body ?? []));
     call.obstacle = redirectObstacle(request.method, request.url, answer.url);
   }
   return answer;

@@ -73,6 +73,10 @@ export interface GuardOptions {
 /** A look at a header of a request or an answer; null where it is not there. */
 export type Header = (name: string) => string | null;
 
+/** The call that this code runs in: a guard leaves the calls of another one of its client alone. */
+const CALLS = new AsyncLocalStorage<
+  { readonly guard: Guard<PayingClient>; readonly call: Call } | undefined
+>();
 const UNREADABLE = "The payment is no transfer that the guard can read.";
 const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
 
@@ -93,7 +97,6 @@ export class Guard<Client extends PayingClient = PayingClient> {
   readonly #journal: Journal;
   readonly #source: BundleSource;
   readonly #ask: NonNullable<GuardOptions["ask"]>;
-  readonly #calls = new AsyncLocalStorage<Call>();
   readonly #unclear = new UnclearPayments();
 
   constructor(client: Client, options: GuardOptions) {
@@ -104,10 +107,13 @@ export class Guard<Client extends PayingClient = PayingClient> {
     this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
     this.#journal = new Journal(journal);
     client.onBeforePaymentCreation(async (context) => {
+      if (this.#isOfAnother) return undefined;
       const refused = await this.#judge(context.selectedRequirements, context.paymentRequired);
       return refused === null ? undefined : { abort: true, reason: refused.message };
     });
-    client.onAfterPaymentCreation(async (context) => this.#checkSigned(context.paymentPayload));
+    client.onAfterPaymentCreation(async (context) => {
+      if (!this.#isOfAnother) this.#checkSigned(context.paymentPayload);
+    });
   }
 
   /** A `fetch` that pays what the guard allows: `guard.fetch(wrapFetchWithPayment)`. */
@@ -145,17 +151,17 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   /**
    * Says what the chain shows of a payment. One that was not taken, and no longer can be, counts as
-   * spent no longer. Throws JournalError.
+   * spent no longer. Throws JournalError, also for a payment that is not among `unsettled()`.
    */
   resolve(nonce: string, fate: "taken" | "not-taken"): void {
-    this.#journal.recordOutcome(nonce, { at: seconds(), status: null, fate, transaction: null });
+    this.#journal.resolve(nonce.toLowerCase(), seconds(), fate);
   }
 
   /** Runs one request of the caller; for transports. Throws PaymentRefused for a refusal. */
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
     const call = newCall();
     try {
-      return await this.#calls.run(call, () => work(call));
+      return await CALLS.run({ guard: this, call }, () => work(call));
     } catch (error) {
       throw call.refused ?? error;
     } finally {
@@ -167,7 +173,14 @@ export class Guard<Client extends PayingClient = PayingClient> {
 
   /** The call that this code runs in; for transports. */
   get call(): Call | null {
-    return this.#calls.getStore() ?? null;
+    const running = CALLS.getStore();
+    return running?.guard === (this as object) ? running.call : null;
+  }
+
+  /** Whether this code runs in a call of another guard of the same client, which judges it. */
+  get #isOfAnother(): boolean {
+    const guard = CALLS.getStore()?.guard;
+    return guard !== undefined && guard !== (this as object) && guard.client === this.client;
   }
 
   /**
@@ -190,9 +203,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const differs = difference(payment, reservation.terms, seconds());
     if (differs !== null) throw this.#differs(differs);
     if (again !== null) return again;
-    const isFirst = allowed.nonce === null;
+    if (allowed.nonce === null) this.#journal.recordSigned(reservation, payment);
     allowed.nonce = payment.nonce;
-    if (isFirst) this.#journal.recordSigned(reservation, payment);
     const { terms, request } = reservation;
     const { nonce, validBefore } = payment;
     return { header: name, value, nonce, validBefore, terms, request };
@@ -220,18 +232,21 @@ export class Guard<Client extends PayingClient = PayingClient> {
   /** Why an offer must not be paid; null where money was set aside for it. */
   async #judge(requirements: unknown, paymentRequired: unknown): Promise<PaymentRefused | null> {
     const { call } = this;
-    const { url } = members(members(paymentRequired)["resource"]);
     const refusal =
       call === null
         ? refuse("resource-mismatch", "The client was not called through the guard.")
-        : await this.#reserve(call, requirements, url);
+        : await this.#reserve(call, requirements, members(paymentRequired));
     if (refusal === null) return null;
     const refused = new PaymentRefused(refusal.code, refusal.reason);
     if (call !== null) call.refused = refused;
     return refused;
   }
 
-  async #reserve(call: Call, requirements: unknown, resourceUrl: unknown): Promise<Refuse | null> {
+  async #reserve(
+    call: Call,
+    requirements: unknown,
+    { x402Version, resource: named }: ReturnType<typeof members>,
+  ): Promise<Refuse | null> {
     if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
     // The token and its chain are in the signature and not in the payment: no later hook may change
     // them for the time of signing.
@@ -241,8 +256,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const { host, url: resource } = asked ?? { host: "", url: "" };
     const record = asked === null ? null : (bundle?.find(asked) ?? null);
     const bundleAsOf = bundle?.header.asOf ?? null;
-    const claimed = call.alias !== null && resourceUrl === call.alias ? call.url : resourceUrl;
-    const offer = readOffer(requirements, claimed);
+    const { url: claimed } = members(named);
+    const isAlias = call.alias !== null && claimed === call.alias;
+    const offer = readOffer(requirements, isAlias ? call.url : claimed, x402Version);
     const again = this.#again(call, offer);
     const spent = (): Spent =>
       again === null ? this.#journal.spent(host, call.request, seconds()) : NOTHING_SPENT;
@@ -263,7 +279,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
   }
 
   async #consent({ code, reason, terms }: Ask, url: string): Promise<Refuse | null> {
-    const agreed: unknown = await this.#ask({ code, reason, url, terms });
+    // Who is asked runs outside the call: what it pays is another payment.
+    const question = { code, reason, url, terms };
+    const agreed: unknown = await CALLS.run(undefined, () => this.#ask(question));
     return agreed === true ? null : refuse(code, `${reason} Nobody agreed to it.`);
   }
 

@@ -9,12 +9,14 @@
  * outcome is, since an authorization that was sent can be taken until it expires.
  */
 
-import { ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
+import { fstatSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import type { Spent } from "./decision.js";
+import { members, parsed } from "./json.js";
 import type { Terms } from "./offer.js";
 import type { SignedPayment } from "./payment.js";
 import type { Fate } from "./settlement.js";
 import { Spending } from "./spending.js";
+import { parseAmount } from "./units.js";
 
 /** A journal that cannot be read or written. While one cannot be written, nothing is paid. */
 export class JournalError extends Error {
@@ -70,6 +72,8 @@ type Line =
 
 export class Journal {
   readonly #file: number | null;
+  /** How long the file is when nobody else writes it, in bytes. */
+  #size = 0;
   /** By reservation, and by nonce once a payment is recorded. */
   readonly #spending = new Spending();
   readonly #unsettled = new Map<string, Entry>();
@@ -78,7 +82,10 @@ export class Journal {
   /** `path` is a file, or null for memory alone. Throws JournalError for a file that is broken. */
   constructor(path: string | null) {
     this.#file = path === null ? null : openFile(path);
-    if (path !== null) for (const line of readLines(path)) this.#apply(line);
+    if (path === null) return;
+    const content = readFileSync(path);
+    this.#size = content.length;
+    for (const line of readLines(path, content.toString())) this.#apply(line);
   }
 
   /** What counts at `now` (unix seconds) for a payment to `host` for `request`. */
@@ -125,6 +132,15 @@ export class Journal {
     this.#append(line);
   }
 
+  /**
+   * Records what the chain shows of a payment at `at` (unix seconds).
+   * Throws JournalError, also where the payment is not among the unsettled ones.
+   */
+  resolve(nonce: string, at: number, fate: "taken" | "not-taken"): void {
+    if (!this.#unsettled.has(nonce)) throw new JournalError(`No payment ${nonce} is unsettled.`);
+    this.recordOutcome(nonce, { at, status: null, fate, transaction: null });
+  }
+
   /** Payments without a receipt: only the chain can tell whether they were taken. Oldest first. */
   unsettled(): Entry[] {
     return [...this.#unsettled.values()];
@@ -136,13 +152,23 @@ export class Journal {
     if (this.#failure !== null) throw this.#failure;
     const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
     try {
+      this.#checkAlone(this.#file);
       if (writeSync(this.#file, bytes) !== bytes.length)
         throw new Error("Not all of it was written.");
+      this.#size += bytes.length;
     } catch (error) {
-      const message = "The journal cannot be written, so nothing is paid until the next start.";
+      const reason = error instanceof Error ? error.message : String(error);
+      const message = `The journal cannot be written, so nothing is paid until the next start. ${reason}`;
       this.#failure = new JournalError(message, { cause: error });
       throw this.#failure;
     }
+  }
+
+  /** Two that write one file would each know half of what was spent. */
+  #checkAlone(file: number): void {
+    const { size, nlink } = fstatSync(file);
+    if (nlink === 0) throw new Error("The file was removed.");
+    if (size !== this.#size) throw new Error("Something else has changed it: one guard alone may write it.");
   }
 
   /** Takes a line of the file into account. */
@@ -173,14 +199,23 @@ function openFile(path: string): number {
   }
 }
 
-function readLines(path: string): Line[] {
-  const lines = readFileSync(path, "utf8").split("\n").slice(0, -1);
+function readLines(path: string, content: string): Line[] {
+  const lines = content.split("\n").slice(0, -1);
   return lines.map((text, index) => {
-    try {
-      return JSON.parse(text) as Line;
-    } catch {
-      const advice = "Repair it, or name another file: then what it counted is forgotten.";
-      throw new JournalError(`Line ${index + 1} of the journal ${path} is broken. ${advice}`);
-    }
+    const line = parsed(text);
+    if (isLine(line)) return line;
+    const advice = "Repair it, or name another file: then what it counted is forgotten.";
+    throw new JournalError(`Line ${index + 1} of the journal ${path} is broken. ${advice}`);
   });
+}
+
+function isLine(value: unknown): value is Line {
+  const { signed, nonce, outcome } = members(value);
+  const entry = members(signed);
+  const texts = [entry["nonce"], entry["microUsd"], entry["host"], entry["request"]];
+  const isSigned =
+    texts.every((text) => typeof text === "string") &&
+    parseAmount(entry["microUsd"]) !== null &&
+    Number.isSafeInteger(entry["at"]);
+  return isSigned || (typeof nonce === "string" && typeof members(outcome)["fate"] === "string");
 }

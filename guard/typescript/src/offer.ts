@@ -31,14 +31,17 @@ export interface Terms {
   readonly timeout: number;
 }
 
-/** The offer in an entry of `accepts` from JSON, of x402 version 1 or 2. Never throws. */
-export function readOffer(entry: unknown, resourceUrl: unknown): Offer {
+/**
+ * The offer in an entry of `accepts` from JSON. Its 402 says the version of x402: the words of the
+ * other one, which an entry may hold beside them, are not what is signed. Never throws.
+ */
+export function readOffer(entry: unknown, resourceUrl: unknown, version: unknown = 2): Offer {
   const fields = members(entry);
-  const isV1 = "maxAmountRequired" in fields;
+  const isV1 = version === 1;
   const network = fields["network"];
   return {
     scheme: fields["scheme"],
-    network: isV1 && typeof network === "string" ? V1_NETWORKS.get(network) : network,
+    network: isV1 ? V1_NETWORKS.get(String(network)) : network,
     asset: fields["asset"],
     amount: fields[isV1 ? "maxAmountRequired" : "amount"],
     payTo: fields["payTo"],

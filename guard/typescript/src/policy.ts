@@ -1,5 +1,6 @@
 /** What the owner of a wallet lets its software pay. */
 
+import { parseAddress } from "./address.js";
 import { GRADES } from "./record.js";
 import type { Asset } from "./units.js";
 
@@ -70,9 +71,18 @@ export function policyOf(changes: Partial<Policy>): Policy {
       throw new TypeError(`${name} must be a whole number of 0 or more.`);
     }
   }
+  if (typeof policy.failOpen !== "boolean") throw new TypeError("failOpen must be true or false.");
+  if (!Array.isArray(policy.assets) || !policy.assets.every(isAsset)) {
+    throw new TypeError("assets must be a list of { network, address, decimals }.");
+  }
   if (!GRADES.includes(policy.minGrade)) throw new TypeError("minGrade must be A, B, C, D or F.");
   if (!["allow-up-to", "ask", "refuse"].includes(policy.unknown)) {
     throw new TypeError('unknown must be "allow-up-to", "ask" or "refuse".');
   }
   return policy;
+}
+
+function isAsset({ network, address, decimals }: Asset): boolean {
+  const isNamed = /^eip155:[1-9][0-9]*$/.test(network) && parseAddress(address) !== null;
+  return isNamed && Number.isSafeInteger(decimals) && decimals >= 0 && decimals <= 255;
 }

@@ -2,9 +2,13 @@
 
 import { createHash, type Hash } from "node:crypto";
 
-/** By what the same request is known again: SHA-256 over its method, URL and body, in hex. */
+/**
+ * By what the same request is known again: SHA-256 over its method, URL and body, in hex. The URL
+ * is the one that the program asked: a seller chooses where its redirects lead.
+ */
 export function digest(method: string, url: string, body: Uint8Array): string {
-  const parts = [method.toUpperCase(), url, body].map((part) => sha256(part).digest());
+  const whole = withoutFragment(url);
+  const parts = [method.toUpperCase(), whole, body].map((part) => sha256(part).digest());
   return sha256(Buffer.concat(parts)).digest("hex");
 }
 

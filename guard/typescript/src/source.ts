@@ -3,7 +3,7 @@
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { BODY_MAX, Bundle, BundleError } from "./bundle.js";
 import { STALE_S } from "./decision.js";
-import { members } from "./json.js";
+import { members, parsed } from "./json.js";
 import { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
 
 /** A body and the value of its header `Tollgauge-Signature`. */
@@ -18,13 +18,18 @@ export interface SignedBody {
  */
 export type BundleLocation = string | URL | SignedBody;
 
-/** A pinned key: the public JWK, or its fingerprint (RFC 7638), which needs a URL as location. */
+/**
+ * A pinned key: the public JWK, also as its JSON text, or its fingerprint (RFC 7638), which needs a
+ * URL as location.
+ */
 export type PinnedKey = PublicKey | string;
 
 /** Seconds for which a bundle is not asked for again. */
 const FRESH_S = 3600;
 /** Seconds after a failure before the next try. */
 const RETRY_S = 60;
+/** Milliseconds for which a download may take; a payment waits for less. */
+const DOWNLOAD_MS = 30_000;
 const JWKS_MAX = 1_048_576;
 const SIGNATURE_HEADER = "tollgauge-signature";
 
@@ -33,7 +38,9 @@ export class BundleSource {
   problem: string | null = null;
   #bundle: Bundle | null = null;
   #etag = "";
-  #dueAt = 0;
+  /** The clock may be set back: then it is asked again as well. */
+  #triedAt = 0;
+  #pause = 0;
   #loading: Promise<void> | null = null;
   readonly #location: BundleLocation;
   #key: PinnedKey;
@@ -46,10 +53,10 @@ export class BundleSource {
    */
   constructor(location: BundleLocation, key: PinnedKey, cache: string | null, timeoutMs: number) {
     this.#location = isWebAddress(location) ? new URL(location) : location;
-    this.#key = typeof key === "string" ? key : publicKey(key);
+    this.#key = pinned(key);
     this.#cache = cache;
     this.#timeoutMs = timeoutMs;
-    if (typeof key === "string" && !(this.#location instanceof URL)) {
+    if (typeof this.#key === "string" && !(this.#location instanceof URL)) {
       throw new TypeError("A fingerprint needs a bundle at a URL; give the public JWK as the key.");
     }
   }
@@ -60,21 +67,30 @@ export class BundleSource {
    * payments. Never throws.
    */
   async current(now: number): Promise<Bundle | null> {
-    if (now >= this.#dueAt) this.#loading ??= this.#load(now);
+    if (Math.abs(now - this.#triedAt) >= this.#pause) this.#loading ??= this.#load(now);
     const asOf = this.#bundle?.header.asOf ?? 0;
-    if (now - asOf > STALE_S) await this.#loading;
+    if (now - asOf > STALE_S && this.#loading !== null) await this.#wait(this.#loading);
     return this.#bundle;
   }
 
+  async #wait(loading: Promise<void>): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, this.#timeoutMs)));
+    const isLate = await Promise.race([loading.then(() => false), late.then(() => true)]);
+    clearTimeout(timer);
+    if (isLate) this.problem ??= `It did not come within ${this.#timeoutMs} ms.`;
+  }
+
   async #load(now: number): Promise<void> {
+    this.#triedAt = now;
     try {
       if (this.#bundle === null) await this.#loadCache();
       await this.#refresh();
       this.problem = null;
-      this.#dueAt = now + FRESH_S;
+      this.#pause = FRESH_S;
     } catch (error) {
       this.problem = messageOf(error);
-      this.#dueAt = now + RETRY_S;
+      this.#pause = RETRY_S;
     } finally {
       this.#loading = null;
     }
@@ -88,33 +104,33 @@ export class BundleSource {
   }
 
   async #download(url: URL): Promise<void> {
-    const signal = AbortSignal.timeout(this.#timeoutMs);
+    const signal = AbortSignal.timeout(Math.max(DOWNLOAD_MS, this.#timeoutMs));
     const headers = this.#etag === "" ? {} : { "if-none-match": this.#etag };
     const answer = await fetch(url, { headers, signal, redirect: "error" });
-    if (answer.status === 304) return;
+    if (answer.status === 304 && this.#etag !== "") return;
     const body = await bodyOf(answer, BODY_MAX);
     const signature = answer.headers.get(SIGNATURE_HEADER);
     if (signature === null) throw new SignatureError("The bundle is not signed.");
     const key =
       typeof this.#key === "string" ? await publishedKey(url, this.#key, signal) : this.#key;
-    this.#use({ body, signature }, key);
+    const isUsed = this.#use({ body, signature }, key);
     this.#key = key;
+    if (!isUsed) return;
     this.#etag = answer.headers.get("etag") ?? "";
     if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, key);
   }
 
   /** Takes a bundle into use, unless the one at hand is newer: anybody can send an old one. */
-  #use({ body, signature }: SignedBody, key: PublicKey): void {
+  #use({ body, signature }: SignedBody, key: PublicKey): boolean {
     const bundle = Bundle.open(body, signature, key);
-    this.#checkVariant(bundle);
-    if (bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0)) this.#bundle = bundle;
-  }
-
-  /** By the other variant, which the same key signs, every good endpoint would be unknown. */
-  #checkVariant({ header: { variant } }: Bundle): void {
-    if (!(this.#location instanceof URL)) return;
-    const expected = /\/avoid\/?$/.test(this.#location.pathname) ? "avoid" : "all";
-    if (variant !== expected) throw new BundleError(`The bundle is the variant "${variant}".`);
+    const { variant } = bundle.header;
+    // By the other variant, which the same key signs, every good endpoint would be unknown.
+    if (variant !== (variantAt(this.#location) ?? variant)) {
+      throw new BundleError(`The bundle is the variant "${variant}", which its name does not say.`);
+    }
+    const isNewer = bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0);
+    if (isNewer) this.#bundle = bundle;
+    return isNewer;
   }
 
   /** Takes what was kept into use; a file that is broken or of another key is as none. */
@@ -130,6 +146,12 @@ export class BundleSource {
   }
 }
 
+/** A key as the caller gives it. Throws SignatureError for what is none. */
+function pinned(key: PinnedKey): PinnedKey {
+  if (typeof key !== "string") return publicKey(key);
+  return /^[A-Za-z0-9_-]{43}$/.test(key) ? key : publicKey(parsed(key));
+}
+
 /** The key with a fingerprint among those that the service publishes. */
 async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Promise<PublicKey> {
   const answer = await fetch(new URL("/.well-known/jwks.json", url), { signal, redirect: "error" });
@@ -143,6 +165,13 @@ async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Prom
     }
   }
   throw new SignatureError("The service publishes no key with the pinned fingerprint.");
+}
+
+/** The variant that the name of a bundle says; null for bytes, which have none. */
+function variantAt(location: BundleLocation): "all" | "avoid" | null {
+  const path = location instanceof URL ? location.pathname : location;
+  if (typeof path !== "string") return null;
+  return /(?:^|\/)[^/.]*avoid(\.[^/]*)?\/*$/.test(path) ? "avoid" : "all";
 }
 
 function isWebAddress(location: BundleLocation): location is string | URL {

@@ -43,13 +43,21 @@ export class Spending {
 
   /** What counts at `now` (unix seconds) for a payment to `host` for `request`. */
   at(now: number, host: string, request: string): Spent {
-    const day = dayOf(now);
     const times = this.#times.get(request) ?? [];
     return {
-      hostDay: this.#sums.get(`${day} ${host}`) ?? 0n,
-      day: this.#sums.get(`${day}`) ?? 0n,
+      hostDay: this.#since(dayOf(now), ` ${host}`),
+      day: this.#since(dayOf(now), ""),
       repeats: times.filter((at) => at > now - REPEAT_S).length,
     };
+  }
+
+  /** What was spent on a day and after it: the clock may have been set back. */
+  #since(first: number, host: string): bigint {
+    let sum = 0n;
+    for (let day = first; day <= Math.max(first, this.#today); day += 1) {
+      sum += this.#sums.get(`${day}${host}`) ?? 0n;
+    }
+    return sum;
   }
 
   #count({ at, host }: Claim, amount: bigint): void {

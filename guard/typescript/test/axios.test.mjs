@@ -8,6 +8,8 @@ import { asks, base64, offer, PAYEE, seller, sells, THIEF } from "./support/sell
 
 let shop;
 let other;
+let times = 0;
+const next = () => `/asks-again?${(times += 1)}`;
 
 before(async () => {
   other = await seller({ "/good": sells() });
@@ -15,6 +17,7 @@ before(async () => {
     "/good": sells(),
     "/moved": sells({ payTo: THIEF }),
     "/here": (_, response) => response.writeHead(302, { location: "/good" }).end(),
+    "/elsewhere-each-time": (_, response) => response.writeHead(302, { location: next() }).end(),
     "/there": (_, response) => response.writeHead(307, { location: `${other.url}/good` }).end(),
     "/asks-again": (request, response, _, { url }) => asks(response, url + request.url, offer()),
     "/payment-to-there": (request, response, payment, { url }) => {
@@ -59,6 +62,13 @@ test("after a redirect the final URL is judged, and gets the payment", async () 
   assert.equal(other.requests.at(-1).headers.authorization, undefined);
 });
 
+test("a seller that redirects elsewhere each time is paid three times for the same request", async () => {
+  const { instance } = api();
+  const call = () => instance.get(`${shop.url}/elsewhere-each-time`);
+  for (let time = 0; time < 3; time += 1) await assert.rejects(call(), { status: 402 });
+  assert.equal(await refusal(call()), "retry-storm");
+});
+
 test("a POST that was redirected is refused", async () => {
   assert.equal(await refusal(api().instance.post(`${shop.url}/there`, {})), "resource-mismatch");
   assert.deepEqual(other.payments, []);
@@ -69,6 +79,21 @@ test("a payment does not follow a redirect", async () => {
   await assert.rejects(instance.get(`${shop.url}/payment-to-there`), { status: 307 });
   assert.deepEqual([shop.payments.length, other.payments.length], [1, 0]);
   assert.equal(guard.unsettled().length, 1);
+});
+
+test("what the instance adds to every request is sent to its own seller alone, and once", async () => {
+  const headers = { common: { Authorization: "secret" }, get: { Cookie: "secret" } };
+  const auth = { username: "me", password: "secret" };
+  for (const defaults of [{ headers }, { auth }]) {
+    const { instance } = api({}, { ...defaults, params: { unit: "C" } });
+    await instance.get(`${shop.url}/good`);
+    assert.equal(shop.requests.at(-1).query, "?unit=C");
+    assert.ok(shop.requests.at(-1).headers.authorization);
+    await instance.get(`${shop.url}/there`);
+    const { headers: arrived, query } = other.requests.at(-1);
+    assert.ok(arrived["payment-signature"]);
+    assert.deepEqual([arrived.authorization, arrived.cookie, query], [undefined, undefined, ""]);
+  }
 });
 
 test("an interceptor that changes the payment after the guard's look is not run for it", async () => {

@@ -19,7 +19,7 @@ function decided(one) {
   for (const name of one.without ?? []) delete offer[name];
   const { hostDay, day, repeats } = { ...table.defaults.spent, ...one.spent };
   return decide(
-    readOffer(offer, merged.resourceUrl),
+    readOffer(offer, merged.resourceUrl, merged.x402Version),
     {
       requestUrl: merged.requestUrl,
       record: merged.record === null ? null : readRecord(merged.record),
@@ -144,6 +144,13 @@ for (const wrong of [
   { minGrade: "E" },
   { unknown: "allow" },
   { maxday: 1n },
+  { failOpen: "false" },
+  { failOpen: 0 },
+  { assets: undefined },
+  { assets: [{ network: "eip155:8453", address: `0x${"1".repeat(40)}` }] },
+  { assets: [{ network: "eip155:8453", address: "0x1", decimals: 6 }] },
+  { assets: [{ network: "base", address: `0x${"1".repeat(40)}`, decimals: 6 }] },
+  { assets: [{ network: "eip155:8453", address: `0x${"1".repeat(40)}`, decimals: -1 }] },
 ]) {
   test(`a policy of ${Object.keys(wrong)[0]} ${String(Object.values(wrong)[0])} is an error`, () => {
     assert.throws(() => policyOf(wrong), TypeError);

@@ -49,6 +49,12 @@ before(async () => {
         response.writeHead(402).end(JSON.stringify({ x402Version: 1, accepts: [entry] }));
       else delivers(response);
     },
+    "/both-versions": sells({ maxAmountRequired: "1000", resource: "https://elsewhere.example/" }),
+    "/dear-in-its-version": sells({ amount: "999999", maxAmountRequired: "1" }),
+    "/odd": (request, response, payment, { url }) => {
+      const { pathname, searchParams } = new URL(request.url, url);
+      asks(response, url + pathname, offer(JSON.parse(searchParams.get("offer"))));
+    },
     "/permit2": sells({
       extra: { name: "USD Coin", version: "2", assetTransferMethod: "permit2" },
     }),
@@ -59,6 +65,7 @@ beforeEach(() => [shop, other].map((one) => one.payments.splice(0)));
 
 function known() {
   const paths = ["/good", "/moved", "/dear", "/payment-to-there", "/version-1", "/permit2"];
+  paths.push("/both-versions", "/dear-in-its-version");
   const rows = paths.map((path) => row(shop.url + path, { payTo: [PAYEE] }));
   rows.push(row(`${shop.url}/avoid`, { payTo: [PAYEE], recommendation: "avoid" }));
   return [...rows, row(`${other.url}/good`, { payTo: [PAYEE] })];
@@ -81,6 +88,13 @@ test("a good seller is paid once, with the body of the request", async () => {
   assert.deepEqual(guard.unsettled(), []);
 });
 
+test("a refusal says why, and what to do", async () => {
+  const says = (message) => ({ name: "PaymentRefused", message });
+  const { fetch } = guardedFetch();
+  await assert.rejects(fetch(`${shop.url}/dear`), says(/price-jump.*\$0\.002001.*`priceFactor`/));
+  await assert.rejects(fetch(`${shop.url}/unknown-dear`), says(/unknown-resource.*`unknownMax`/));
+});
+
 test("an unknown seller is paid up to a cent", async () => {
   assert.equal((await guardedFetch().fetch(`${shop.url}/unknown`)).status, 200);
 });
@@ -89,7 +103,12 @@ test("a seller of version 1 is paid", async () => {
   assert.equal((await guardedFetch().fetch(`${shop.url}/version-1`)).status, 200);
 });
 
+test("a seller that says the words of both versions is judged by those of its own", async () => {
+  assert.equal((await guardedFetch().fetch(`${shop.url}/both-versions`)).status, 200);
+});
+
 const REFUSED = {
+  "/dear-in-its-version": "price-jump",
   "/moved": "payto-unknown",
   "/dear": "price-jump",
   "/avoid": "avoid",
@@ -102,6 +121,28 @@ for (const [path, code] of Object.entries(REFUSED)) {
   test(`${path} is refused: ${code}`, async () => {
     assert.equal(await refusal(guardedFetch().fetch(shop.url + path)), code);
     assert.deepEqual(shop.payments, []);
+  });
+}
+
+const ODD = {
+  amount: ["1e3", "0x3e8", " 1", "1\n", "+1", "-1", "0", "1.0", "01", "\u0661", "", 1, null, ["1"]],
+  payTo: ["", "0x", THIEF.toUpperCase(), PAYEE.slice(2), `${PAYEE}\n`, USDC, [PAYEE], null],
+  asset: ["", "USDC", `${USDC} `, THIEF, [USDC], null],
+  network: ["base", "eip155:1", "eip155:08453", "eip155:8453 ", "EIP155:8453", "eip155:*", 8453],
+  scheme: ["EXACT", "upto", "batch-settlement", "exact ", ["exact"], null],
+  maxTimeoutSeconds: ["60", 0, -1, 3601, 60.5, 1e18, true, [60], null],
+  extra: ["permit2", null, "erc7710"].map((method) => ({ assetTransferMethod: method })),
+};
+for (const [name, values] of Object.entries(ODD)) {
+  test(`no offer with an odd ${name} gets a signature`, async () => {
+    let signatures = 0;
+    const earlier = (client) => client.onAfterPaymentCreation(async () => void (signatures += 1));
+    const { fetch } = guardedFetch({ earlier });
+    for (const value of values) {
+      const changes = JSON.stringify({ [name]: value });
+      await assert.rejects(fetch(`${shop.url}/odd?offer=${encodeURIComponent(changes)}`), changes);
+    }
+    assert.equal(signatures, 0);
   });
 }
 
@@ -221,7 +262,7 @@ test("questions at the same time do not go over a budget together", async () => 
 
 test("the same request is paid three times, and another one still", async () => {
   const { fetch } = guardedFetch();
-  for (let time = 0; time < 3; time += 1) await fetch(`${shop.url}/good`);
+  for (let time = 0; time < 3; time += 1) await fetch(`${shop.url}/good#${time}`);
   assert.equal(await refusal(fetch(`${shop.url}/good`)), "retry-storm");
   assert.equal((await fetch(`${shop.url}/good?page=2`)).status, 200);
 });

@@ -1,16 +1,17 @@
 // Other hooks of the client, which change what is paid: none of it leaves.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
+import { guarded } from "@tollgauge/guard";
 import { wrapFetchWithPayment } from "@x402/fetch";
-import { row } from "./support/bundles.mjs";
-import { paying, signingClient } from "./support/client.mjs";
+import { row, signedBundle } from "./support/bundles.mjs";
+import { key, paying, refusal, signingClient } from "./support/client.mjs";
 import { offer, PAYEE, seller, sells, THIEF } from "./support/seller.mjs";
 
 const OTHER_TOKEN = "0x0b2c639c533813f4aa9d7837caf62653d097ff85";
 let shop;
 
 before(async () => {
-  shop = await seller({ "/good": sells() });
+  shop = await seller({ "/good": sells(), "/stranger": sells() });
 });
 after(() => shop.close());
 beforeEach(() => shop.payments.splice(0));
@@ -147,6 +148,52 @@ for (const [name, { earlier, later = () => undefined }] of Object.entries(ATTACK
     assert.equal((await wrapFetchWithPayment(fetch, client)(`${shop.url}/good`)).status, 200);
   });
 }
+
+test("two guards of one client judge their own calls alone", async () => {
+  const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
+  const { client, guard: mean } = paying(rows, { policy: { maxCall: 1n } });
+  const kind = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk });
+  const [meanly, kindly] = [mean, kind].map((guard) => guard.fetch(wrapFetchWithPayment));
+  assert.equal(await refusal(meanly(`${shop.url}/good`)), "over-call-cap");
+  assert.equal((await kindly(`${shop.url}/good`)).status, 200);
+  await assert.rejects(wrapFetchWithPayment(fetch, client)(`${shop.url}/good`));
+  assert.equal(shop.payments.length, 1);
+});
+
+test("a guard inside the fetch of another one pays, and is asked alone", async () => {
+  const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
+  const { client, guard: outer } = paying(rows, { policy: { maxCall: 1n } });
+  const inner = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk });
+  const fetch = outer.fetch(wrapFetchWithPayment, inner.fetch(wrapFetchWithPayment));
+  assert.equal((await fetch(`${shop.url}/good`)).status, 200);
+  assert.equal(shop.payments.length, 1);
+});
+
+test("who is asked pays nothing by the client itself, and may pay through the guard", async () => {
+  const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
+  for (const isGuarded of [false, true]) {
+    const { client, guard } = paying(rows, { policy: { unknown: "ask" }, ask: () => pays() });
+    const paid = guard.fetch(wrapFetchWithPayment);
+    const pay = isGuarded ? paid : wrapFetchWithPayment(fetch, client);
+    let questions = 0;
+    const pays = async () => (questions += 1) > 1 || (await pay(`${shop.url}/good`)).ok;
+    shop.payments.length = 0;
+    if (isGuarded) assert.equal((await paid(`${shop.url}/stranger`)).status, 200);
+    else await assert.rejects(paid(`${shop.url}/stranger`), /not called through the guard/);
+    assert.equal(shop.payments.length, isGuarded ? 2 : 0);
+  }
+});
+
+test("the client of another guard pays nothing in the middle of a call", async () => {
+  const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
+  const other = paying(rows);
+  const { guard } = paying(rows, { policy: { unknown: "ask" }, ask: pays });
+  async function pays() {
+    return (await wrapFetchWithPayment(fetch, other.client)(`${shop.url}/good`)).ok;
+  }
+  await assert.rejects(guard.fetch(wrapFetchWithPayment)(`${shop.url}/stranger`), /resource-mismatch/);
+  assert.deepEqual(shop.payments, []);
+});
 
 test("nothing is paid when a hook fails", async () => {
   const { client, guard } = paying([row(`${shop.url}/good`, { payTo: [PAYEE] })]);

@@ -8,6 +8,8 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  truncateSync,
+  unlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -103,6 +105,50 @@ test("a journal with a broken line, or in no folder, is an error at the start", 
   assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
   file = join(folder, "nowhere", "journal.jsonl");
   assert.throws(() => customer(), { name: "JournalError" });
+});
+
+for (const line of ['5', 'null', '{"signed":{"nonce":"0x1"}}', '{"outcome":{"fate":"settled"}}']) {
+  test(`a journal with the line ${line} is an error at the start`, () => {
+    writeFileSync(file, `${line}\n`);
+    assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
+  });
+}
+
+test("two processes do not spend one budget twice: whoever sees the other's lines pays no more", async () => {
+  const one = customer({ policy: { maxDay: 2_000n } });
+  const other = customer({ policy: { maxDay: 2_000n } });
+  await one.pay("/good?1");
+  await assert.rejects(other.pay("/good?2"), { name: "JournalError", message: /has changed it/ });
+  assert.equal(shop.payments.length, 1);
+});
+
+test("a journal that was removed or cut is not written any more, and nothing is paid", async () => {
+  for (const lose of [unlinkSync, truncateSync]) {
+    shop.payments.length = 0;
+    const { pay } = customer();
+    await pay("/good");
+    lose(file);
+    await assert.rejects(pay("/good"), { name: "JournalError" });
+    assert.equal(shop.payments.length, 1);
+  }
+});
+
+test("a payment that could not be written down is not sent by a second try of the same call", async () => {
+  const { guard } = paying([], { journal: file });
+  const stubborn = (fetch) => (input) => fetch(input).catch(() => fetch(input));
+  const pay = guard.fetch((fetch, client) => wrapFetchWithPayment(stubborn(fetch), client));
+  unlinkSync(file);
+  await assert.rejects(pay(`${shop.url}/good`), { name: "JournalError" });
+  assert.deepEqual(shop.payments, []);
+});
+
+test("what became of a payment is said of one that is in the journal", async () => {
+  const { guard, pay } = customer();
+  await pay("/hangs-up").catch(() => undefined);
+  const { nonce } = guard.unsettled()[0];
+  assert.throws(() => guard.resolve(nonce.slice(0, -1), "taken"), { name: "JournalError" });
+  guard.resolve(nonce.toUpperCase().replace("X", "x"), "taken");
+  assert.deepEqual(guard.unsettled(), []);
 });
 
 test("nobody else can read the journal, and it holds neither a signature nor a query", async () => {

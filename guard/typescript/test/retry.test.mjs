@@ -7,11 +7,14 @@ import { paying } from "./support/client.mjs";
 import { asks, delivers, offer, PAYEE, seller } from "./support/seller.mjs";
 
 let shop;
+let times = 0;
+const next = () => `/moody?${(times += 1)}`;
 /** What the seller does with its next payments. */
 let moods = [];
 
 before(async () => {
   shop = await seller({
+    "/moves": (_, response) => response.writeHead(302, { location: next() }).end(),
     "/moody": (request, response, payment, { url }) => {
       const mood = payment === null ? "ask" : (moods.shift() ?? "deliver");
       if (mood === "ask") asks(response, url + request.url, offer());
@@ -30,7 +33,7 @@ beforeEach(() => {
 function customer(policy = {}) {
   const { guard } = paying([row(`${shop.url}/moody`, { payTo: [PAYEE] })], { policy });
   const fetch = guard.fetch(wrapFetchWithPayment);
-  return { guard, call: (init) => fetch(`${shop.url}/moody`, init) };
+  return { guard, call: (init) => fetch(`${shop.url}/moody`, init), fetch };
 }
 
 const nonces = () => shop.payments.map(({ payload }) => payload.authorization.nonce);
@@ -101,4 +104,20 @@ test("a payment without a receipt is unsettled, with its answer, until somebody 
   guard.resolve(second, "not-taken");
   assert.deepEqual(guard.unsettled(), []);
   assert.equal((await call()).status, 200);
+});
+
+test("a seller that redirects elsewhere each time is paid three times for the same request", async () => {
+  moods = ["no receipt", "no receipt", "no receipt"];
+  const { fetch } = customer();
+  for (let time = 0; time < 3; time += 1) await fetch(`${shop.url}/moves`);
+  await assert.rejects(fetch(`${shop.url}/moves`), { code: "retry-storm" });
+  assert.equal(shop.payments.length, 3);
+});
+
+test("a lost payment is sent again to where the same request is redirected now", async () => {
+  moods = ["hang up"];
+  const { fetch } = customer();
+  await fetch(`${shop.url}/moves`).catch(() => undefined);
+  assert.equal((await fetch(`${shop.url}/moves`)).status, 200);
+  assert.deepEqual([nonces().length, new Set(nonces()).size], [2, 1]);
 });

@@ -116,6 +116,13 @@ test("a key that is pinned by its fingerprint is found among the published ones"
   assert.throws(() => customer({ key: fingerprint(key.jwk), bundle: bundle() }), TypeError);
 });
 
+test("a key may be the text of a JWK, as a variable of the environment holds it", async () => {
+  assert.equal((await customer({ key: JSON.stringify(key.jwk) })("/good")).status, 200);
+  for (const text of ["", "key", "{}", fingerprint(key.jwk).slice(1), undefined]) {
+    assert.throws(() => customer({ key: text }), { name: "SignatureError" });
+  }
+});
+
 const HOSTILE = {
   "is signed by another key": () => serves(bundle({ signer: newKey() })),
   "is the other variant": () => serves(bundle({ variant: "avoid" })),
@@ -131,6 +138,7 @@ const HOSTILE = {
     more();
   },
   "never comes": () => () => undefined,
+  "is said to be known already": () => (_, response) => response.writeHead(304).end(),
   "is elsewhere": () => (_, response) => response.writeHead(302, { location: "/other" }).end(),
   "is an error": () => (_, response) => response.writeHead(503).end(),
 };
@@ -146,6 +154,21 @@ for (const [name, answer] of Object.entries(HOSTILE)) {
   });
 }
 
+test("a bundle that takes longer than a payment waits is used by the next one", async () => {
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  answers["/trust/bundle"] = async (...exchange) => {
+    await released;
+    serves(bundle())(...exchange);
+  };
+  const pay = customer({ bundleTimeoutMs: 50 });
+  await assert.rejects(pay("/good"), { code: "bundle-old", message: /not come within 50 ms/ });
+  release();
+  while ((await pay("/good").catch(() => null)) === null);
+  assert.deepEqual(asked, ["/trust/bundle"]);
+  assert.equal(shop.payments.length, 1);
+});
+
 test("failing open does not override what a bundle refuses", async () => {
   answers["/trust/bundle"] = serves(bundle({ age: 30 * 24 * HOUR, recommendation: "avoid" }));
   assert.equal(await refusal(customer({ policy: { failOpen: true } })("/good")), "avoid");
@@ -159,6 +182,29 @@ test("the last good bundle is kept for times without the service, and only as it
   assert.equal(await refusal(customer({ cache, key: newKey().jwk })("/good")), "bundle-old");
   writeFileSync(cache, "broken");
   assert.equal(await refusal(customer({ cache })("/good")), "bundle-old");
+});
+
+test("an old bundle does not take the place of the newer one that is kept", async (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  const cache = join(folder, "bundle");
+  answers["/trust/bundle"] = serves(bundle({ recommendation: "avoid" }), { etag: '"2"' });
+  const pay = customer({ cache });
+  assert.equal(await refusal(pay("/good")), "avoid");
+  answers["/trust/bundle"] = serves(bundle({ age: HOUR }), { etag: '"3"' });
+  context.mock.timers.tick(2 * HOUR * 1000);
+  await pay("/cheap");
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  answers = {};
+  assert.equal(await refusal(customer({ cache })("/good")), "avoid");
+});
+
+test("after the clock was set back, the bundle is asked for again", async (context) => {
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() + 100 * HOUR * 1000 });
+  const pay = customer();
+  await refusal(pay("/good"));
+  context.mock.timers.setTime(Date.now() - 99 * HOUR * 1000);
+  await pay("/cheap");
+  assert.deepEqual(asked, ["/trust/bundle", "/trust/bundle"]);
 });
 
 test("a bundle that is kept too long vouches for nobody", async () => {
@@ -176,6 +222,22 @@ test("a bundle in a file has its signature beside it", async () => {
   assert.equal(await refusal(customer({ bundle: file })("/good")), "bundle-old");
   writeFileSync(`${file}.jws`, `${signature}\n`);
   assert.equal((await customer({ bundle: file })("/good")).status, 200);
+});
+
+test("a file holds the variant that its name says", async () => {
+  for (const [name, variant, isUsed] of [
+    ["bundle.zst", "avoid", false],
+    ["avoid.zst", "all", false],
+    ["my-avoid.zst", "avoid", true],
+    ["bundle.avoid", "avoid", false],
+  ]) {
+    const file = join(folder, name);
+    const { body, signature } = bundle({ variant, recommendation: "avoid" });
+    writeFileSync(file, body);
+    writeFileSync(`${file}.jws`, signature);
+    const code = isUsed ? "avoid" : "bundle-old";
+    assert.equal(await refusal(customer({ bundle: file })("/good")), code);
+  }
 });
 
 test("why there is no bundle is said in the refusal, without what its URL may hold in secret", async () => {

@@ -9,7 +9,7 @@ const DAY = 86_400;
 function counted(claims, now, host, request) {
   const day = (at) => Math.floor(at / DAY);
   const sum = (some) => some.reduce((total, { microUsd }) => total + microUsd, 0n);
-  const today = claims.filter(({ at }) => day(at) === day(now));
+  const today = claims.filter(({ at }) => day(at) >= day(now));
   return {
     hostDay: sum(today.filter((claim) => claim.host === host)),
     day: sum(today),
@@ -53,4 +53,10 @@ test("a payment just before midnight is repeated after it, and is spent on its o
   spending.add("one", { host: "a", request: "x", at: DAY - 1, microUsd: 5n });
   spending.add("two", { host: "b", request: "y", at: DAY + 1, microUsd: 7n });
   assert.deepEqual(spending.at(DAY + 2, "a", "x"), { hostDay: 0n, day: 7n, repeats: 1 });
+});
+
+test("what was paid before the clock was set back counts today", () => {
+  const spending = new Spending();
+  spending.add("one", { host: "a", request: "x", at: 3 * DAY, microUsd: 5n });
+  assert.deepEqual(spending.at(2 * DAY, "a", "x"), { hostDay: 5n, day: 5n, repeats: 1 });
 });

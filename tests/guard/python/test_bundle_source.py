@@ -172,7 +172,7 @@ def test_the_bundle_of_bad_endpoints_alone_takes_no_other_s_place(
     bundle = source.current()
     assert bundle is not None
     assert (bundle.variant, bundle.as_of) == ("all", newest)
-    service.url += "/avoid"
+    service.url += "/avoid?for=all"
     bad = opened(service, tmp_path).current()
     assert bad is not None
     assert bad.variant == "avoid"
@@ -190,6 +190,8 @@ def test_another_answer_is_no_bundle(service: Service, tmp_path: Path, answer: A
     service.answer = lambda _call: answer
     assert opened(service, tmp_path).current() is None
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(GuardError):
+        opened(service, tmp_path).refresh()
 
 
 def test_a_body_that_is_too_long_is_not_read_to_its_end(
@@ -212,6 +214,11 @@ def test_a_payment_waits_no_longer_than_its_time(service: Service, tmp_path: Pat
     assert source.current() is None
     assert source.is_ready() is False
     released.set()
+    while not source.is_ready():
+        source.current()
+    bundle = source.current()
+    assert bundle is not None
+    assert bundle.as_of == service.as_of
 
 
 def test_a_stale_bundle_is_used_while_no_newer_one_can_be_had(

@@ -63,6 +63,26 @@ def journal(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_journal_that_is_not_there_is_not_made_by_a_look_at_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert run("journal")[:2] == (0, "Nothing was paid yet.\n")
+    path = tmp_path / "other" / "journal.sqlite"
+    for words in (["journal"], ["resolve", "1", "taken"], ["report", "1"]):
+        code, _, err = run(*words, "--journal", str(path))
+        assert (code, f"There is no journal {path}." in err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fingerprint_for_a_file_is_refused_with_what_to_give_instead(
+    run: Run, bundle: Path
+) -> None:
+    code, _, err = run("check", GOOD_URL, "--bundle", str(bundle), "--key", sample.fingerprint())
+    assert code == 2
+    assert "public JWK, which the service has at /.well-known/jwks.json" in err
+
+
 def test_a_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
     code, out, _ = run("check", GOOD_URL)
     assert code == 0
@@ -103,7 +123,9 @@ def test_the_bundle_and_its_key_are_options_as_well(
     monkeypatch.delenv(cli.BUNDLE)
     monkeypatch.delenv(cli.KEY)
     assert "No bundle was named" in run("check", GOOD_URL)[2]
-    assert "Give the operator's public JWK" in run("check", GOOD_URL, "--bundle", str(bundle))[2]
+    assert "No key was named" in run("check", GOOD_URL, "--bundle", str(bundle))[2]
+    wrong = ("check", GOOD_URL, "--bundle", str(bundle), "--key", "x")
+    assert "Give the operator's public JWK" in run(*wrong)[2]
     key = json.dumps(sample.public_key())
     assert run("check", GOOD_URL, "--bundle", str(bundle), "--key", key)[0] == 0
 
@@ -162,6 +184,7 @@ def test_a_resolved_payment_waits_no_longer(run: Run, journal: Path) -> None:
 
 
 def test_an_empty_journal_says_so(run: Run, tmp_path: Path) -> None:
+    Journal(tmp_path / "new").close()
     assert run("journal", "--journal", str(tmp_path / "new"))[1] == "Nothing was paid yet.\n"
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse, Spent, decide
+from tollgauge_guard.errors import GuardError
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.policy import Policy, Unknown
 from tollgauge_guard.record import Payee, Record, read_record
@@ -51,7 +52,7 @@ def decided(case: dict[str, Any]) -> Decision:
     full = complete(case)
     return decide(
         None if full["record"] is None else read_record(full["record"]),
-        read_offer(full["offer"], full["resourceUrl"]),
+        read_offer(full["offer"], full["resourceUrl"], full.get("x402Version", 2)),
         full["requestUrl"],
         policy_of(full["policy"]),
         full["now"],
@@ -153,3 +154,22 @@ def test_failing_open_allows_nothing_that_a_fresh_bundle_without_the_endpoint_re
         return decide(None, offer_of(amount), URL, policy, NOW, bundle_as_of=as_of, spent=spent)
 
     assert strictness(at(NOW)) <= strictness(at(None))
+
+
+ADDRESS = "0x" + "1" * 40
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"fail_open": "false"}, {"fail_open": 0}, {"is_contract_wallet": "no"}),
+        *({"assets": None}, {"assets": ("USDC",)}, {"assets": (Asset("base", ADDRESS),)}),
+        {"assets": (Asset("eip155:8453", "0x1"),)},
+        {"assets": (Asset("eip155:8453", ADDRESS, -1),)},
+        {"assets": (Asset("eip155:8453", ADDRESS, 6.0),)},  # type: ignore[arg-type]
+    ],
+    ids=str,
+)
+def test_a_policy_with_a_value_of_another_kind_is_an_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises(GuardError):
+        Policy(**wrong)

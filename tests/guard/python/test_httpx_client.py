@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,13 +15,15 @@ from typing import Any
 import httpx
 import pytest
 from guard.cases.sample_bundle import PAYEE, Row
-from tests.support.guard_seller import OTHER_PAYEE, USDC, Answer, Call, Seller, receipt
+from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Answer, Call, Seller, receipt
 from x402 import x402Client
-from x402.http.clients.httpx import PaymentError
+from x402.http.clients.httpx import PaymentError, x402AsyncTransport
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
 from tollgauge_guard import (
     MEMORY,
     Ask,
+    Asset,
     GuardedClient,
     PaymentRefusedError,
     Policy,
@@ -29,6 +34,7 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.decision import Code
 from tollgauge_guard.journal import Journal, Outcome, PaidRequest
+from tollgauge_guard.request import ADVICE
 
 Open = Callable[..., GuardedClient]
 NOW = int(time.time())
@@ -75,6 +81,26 @@ async def test_another_payee_is_refused_before_anything_is_signed(
         assert http.guard.journal.entries() == ()
     assert refused.value.code == Code.PAYTO_UNKNOWN
     assert not seller.payments
+
+
+async def test_a_token_that_the_policy_allows_is_paid_with_however_its_address_is_written(
+    seller: Seller, opened: Open, payer: x402Client
+) -> None:
+    token = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
+    seller.ask = lambda offer: offer.update(asset=token.lower())
+    payer.set_spend_controls(False)
+    async with opened(policy=Policy(assets=(Asset("eip155:8453", token),))) as http:
+        assert await status(http, f"{seller.url}/data") == 200
+        seller.pay_to = token.lower()
+        assert await status(http, f"{seller.url}/data?2") == Code.PAYTO_MALFORMED
+
+
+async def test_a_refusal_says_why_and_what_to_do(seller: Seller, opened: Open) -> None:
+    seller.amount = "10001"
+    async with opened() as http:
+        with pytest.raises(PaymentRefusedError, match=r"price-jump: \$0.010001 .* `price_factor`"):
+            await http.get(f"{seller.url}/data")
+    assert set(ADVICE) == set(Code)
 
 
 async def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
@@ -145,6 +171,91 @@ async def test_a_seller_that_asks_again_and_again_is_paid_three_times(
         assert refused.value.code == Code.RETRY_STORM
         assert {entry.outcome for entry in http.guard.journal.entries()} == {Outcome.REFUSED}
     assert len(seller.payments) == 3
+
+
+def moving(seller: Seller) -> Callable[[Call], Answer | None]:
+    """Sends whoever asks for /data to another URL each time."""
+    numbers = itertools.count()
+
+    def unpaid(call: Call) -> Answer | None:
+        location = f"{seller.url}/data?{next(numbers)}"
+        return Answer(302, {"Location": location}) if call.path == "/data" else None
+
+    return unpaid
+
+
+async def test_a_seller_that_redirects_elsewhere_each_time_is_paid_three_times(
+    seller: Seller, opened: Open
+) -> None:
+    seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(200)
+    async with opened(follow_redirects=True) as http:
+        paid = [await status(http, f"{seller.url}/data") for _ in range(4)]
+    assert paid == [200, 200, 200, Code.RETRY_STORM]
+    assert len(seller.payments) == 3
+
+
+async def test_a_fragment_does_not_make_another_request(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        paid = [await status(http, f"{seller.url}/data#{number}") for number in range(4)]
+    assert paid == [200, 200, 200, Code.RETRY_STORM]
+
+
+async def test_a_lost_payment_is_sent_again_to_where_the_same_request_is_redirected_now(
+    seller: Seller, opened: Open
+) -> None:
+    seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(503)
+    async with opened(follow_redirects=True) as http:
+        assert await status(http, f"{seller.url}/data") == 503
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+    assert seller.payments[0] == seller.payments[1]
+    assert len(seller.payments) == 2
+
+
+async def test_a_lost_payment_is_not_sent_for_another_offer(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        await http.get(f"{seller.url}/data")
+        seller.pay_to = OTHER_PAYEE
+        assert await status(http, f"{seller.url}/data") == Code.PAYTO_UNKNOWN
+        seller.pay_to, seller.amount = PAYEE, "4000"
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+    values = [payment["payload"]["authorization"]["value"] for payment in seller.payments]
+    assert values == ["5000", "4000"]
+
+
+async def test_a_lost_payment_is_followed_by_no_second_one_when_the_seller_asks_again(
+    seller: Seller, opened: Open
+) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        assert await status(http, f"{seller.url}/data") == 503
+        seller.answer = seller.payment_required
+        assert await status(http, f"{seller.url}/data") == 402
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+    first, *others = seller.payments
+    assert others == [first, first]
+
+
+async def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
+    seller: Seller, opened: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "journal.sqlite"
+    refusing = "CREATE TRIGGER full BEFORE UPDATE ON payment BEGIN SELECT RAISE(ABORT, 'full'); END"
+
+    def answer(_call: Call) -> Answer:
+        with contextlib.closing(sqlite3.connect(file)) as rows:
+            rows.execute(refusing)
+        return receipt()
+
+    seller.answer = answer
+    async with opened(journal=file) as http:
+        assert await status(http, f"{seller.url}/data") == 200
+        (entry,) = http.guard.unsettled()
+    assert entry.outcome == Outcome.UNANSWERED
+    assert len(seller.payments) == 1
 
 
 async def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_signed(
@@ -291,6 +402,58 @@ async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
         assert await status(kind, f"{seller.url}/data") == 200
         assert len(kind.guard.journal.entries()) == 1
         assert mean.guard.journal.entries() == ()
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+async def test_who_is_asked_pays_nothing_by_the_client_itself_and_may_pay_through_the_guard(
+    seller: Seller,
+    opened: Open,
+    known: Callable[..., Row],
+    payer: x402Client,
+    is_guarded: bool,
+) -> None:
+    open_network = httpx.AsyncHTTPTransport(verify=False)
+    raw = httpx.AsyncClient(transport=x402AsyncTransport(payer, open_network))
+
+    questions: list[str] = []
+
+    async def ask(_question: Ask, url: str) -> bool:
+        questions.append(url)
+        if len(questions) == 1:
+            await (http if is_guarded else raw).get(f"{seller.url}/other")
+        return True
+
+    async with raw, opened(known("caution"), ask=ask) as http:
+        if is_guarded:
+            assert await status(http, f"{seller.url}/data") == 200
+        else:
+            with pytest.raises(PaymentError):
+                await http.get(f"{seller.url}/data")
+    assert [call.path for call in seller.calls if call.payment] == (
+        ["/other", "/data"] if is_guarded else []
+    )
+
+
+async def test_the_client_of_another_guard_pays_nothing_in_the_middle_of_a_call(
+    seller: Seller,
+    opened: Open,
+    known: Callable[..., Row],
+    bundle_of: Callable[..., Bundle],
+) -> None:
+    other = register_exact_evm_client(x402Client(), ACCOUNT)
+    open_network = httpx.AsyncHTTPTransport(verify=False)
+    bundle = FixedBundle(bundle_of({f"{seller.url}/data": known()}))
+    guarded(other, bundle=bundle, journal=MEMORY, transport=open_network)
+
+    async def ask(_question: Ask, _url: str) -> bool:
+        transport = x402AsyncTransport(other, open_network)
+        async with httpx.AsyncClient(transport=transport) as http:
+            return (await http.get(f"{seller.url}/data")).is_success
+
+    async with opened(known("caution"), ask=ask) as http:
+        with pytest.raises(PaymentError):
+            await http.get(f"{seller.url}/data")
+    assert not seller.payments
 
 
 async def status(http: GuardedClient, url: str) -> int | Code:

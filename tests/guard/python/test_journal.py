@@ -17,6 +17,7 @@ import pytest
 from tests.support.guard_payments import authorization, pay, request, terms
 from tests.support.prepared import command
 
+from tollgauge_guard import process as process_module
 from tollgauge_guard.decision import Code, Refuse
 from tollgauge_guard.journal import (
     DAY_S,
@@ -32,6 +33,7 @@ from tollgauge_guard.policy import Policy
 
 NOW = 1_767_225_600 + 3_600
 POLICY = Policy(max_repeats=99)
+ASKED = {(terms().network, terms().asset, terms().pay_to, str(terms().amount))}
 
 
 @pytest.fixture(params=["file", MEMORY])
@@ -53,6 +55,44 @@ def test_a_reservation_that_nobody_signed_ends(journal: Journal) -> None:
     journal.reserve(request(), terms(), POLICY, NOW)
     assert journal.spent(request(), NOW + UNSIGNED_S - 1).day == 5_000
     assert journal.spent(request(), NOW + UNSIGNED_S).day == 0
+
+
+def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    for replace in (False, True):
+        journal = Journal(path)
+        assert isinstance(pay(journal, 1, POLICY, NOW), int)
+        path.unlink()
+        if replace:
+            Journal(path).close()
+        with pytest.raises(JournalError, match="was removed or replaced"):
+            pay(journal, 2, POLICY, NOW)
+        path.unlink(missing_ok=True)
+
+
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    pay(journal, 1, POLICY, NOW)
+    journal.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"x" * 4096 + content[8192:])
+    with pytest.raises(JournalError, match=r"journal\.sqlite cannot be read or written"):
+        Journal(path).entries()
+
+
+def test_a_restarted_process_takes_over_what_one_of_the_same_number_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container every start has the same process number."""
+    path = tmp_path / "journal.sqlite"
+    with monkeypatch.context() as before:
+        before.setattr(process_module, "_START", 1)
+        left = pay(Journal(path), 1, POLICY, NOW)
+    assert isinstance(left, int)
+    again = Journal(path)
+    assert again.reuse(request(), ASKED, NOW) == Reusable(left, "header 1")
+    assert again.reuse(request(), ASKED, NOW) is None
 
 
 def test_another_host_and_another_day_have_budgets_of_their_own(journal: Journal) -> None:
@@ -120,14 +160,15 @@ def test_the_header_is_kept_only_while_there_is_no_answer(tmp_path: Path) -> Non
 def test_a_payment_without_an_answer_is_reused_once_while_it_is_valid(journal: Journal) -> None:
     entry = pay(journal, 1, POLICY, NOW)
     assert isinstance(entry, int)
-    assert journal.reuse(request(), NOW) is None  # it is on its way
+    assert journal.reuse(request(), ASKED, NOW) is None  # it is on its way
     journal.finish(entry, Outcome.UNKNOWN)
-    assert journal.reuse(request(path="/other"), NOW) is None
-    assert journal.reuse(request(), NOW + 55) is None  # nobody could settle it in time
-    assert journal.reuse(request(), NOW + 54) == Reusable(entry, "header 1")
-    assert journal.reuse(request(), NOW + 54) is None
+    assert journal.reuse(request(path="/other"), ASKED, NOW) is None
+    assert journal.reuse(request(), ASKED, NOW + 55) is None  # nobody could settle it in time
+    assert journal.reuse(request(), set(), NOW + 54) is None  # another price is asked now
+    assert journal.reuse(request(), ASKED, NOW + 54) == Reusable(entry, "header 1")
+    assert journal.reuse(request(), ASKED, NOW + 54) is None
     journal.finish(entry, Outcome.REFUSED, 402)
-    assert journal.reuse(request(), NOW) is None
+    assert journal.reuse(request(), ASKED, NOW) is None
 
 
 def test_answered_payments_are_forgotten_in_time_and_unanswered_ones_kept(
@@ -216,5 +257,5 @@ def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal
     assert {int(line) for line in left if line.strip()} <= set(unsettled)
     first = unsettled[int(left[0])]
     assert journal.spent(request(), int(time.time())).day >= 20 * 5_000
-    reused = journal.reuse(request(path=f"/{int(left[0])}"), first.at)
+    reused = journal.reuse(request(path=f"/{int(left[0])}"), ASKED, first.at)
     assert reused == Reusable(first.id, f"header {int(left[0])}")  # its process is dead

@@ -19,7 +19,12 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.journal import Journal, Outcome
 from tollgauge_guard.mcp_client import GuardedTools
-from tollgauge_guard.mcp_messages import McpPaymentError, payment_of, payment_required
+from tollgauge_guard.mcp_messages import (
+    McpPaymentError,
+    call_digest,
+    payment_of,
+    payment_required,
+)
 
 URL = "https://tools.example.com/mcp"
 
@@ -117,3 +122,14 @@ def test_another_result_asks_for_no_payment(result: object) -> None:
 def test_a_payment_that_cannot_be_read_is_an_error(payment: object) -> None:
     with pytest.raises(McpPaymentError):
         payment_of({"x402/payment": payment})
+
+
+def test_another_tool_or_other_arguments_are_another_call_and_their_order_is_not() -> None:
+    calls = [
+        call_digest(URL, "weather", {"city": "Bern", "day": 1}),
+        call_digest(URL, "weather", {"city": "Bern", "day": 2}),
+        call_digest(URL, "forecast", {"city": "Bern", "day": 1}),
+        call_digest("https://other.example.com/mcp", "weather", {"city": "Bern", "day": 1}),
+    ]
+    assert len(set(calls)) == 4
+    assert call_digest(URL, "weather", {"day": 1, "city": "Bern"}) == calls[0]

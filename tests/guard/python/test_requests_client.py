@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from guard.cases.sample_bundle import Row
-from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller, receipt
+from tests.support.guard_seller import OTHER_PAYEE, Answer, Call, Seller, receipt
 from x402 import x402ClientSync
 from x402.http.clients.requests import PaymentError
 
@@ -89,6 +93,37 @@ def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_again(
     assert [call.path for call in seller.calls if call.payment] == ["/data"] * 2
 
 
+def test_a_seller_that_redirects_elsewhere_each_time_is_paid_three_times(
+    seller: Seller, opened: Open
+) -> None:
+    numbers = itertools.count()
+    seller.unpaid = lambda call: (
+        Answer(302, {"Location": f"/data?{next(numbers)}"}) if call.path == "/data" else None
+    )
+    seller.answer = lambda _call: Answer(200)
+    with opened() as http:
+        paid = [status(http, f"{seller.url}/data") for _ in range(4)]
+    assert paid == [200, 200, 200, Code.RETRY_STORM]
+    assert len(seller.payments) == 3
+
+
+def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
+    seller: Seller, opened: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "journal.sqlite"
+    refusing = "CREATE TRIGGER full BEFORE UPDATE ON payment BEGIN SELECT RAISE(ABORT, 'full'); END"
+
+    def answer(_call: Call) -> Answer:
+        with contextlib.closing(sqlite3.connect(file)) as rows:
+            rows.execute(refusing)
+        return receipt()
+
+    seller.answer = answer
+    with opened(journal=file) as http:
+        assert status(http, f"{seller.url}/data") == 200
+        assert len(http.guard.unsettled()) == 1
+
+
 def test_an_offer_that_a_later_hook_changes_is_not_sent(
     seller: Seller, opened: Open, payer_sync: x402ClientSync
 ) -> None:
@@ -158,6 +193,17 @@ def test_someone_who_is_asked_may_not_answer_later(seller: Seller, opened: Open)
         assert status(http, f"{seller.url}/other") == Code.UNKNOWN_RESOURCE
     with opened(ask=lambda _question, _url: True) as http:
         assert status(http, f"{seller.url}/other") == 200
+
+
+def test_who_is_asked_may_pay_through_the_same_session(seller: Seller, opened: Open) -> None:
+    def ask(_question: Ask, _url: str) -> bool:
+        seller.amount = "5000"
+        return status(http, f"{seller.url}/data") == 200
+
+    seller.amount = "20000"
+    with opened(ask=ask) as http:
+        assert status(http, f"{seller.url}/other") == 200
+    assert [call.path for call in seller.calls if call.payment] == ["/data", "/other"]
 
 
 def test_a_session_of_its_own_is_not_needed(seller: Seller, opened: Open) -> None:

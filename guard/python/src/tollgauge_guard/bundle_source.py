@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
 from typing import Final, Protocol
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 
@@ -36,6 +36,8 @@ REFRESH_S: Final = 3_600
 RETRY_S: Final = 60
 """The pause after a failed attempt."""
 _DOWNLOAD_S: Final = 120.0
+_SILENCE_S: Final = 30.0
+"""How long the service may say nothing. A payment waits for less, and the next one gets it."""
 _JWKS_MAX: Final = 2**20
 _log = logging.getLogger("tollgauge_guard")
 
@@ -201,9 +203,9 @@ class RemoteBundle:
         headers = {"Accept": "application/zstd", "Accept-Encoding": "identity"}
         if self._etag and self._bundle is not None:
             headers["If-None-Match"] = self._etag
-        with httpx.Client(timeout=self._timeout, verify=self._verify) as http:
+        with httpx.Client(timeout=max(self._timeout, _SILENCE_S), verify=self._verify) as http:
             with http.stream("GET", self._url, headers=headers) as answer:
-                if answer.status_code == httpx.codes.NOT_MODIFIED:
+                if answer.status_code == httpx.codes.NOT_MODIFIED and "If-None-Match" in headers:
                     return None
                 if answer.status_code != httpx.codes.OK:
                     raise BundleError(f"{self._url} answers {answer.status_code}.")
@@ -263,7 +265,7 @@ def _as_named(bundle: Bundle, name: str) -> Bundle:
     one: both are signed by one key, and whoever put that of bad endpoints into the place of all
     would make every good one unknown.
     """
-    is_avoid = name.rstrip("/").split("/")[-1].split(".")[0].endswith(AVOID)
+    is_avoid = urlsplit(name).path.rstrip("/").split("/")[-1].split(".")[0].endswith(AVOID)
     if bundle.variant != (AVOID if is_avoid else ALL):
         raise BundleError(
             f"{name} holds the bundle {bundle.variant!r}, which its name does not say.",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ import httpx
 from tollgauge_guard import defaults, open_guard
 from tollgauge_guard.decision import Allow, Decision, Spent, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Entry, Journal
+from tollgauge_guard.journal import MEMORY, Entry, Journal
 from tollgauge_guard.offer import read_offer
 from tollgauge_guard.policy import DOLLAR, GRADES, Policy, Unknown
 from tollgauge_guard.record import Record
@@ -77,7 +78,7 @@ def check(options: argparse.Namespace) -> int:
 
 def journal(options: argparse.Namespace) -> int:
     """Print the payments that were signed."""
-    kept = Journal(options.journal)
+    kept = _journal(options)
     entries = kept.unsettled() if options.unsettled else kept.entries()
     for entry in entries:
         print(json.dumps(asdict(entry)) if options.json else _line(entry))
@@ -88,13 +89,13 @@ def journal(options: argparse.Namespace) -> int:
 
 def resolve(options: argparse.Namespace) -> int:
     """Write down what the chain shows of a payment."""
-    Journal(options.journal).resolve(options.entry, is_taken=options.fate == "taken")
+    _journal(options).resolve(options.entry, is_taken=options.fate == "taken")
     return GOOD
 
 
 def report(options: argparse.Namespace) -> int:
     """Print a signed statement about a payment, and send it where that is asked."""
-    entry = Journal(options.journal).entry(options.entry)
+    entry = _journal(options).entry(options.entry)
     if entry is None:
         raise GuardError(
             f"The journal has no payment {options.entry}.",
@@ -133,6 +134,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Refuse bad x402 payments before they are signed.",
         epilog="Exit codes: 0 good, 1 what was examined is bad, 2 the command failed.",
     )
+    version = f"%(prog)s {metadata.version('tollgauge-guard')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_check(commands)
     _add_journal(commands)
@@ -238,6 +241,16 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _journal(options: argparse.Namespace) -> Journal:
+    """The journal that was named. Raises GuardError where there is none, for opening makes one."""
+    path: Path = options.journal
+    if path.exists():
+        return Journal(path)
+    if path == defaults.journal_file():
+        return Journal(MEMORY)
+    raise GuardError(f"There is no journal {path}.", hint="Name the one that your program writes.")
+
+
 def _policy(options: argparse.Namespace) -> Policy:
     return Policy(
         max_call=options.max_call,
@@ -268,7 +281,10 @@ def _bundle(options: argparse.Namespace) -> str:
 
 
 def _key(options: argparse.Namespace) -> str:
-    return str(options.key or os.environ.get(KEY, ""))
+    key = options.key or os.environ.get(KEY, "")
+    if not key:
+        raise GuardError("No key was named.", hint=f"Use --key or {KEY}.")
+    return str(key)
 
 
 def _offer(options: argparse.Namespace, record: Record | None) -> dict[str, object]:

@@ -162,8 +162,9 @@ def read_terms(offer: Offer, request_url: object, policy: Policy) -> Terms | Ref
             Code.OVER_CALL_CAP,
             f"{dollars(micro_usd)} is more than one call may cost ({dollars(policy.max_call)}).",
         )
+    contract = asset.address.lower()
     pay_to = parse_address(offer.pay_to)
-    if pay_to is None or pay_to == asset.address:
+    if pay_to is None or pay_to == contract:
         return Refuse(Code.PAYTO_MALFORMED, "The payee is no address of an account.")
     timeout = offer.timeout
     if type(timeout) is not int or not 1 <= timeout <= policy.max_timeout:
@@ -174,7 +175,7 @@ def read_terms(offer: Offer, request_url: object, policy: Policy) -> Terms | Ref
     name, version = _domain(offer, asset)
     return Terms(
         network=asset.network,
-        asset=asset.address,
+        asset=contract,
         amount=amount,
         micro_usd=micro_usd,
         pay_to=pay_to,

@@ -14,8 +14,9 @@ Which client calls them, and when, is the work of `hooks` and of the module of e
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,7 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import BundleSource
 from tollgauge_guard.decision import Ask, Code, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Entry, Journal, Outcome
+from tollgauge_guard.journal import Entry, Journal, Outcome, Price
 from tollgauge_guard.offer import Offer, Terms
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.request import CALL, Attempt, PaymentRefusedError, Stage
@@ -39,6 +40,7 @@ AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
 """Called with a question and the URL; only an answer that is True lets pay."""
 PAYMENT_REQUIRED: Final = 402
 _SERVER_ERROR: Final = 500
+_log = logging.getLogger("tollgauge_guard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +115,13 @@ class Guard:
         attempt.header, attempt.stage = header, Stage.SIGNED
         _paid_by(attempt)
 
-    def kept_payment(self, attempt: Attempt) -> Payload | None:
-        """A payment that was signed earlier for the same request, is still valid and got no answer:
-        it is sent again instead of a second one.
+    def kept_payment(self, attempt: Attempt, offers: Iterable[Offer]) -> Payload | None:
+        """A payment that was signed earlier for the same request, is still valid, got no answer and
+        pays one of the offers: it is sent again instead of a second one.
         """
+        asked = (_price(offer) for offer in offers)
         try:
-            reusable = self.journal.reuse(attempt.paid_request, self.now)
+            reusable = self.journal.reuse(attempt.paid_request, asked, self.now)
         except ResourceError:
             return None  # which the decision explains
         if reusable is None:
@@ -142,7 +145,8 @@ class Guard:
         if settlement:
             outcome = Outcome.SETTLED
         elif status == PAYMENT_REQUIRED:
-            outcome = Outcome.REFUSED
+            # One that was sent before may have been taken then.
+            outcome = Outcome.UNKNOWN if attempt.stage is Stage.KEPT else Outcome.REFUSED
         else:
             outcome = Outcome.UNKNOWN if status >= _SERVER_ERROR else Outcome.ANSWERED
         self._conclude(attempt, outcome, status, settlement)
@@ -169,9 +173,14 @@ class Guard:
         status: int | None = None,
         settlement: str | None = None,
     ) -> None:
-        if attempt.entry is not None:
-            self.journal.finish(attempt.entry, outcome, status, settlement)
         attempt.stage = Stage.CONCLUDED
+        if attempt.entry is None:
+            return
+        try:
+            self.journal.finish(attempt.entry, outcome, status, settlement)
+        except GuardError as error:
+            # The answer was paid for, and the journal names the payment as unanswered.
+            _log.warning("journal.outcome_not_written entry=%d reason=%s", attempt.entry, error)
 
     def refusal(self, attempt: Attempt | None, reason: str) -> PaymentRefusedError:
         """The error for something that is not what was allowed; it ends the attempt."""
@@ -197,6 +206,12 @@ def _read(payload: Payload) -> Authorization | None:
         return read_signed(payload)
     except GuardError:
         return None
+
+
+def _price(offer: Offer) -> Price:
+    """What an offer asks for, as the journal writes it."""
+    asset, pay_to = str(offer.asset).lower(), str(offer.pay_to).lower()
+    return str(offer.network), asset, pay_to, str(offer.amount)
 
 
 def _paid_by(attempt: Attempt) -> None:

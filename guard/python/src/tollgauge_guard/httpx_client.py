@@ -16,14 +16,7 @@ from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import GuardedHTTPClient
 from tollgauge_guard.receipt import payments_of, settlement
-from tollgauge_guard.request import (
-    CURRENT,
-    Attempt,
-    PaymentRefusedError,
-    asking,
-    calling,
-    request_digest,
-)
+from tollgauge_guard.request import CURRENT, PaymentRefusedError, asking, attempt_of, calling
 
 
 class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
@@ -67,9 +60,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         Raises HttpxPaymentRefusedError where the guard refuses, PaymentError where the SDK fails.
         """
         url, body = str(request.url), await request.aread()
-        attempt = Attempt(
-            owner=self._payer, url=url, digest=request_digest(request.method, url, body)
-        )
+        attempt = attempt_of(self._payer, request.method, url, body)
         with asking(attempt):
             try:
                 return await self._paying.handle_async_request(request)

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +23,7 @@ from tollgauge_guard.decision import REPEAT_S, Refuse, Spent, over_budget
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.policy import Policy
+from tollgauge_guard.process import is_alive, this_process
 from tollgauge_guard.signed import Authorization
 
 MEMORY: Final = ":memory:"
@@ -56,8 +57,9 @@ SELECT coalesce(sum(CASE WHEN host = :host THEN micro_usd END), 0), coalesce(sum
 FROM payment WHERE at >= :today AND outcome <> 'not-taken' AND (nonce IS NOT NULL OR at > :unsigned)
 """
 _REUSABLE: Final = """
-SELECT id, header, outcome, owner FROM payment WHERE request_digest = ? AND header IS NOT NULL
-AND valid_before >= ? AND outcome IN (?, ?) ORDER BY id
+SELECT id, header, outcome, owner, network, asset, pay_to, amount FROM payment
+WHERE request_digest = ? AND header IS NOT NULL AND valid_before >= ? AND outcome IN (?, ?)
+ORDER BY id
 """
 _REPEATS: Final = """
 SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent
@@ -96,10 +98,14 @@ UNSETTLED: Final = (*LOST, Outcome.ANSWERED, Outcome.REFUSED)
 """Signed, and no receipt says that it was taken, nor its owner that it was not."""
 
 
+Price = tuple[str, str, str, str]
+"""Network, token, payee and amount of a payment; hex in lower case."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidRequest:
-    """The request that is paid: its host, its canonical resource, and a digest of its method, URL
-    and body, by which the same request is known again.
+    """The request that is paid: its host, its canonical resource, and a digest of method, URL
+    and body of the call that led to it, by which the same call is known again.
     """
 
     host: str
@@ -146,7 +152,7 @@ class Journal:
     def __init__(self, path: Path | str = MEMORY) -> None:
         self._path = str(path)
         self._lock = threading.RLock()
-        self._process = 0
+        self._process = self._file = 0
         self._pruned_day = 0
         self._connection: sqlite3.Connection | None = None
         with self._reading():
@@ -167,7 +173,7 @@ class Journal:
                 (
                     *(now, request.host, request.resource, request.digest),
                     *(terms.network, terms.asset, terms.pay_to, str(terms.amount)),
-                    *(terms.micro_usd, os.getpid(), Outcome.RESERVED),
+                    *(terms.micro_usd, this_process(), Outcome.RESERVED),
                 ),
             )
             return int(cursor.lastrowid or 0)
@@ -206,21 +212,25 @@ class Journal:
                 (outcome, status, settlement, entry),
             )
 
-    def reuse(self, request: PaidRequest, now: int) -> Reusable | None:
+    def reuse(self, request: PaidRequest, asked: Iterable[Price], now: int) -> Reusable | None:
         """Take over a payment of the same request that is still valid and got no answer: its
-        connection broke, or its process died. Nobody else gets it until its next answer.
+        connection broke, or its process died. It must pay what is asked now. Nobody else gets it
+        until its next answer.
         """
         values = (request.digest, now + SETTLE_MARGIN_S, *LOST)
         with self._reading() as rows:
             if rows.execute(_REUSABLE, values).fetchone() is None:
                 return None
+        prices = set(asked)
         with self._transaction() as rows:
-            for entry, header, outcome, owner in rows.execute(_REUSABLE, values).fetchall():
-                if outcome == Outcome.UNANSWERED and _is_alive(owner):
+            for entry, header, outcome, owner, *price in rows.execute(_REUSABLE, values).fetchall():
+                if outcome == Outcome.UNANSWERED and is_alive(owner):
+                    continue
+                if tuple(price) not in prices:
                     continue
                 rows.execute(
                     "UPDATE payment SET outcome = ?, owner = ? WHERE id = ?",
-                    (Outcome.UNANSWERED, os.getpid(), entry),
+                    (Outcome.UNANSWERED, this_process(), entry),
                 )
                 return Reusable(entry, header)
         return None
@@ -281,13 +291,21 @@ class Journal:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """The rows as they are, without waiting for a writer."""
         with self._lock:
-            yield self._opened()
+            try:
+                yield self._opened()
+            except sqlite3.Error as error:
+                message = f"The journal {self._path} cannot be read or written ({error})."
+                raise JournalError(message) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, alone among threads and processes."""
-        with self._lock:
-            connection = self._opened()
+        with self._reading() as connection:
+            if self._file != _inode(self._path):
+                raise JournalError(
+                    f"The journal {self._path} was removed or replaced.",
+                    hint="Start again. Another journal does not know what was paid.",
+                )
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -301,6 +319,7 @@ class Journal:
         if self._connection is None or (self._process != os.getpid() and self._path != MEMORY):
             self._process = os.getpid()
             self._connection = _connect(self._path)
+            self._file = _inode(self._path)
         return self._connection
 
 
@@ -324,6 +343,14 @@ def _connect(path: str) -> sqlite3.Connection:
             hint="Name a file that can be written. Nothing is paid without a journal.",
         ) from error
     return connection
+
+
+def _inode(path: str) -> int:
+    """The number of a file; 0 for memory, and for none."""
+    try:
+        return 0 if path == MEMORY else Path(path).stat().st_ino
+    except OSError:
+        return 0
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
@@ -368,16 +395,3 @@ def _spent(rows: sqlite3.Connection, request: PaidRequest, now: int) -> Spent:
 def _entry(row: dict[str, object]) -> Entry:
     fields = row | {"amount": int(str(row["amount"])), "outcome": Outcome(str(row["outcome"]))}
     return Entry(**fields)  # type: ignore[arg-type]  # the columns of our own table
-
-
-def _is_alive(process: int) -> bool:
-    """Whether a process of this machine is running; where that cannot be asked, yes."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

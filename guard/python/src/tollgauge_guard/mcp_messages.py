@@ -32,8 +32,8 @@ def tool_url(name: str) -> str:
 
 def call_digest(url: str, name: str, arguments: object) -> str:
     """By what the same call of a tool is known again."""
-    text = json.dumps(arguments or {}, sort_keys=True, default=str)
-    return request_digest("tools/call", f"{url}#{name}", text.encode())
+    text = json.dumps([name, arguments or {}], sort_keys=True, default=str)
+    return request_digest("tools/call", url, text.encode())
 
 
 def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | None:

@@ -17,13 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from x402.schemas import PaymentRequired
-from x402.schemas.v1 import PaymentRequiredV1
-
 from tollgauge_guard.decision import Allow, Ask, Code, Refuse
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import PAYMENT_REQUIRED, Guard, Payload
-from tollgauge_guard.hooks import named_as_asked
+from tollgauge_guard.hooks import Required, named_as_asked, offers_of
 from tollgauge_guard.journal import UNSETTLED, Entry, Outcome
 from tollgauge_guard.mcp_messages import (
     call_digest,
@@ -32,7 +29,7 @@ from tollgauge_guard.mcp_messages import (
     settlement,
     tool_url,
 )
-from tollgauge_guard.offer import Offer, read_offer
+from tollgauge_guard.offer import Offer
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.signed import Authorization, read_signed
 
@@ -43,7 +40,6 @@ KEPT: Final = 1_000
 _OK: Final = 200
 _CALL: Final = "tools/call"
 _INVALID_REQUEST: Final = -32_600
-Required = PaymentRequired | PaymentRequiredV1
 T = TypeVar("T")
 
 
@@ -150,7 +146,7 @@ class ToolGate:
     def _offer(self, attempt: Attempt, payment: Payload) -> Offer:
         """The offer that is paid: an entry of the 402 that this call was answered with."""
         required = self._offers.get(attempt.digest)
-        offers = () if required is None else _offers_of(required)
+        offers = () if required is None else offers_of(required)
         for offer in offers:
             if _is_paid_by(offer, payment):
                 return named_as_asked(offer, attempt)
@@ -245,13 +241,6 @@ def _parsed(line: bytes) -> object | None:
         return json.loads(line) if line.strip() else None
     except (ValueError, RecursionError):
         return None
-
-
-def _offers_of(required: Required) -> tuple[Offer, ...]:
-    """The entries of a 402."""
-    resource = None if isinstance(required, PaymentRequiredV1) else required.resource
-    url = None if resource is None else resource.url
-    return tuple(read_offer(entry.model_dump(by_alias=True), url) for entry in required.accepts)
 
 
 def _is_paid_by(offer: Offer, payment: Payload) -> bool:

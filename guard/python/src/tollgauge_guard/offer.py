@@ -46,14 +46,16 @@ class Terms:
     domain_version: str
 
 
-def read_offer(entry: object, resource_url: object) -> Offer:
-    """The offer of an entry of `accepts` from JSON, of x402 version 1 or 2. Never raises."""
+def read_offer(entry: object, resource_url: object, version: int = 2) -> Offer:
+    """The offer of an entry of `accepts` from JSON. Its 402 says the version of x402: the words of
+    the other one, which an entry may hold beside them, are not what is signed. Never raises.
+    """
     fields = entry if isinstance(entry, dict) else {}
-    is_v1 = "maxAmountRequired" in fields
+    is_v1 = version == 1
     network = fields.get("network")
     return Offer(
         scheme=fields.get("scheme"),
-        network=V1_NETWORKS.get(network) if is_v1 and isinstance(network, str) else network,
+        network=V1_NETWORKS.get(str(network)) if is_v1 else network,
         asset=fields.get("asset"),
         amount=fields.get("maxAmountRequired" if is_v1 else "amount"),
         pay_to=fields.get("payTo"),

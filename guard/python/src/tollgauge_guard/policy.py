@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from tollgauge_guard.address import parse_address
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.units import Asset
 
 CENT: Final = 10_000
 """Micro-dollars of a cent."""
 DOLLAR: Final = 100 * CENT
+_NETWORK: Final = re.compile(r"eip155:[1-9][0-9]*", re.ASCII)
+_DECIMALS_MAX: Final = 255
 GRADES: Final = "ABCDF"
 """The grades, best first."""
 
@@ -67,4 +71,18 @@ class Policy:
             raise GuardError(
                 f"{self.min_grade!r} is no grade.", hint="Grades are A, B, C, D and F."
             )
+        if type(self.fail_open) is not bool or type(self.is_contract_wallet) is not bool:
+            raise GuardError("fail_open and is_contract_wallet are True or False.")
+        if not isinstance(self.assets, tuple) or not all(map(_is_asset, self.assets)):
+            raise GuardError(
+                "The assets are no dollar tokens.",
+                hint="Give a tuple of Asset: a CAIP-2 network, a contract, its decimals.",
+            )
         object.__setattr__(self, "unknown", Unknown(self.unknown))
+
+
+def _is_asset(asset: object) -> bool:
+    if not isinstance(asset, Asset) or not _NETWORK.fullmatch(asset.network):
+        return False
+    is_count = type(asset.decimals) is int and 0 <= asset.decimals <= _DECIMALS_MAX
+    return is_count and parse_address(asset.address) is not None

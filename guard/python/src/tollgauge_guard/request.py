@@ -21,12 +21,54 @@ from tollgauge_guard.offer import Terms
 from tollgauge_guard.resource import Resource, parse
 from tollgauge_guard.signed import Authorization
 
+ADVICE: Final = {
+    Code.RESOURCE_MISMATCH: (
+        "Send the request to the seller's own address, through the client that the guard returned."
+    ),
+    Code.ASSET_UNKNOWN: (
+        "Add the token to `assets` of the policy to pay with it; another scheme is never paid."
+    ),
+    Code.AMOUNT_INVALID: "The seller has to mend its offer.",
+    Code.OVER_CALL_CAP: "Raise `max_call` of the policy if the price is right.",
+    Code.PAYTO_MALFORMED: "The seller has to mend its offer.",
+    Code.TIMEOUT_INVALID: "Raise `max_timeout` of the policy, or tell the seller.",
+    Code.NOT_PAYABLE: "Use another seller.",
+    Code.AVOID: "Use another seller.",
+    Code.PAYTO_UNKNOWN: (
+        "Ask the seller in another way whether the address is its own, or wait for a newer list."
+    ),
+    Code.NETWORK_UNKNOWN: (
+        "Ask the seller in another way whether it has moved, or wait for a newer list."
+    ),
+    Code.PRICE_JUMP: (
+        "Wait for a newer list, or raise `price_factor` of the policy if the price is right."
+    ),
+    Code.CAUTION: "Give the guard a function `ask` that agrees.",
+    Code.GRADE_LOW: (
+        "Give the guard a function `ask` that agrees, or lower `min_grade` of the policy."
+    ),
+    Code.BUNDLE_OLD: "Look whether the address of the bundle can be reached.",
+    Code.UNKNOWN_RESOURCE: (
+        "Give the guard a function `ask` that agrees, or raise `unknown_max` of the policy."
+    ),
+    Code.BUNDLE_STALE: (
+        "Look whether the address of the bundle can be reached, or give the guard `ask`."
+    ),
+    Code.OVER_HOST_BUDGET: "Wait for the next day (UTC), or raise `max_host_day` of the policy.",
+    Code.OVER_DAY_BUDGET: "Wait for the next day (UTC), or raise `max_day` of the policy.",
+    Code.RETRY_STORM: (
+        "Look why the answers did not serve; the request may be paid again in ten minutes."
+    ),
+    Code.SIGNED_DIFFERS: "Look for a hook, an extension or a redirect that changes the payment.",
+}
+"""What to do about a refusal."""
+
 
 class PaymentRefusedError(GuardError):
     """The guard refused a payment: nothing left the process. `code` is the rule that decided."""
 
     def __init__(self, refusal: Refuse) -> None:
-        super().__init__(f"{refusal.code}: {refusal.reason}")
+        super().__init__(f"{refusal.code}: {refusal.reason}", hint=ADVICE[refusal.code])
         self.code: Code = refusal.code
         self.reason = refusal.reason
 
@@ -50,7 +92,7 @@ class Stage(Enum):
 class Attempt:
     """One request that may have to be paid.
 
-    `url` is what was asked, `digest` tells the same request again, `alias` is another name by which
+    `url` is what was asked, `digest` tells the same call again, `alias` is another name by which
     the 402 may call it. `terms` are what was allowed, `entry` is the row of the journal, `signed`
     what was signed and checked, `header` the text that may leave as the payment; each is None until
     then. `refusal` is why nothing may. `owner` is the client that pays: hooks of another guard on
@@ -84,8 +126,12 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of the program, with all requests that its redirects lead to. It is paid once."""
+    """One call of the program, with all requests that its redirects lead to. It is paid once.
 
+    `digest` is that of its first request: a seller chooses where its redirects lead.
+    """
+
+    digest: str | None = None
     paid: Attempt | None = None
 
 
@@ -106,6 +152,17 @@ def calling() -> Iterator[None]:
 
 
 @contextmanager
+def apart() -> Iterator[None]:
+    """Run code that is no part of the call that is being made: what it pays is another payment."""
+    call, attempt = CALL.set(None), CURRENT.set(None)
+    try:
+        yield
+    finally:
+        CURRENT.reset(attempt)
+        CALL.reset(call)
+
+
+@contextmanager
 def asking(attempt: Attempt) -> Iterator[Attempt]:
     """Make a request the current one while it is sent."""
     token = CURRENT.set(attempt)
@@ -115,7 +172,16 @@ def asking(attempt: Attempt) -> Iterator[Attempt]:
         CURRENT.reset(token)
 
 
+def attempt_of(owner: object, method: str, url: str, body: bytes) -> Attempt:
+    """A request that a transport is about to send, as a part of the call that is being made."""
+    digest = request_digest(method, url, body)
+    if (call := CALL.get()) is not None:
+        digest = call.digest = call.digest or digest
+    return Attempt(owner=owner, url=url, digest=digest)
+
+
 def request_digest(method: str, url: str, body: bytes) -> str:
     """By what the same request is known again: SHA-256 over its method, URL and body."""
-    parts = (method.upper().encode(), url.encode(), body)
+    whole = url.partition("#")[0]  # no fragment is sent
+    parts = (method.upper().encode(), whole.encode(), body)
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

@@ -19,11 +19,10 @@ from tollgauge_guard.receipt import payments_of, settlement
 from tollgauge_guard.request import (
     CALL,
     CURRENT,
-    Attempt,
     PaymentRefusedError,
     asking,
+    attempt_of,
     calling,
-    request_digest,
 )
 
 
@@ -84,8 +83,7 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
         fails.
         """
         url = request.url or ""
-        digest = request_digest(request.method or "", url, _body(request))
-        attempt = Attempt(owner=self._payer, url=url, digest=digest)
+        attempt = attempt_of(self._payer, request.method or "", url, _body(request))
         with asking(attempt):
             try:
                 return super().send(request, *args, **kwargs)

@@ -101,7 +101,11 @@ def from_jwks(document: object, fingerprint: str) -> PinnedKey:
 def verify(signature: str, body: bytes, key: PinnedKey) -> None:
     """Raises SignatureError unless the pinned key signed this body as a bundle."""
     if key.public is None:
-        raise SignatureError("Only the key's fingerprint is known.", hint=_HINT)
+        raise SignatureError(
+            "Of the key only the fingerprint is known.",
+            hint="A bundle in a file or of bytes needs the public JWK, which the service has at "
+            "/.well-known/jwks.json.",
+        )
     protected, _, sealed = signature.strip().partition("..")
     if len(signature) > HEADER_MAX or not protected or not sealed:
         raise SignatureError("The bundle's signature is no detached JWS.")
