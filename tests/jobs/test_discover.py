@@ -225,6 +225,35 @@ async def test_a_crawl_that_was_cut_off_resumes_and_then_delists(
     assert await statuses(store, 35) == [Listing.LISTED] * 34 + [Listing.DELISTED]
 
 
+async def test_a_crawl_that_was_killed_reads_less_than_a_transaction_again(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(1_500)]
+    source = replace(SOURCE, limit=100)
+
+    def die_late(done: int, _total: int) -> None:
+        if done == 1_300:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        await run(store, egress, source, now=NOW, progress=die_late)
+    assert sum((await store.reading(endpoints.counts)).values()) == 1_000
+    directory.offsets = []
+    tally = await run(store, egress, source, now=NOW + HOUR)
+    assert directory.offsets[0] == 1_000
+    assert (tally.new, tally.complete) == (500, True)
+
+
+async def test_what_was_read_before_a_directory_failed_is_recorded(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(35)]
+    directory.down = 20
+    tally = await run(store, egress, SOURCE, now=NOW)
+    assert (tally.items, tally.new, tally.complete) == (20, 20, False)
+    assert await statuses(store, 21) == [Listing.LISTED] * 20 + [None]
+
+
 async def test_two_sources_list_one_endpoint_and_both_must_drop_it(
     store: Store, egress: Egress, directory: Directory, tmp_path: Path
 ) -> None:

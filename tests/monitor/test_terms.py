@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import sqlalchemy as sa
 from tests.support.crawls import CENT, NOW, TWO, crawl, item, stored, term_changes
 
 from tollgauge.core.evidence import TermChange
+from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 
@@ -35,6 +37,36 @@ async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
     await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
     found = await stored(store, one)
     assert (found.quote, found.quote_at) == (TWO, NOW + 1)
+
+
+async def test_a_price_that_a_probe_confirms_is_the_probes_from_then_on(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    found = await stored(store, one)
+    await store.writing(terms.observe_quotes, {found.id: (CENT, NOW + 1)})
+    await crawl(store, "bazaar", replace(one, quote=TWO), now=NOW + 2)
+    found = await stored(store, one)
+    assert (found.quote, found.quote_at) == (CENT, NOW + 1)
+
+
+async def test_a_price_that_a_probe_confirms_is_not_written_again(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    found = await stored(store, one)
+    statements: list[str] = []
+
+    def observe(tx: sa.Connection, quote: Quote, at: int) -> None:
+        sa.event.listen(tx, "before_cursor_execute", lambda *seen: statements.append(seen[2]))
+        terms.observe_quotes(tx, {found.id: (quote, at)})
+
+    await store.writing(observe, CENT, NOW + 1)
+    updates = [text for text in statements if text.startswith("UPDATE endpoint")]
+    assert len(updates) == 1
+    assert "quote_source" in updates[0]
+    assert "quote_pay_to" not in updates[0]
+    statements.clear()
+    await store.writing(observe, TWO, NOW + 2)
+    assert any("quote_pay_to" in text for text in statements if text.startswith("UPDATE endpoint"))
 
 
 async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> None:

@@ -1,8 +1,8 @@
 """The discovery loop: one crawl of one source, page by page, into listings and their events.
 
 Rules:
-- each page is recorded in a transaction of its own, with where to go on: a crawl that is cut off
-  resumes there;
+- so many entries are recorded in one transaction, with where to go on: a crawl that is cut off
+  resumes there. What was read before a source failed is recorded too;
 - a bad entry is counted with its reason and skipped, it never stops a crawl;
 - entries that name an endpoint which this crawl has had already are merged into the first;
 - a source that fails or stops half-way delists nothing, and the tally says why;
@@ -27,7 +27,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from tollgauge.clients.directories import bazaar, file, openapi
-from tollgauge.clients.directories.document import DirectoryError, Step
+from tollgauge.clients.directories.document import RECORDED_AT_ONCE, DirectoryError, Step
 from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import PUBLIC, Perimeter
@@ -128,7 +128,9 @@ class Tally(CrawlEnding):
 
 @dataclass(slots=True)
 class _Count:
-    """The tally while it grows, and the ids of the endpoints that this crawl has had."""
+    """The tally while it grows, the ids of the endpoints that this crawl has had, and what of it
+    is not recorded yet.
+    """
 
     source: str
     items: int = 0
@@ -139,10 +141,10 @@ class _Count:
     examples: dict[str, list[str]] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)
+    unrecorded: list[ListedItem] = field(default_factory=list)
 
-    def take(self, items: tuple[object, ...], perimeter: Perimeter) -> list[ListedItem]:
-        """Count a page's entries; what is left to record, each endpoint once a crawl."""
-        new_items: list[ListedItem] = []
+    def take(self, items: tuple[object, ...], perimeter: Perimeter) -> None:
+        """Count a page's entries, and keep those to record, each endpoint once a crawl."""
         for raw in items:
             self.items += 1
             item = read_item(raw, perimeter)
@@ -155,11 +157,11 @@ class _Count:
                 self.merged += 1
             else:
                 self.ids.add(item.resource.id)
-                new_items.append(item)
-        return new_items
+                self.unrecorded.append(item)
 
     def add(self, page: discovery.PageTally) -> None:
-        """Count what a recorded page brought."""
+        """Count what brought that which is recorded by now."""
+        self.unrecorded.clear()
         self.new += page.new
         self.seen += page.seen - page.new
         self.events.update(page.kinds)
@@ -275,18 +277,30 @@ async def _record(
     perimeter: Perimeter,
     progress: Progress | None,
 ) -> Tally:
-    count, whole = _Count(crawl.source), False
+    count, whole, problem = _Count(crawl.source), False, ""
+    offset = recorded = crawl.offset
+
+    async def record() -> None:
+        count.add(
+            await store.writing(
+                discovery.record_page, crawl, count.unrecorded, next_offset=offset, now=now
+            )
+        )
+
     try:
         async with aclosing(steps):
             async for step in steps:
-                items = count.take(entries(step.page), perimeter)
-                page = await store.writing(
-                    discovery.record_page, crawl, items, next_offset=step.next_offset, now=now
-                )
-                count.add(page)
-                whole = step.page.complete is True
+                count.take(entries(step.page), perimeter)
+                offset, whole = step.next_offset, step.page.complete is True
+                if offset - recorded >= RECORDED_AT_ONCE:
+                    await record()
+                    recorded = offset
                 if progress is not None:
                     progress(count.items, step.page.total or 0)
     except DirectoryError as error:
-        return count.tally(CrawlEnding(problem=str(error)))
+        problem = str(error)
+    if offset > recorded or count.unrecorded:
+        await record()
+    if problem:
+        return count.tally(CrawlEnding(problem=problem))
     return count.tally(await store.writing(discovery.end_crawl, crawl, whole=whole, now=now))

@@ -34,6 +34,7 @@ def observe_quotes(
     such ground, and neither is an older probe.
     """
     quoted: list[LockedEndpoint] = []
+    confirmed: list[LockedEndpoint] = []
     events: list[tuple[str, DiscoveryEvent]] = []
     for id_, locked in listings.lock(tx, quotes).items():
         quote, at = quotes[id_]
@@ -50,12 +51,16 @@ def observe_quotes(
         updated = replace(
             locked, endpoint=replace(endpoint, quote=after, quote_at=at), quote_source=PROBE
         )
-        quoted.append(updated.owing_score(at) if changed else updated)
+        if after == endpoint.quote:
+            confirmed.append(updated)
+        else:
+            quoted.append(updated.owing_score(at) if changed else updated)
         events += [
             (id_, discovery_event(kind, PROBE, at, *texts, announced=announced))
             for kind, *texts in changed
         ]
     listings.save_quotes(tx, quoted)
+    listings.save_confirmed(tx, confirmed)
     listings.add_events(tx, events)
     return tuple(_change(event) for _, event in events)
 

@@ -19,6 +19,10 @@ from tollgauge.core.page import Page
 from tollgauge.core.strictjson import depth
 
 DEPTH_MAX: Final = 200
+RECORDED_AT_ONCE: Final = 1_000
+"""How many entries are recorded in one transaction: fewer cost more, as most pages of a large
+database's indexes are written with each; more would hold up other writers.
+"""
 _DIGITS_MAX: Final = 400
 
 

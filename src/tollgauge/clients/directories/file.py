@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
-import itertools
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from tollgauge.clients.directories import lines, openapi
 from tollgauge.clients.directories.document import (
+    RECORDED_AT_ONCE,
     DirectoryError,
     Step,
     looks_like_json,
@@ -35,10 +36,6 @@ from tollgauge.core.text import clean_text
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
-STEP: Final = 1_000
-"""How many entries are recorded in one transaction: fewer cost more, as each of a large database's
-indexes is written with each transaction; more would hold up other writers.
-"""
 Stamp = tuple[int, ...]
 _HEAD: Final = 1_024
 _CHUNK: Final = 64 * 1_024
@@ -82,12 +79,12 @@ class _List:
 
 
 async def steps(listing: DirectoryFile) -> AsyncGenerator[Step, None]:
-    """A file's entries in steps of STEP, each with the count of all. Raises DirectoryError if the
-    file changed since it was read.
+    """A file's entries in steps of RECORDED_AT_ONCE, each with the count of all. Raises
+    DirectoryError if the file changed since it was read.
     """
     entries, count, end = iter(listing.items), listing.count, 0
     while True:
-        items = await asyncio.to_thread(lambda: tuple(itertools.islice(entries, STEP)))
+        items = await asyncio.to_thread(lambda: tuple(islice(entries, RECORDED_AT_ONCE)))
         end += len(items)
         if end < count and not items:
             raise DirectoryError("The file changed while it was read.")

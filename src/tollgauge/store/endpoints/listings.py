@@ -172,6 +172,13 @@ def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
     _update(tx, quoted, (*quote, "quote_at", "quote_source", *_SCORE))
 
 
+def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
+    """Write when the prices of endpoints were named and by whom, but not the prices: they are as
+    they were, and an index that holds them would be written with them.
+    """
+    _update(tx, confirmed, ("quote_at", "quote_source"))
+
+
 def remove_unseen(tx: Connection, crawl: Crawl, *, at: int) -> tuple[str, ...]:
     """Mark the listings of a source that its crawl did not see as gone; returns the ids of their
     endpoints, sorted.
