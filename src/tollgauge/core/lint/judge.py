@@ -78,15 +78,13 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
     """The findings of rules, in their order; at most FINDINGS_MAX of each rule."""
     findings: list[Finding] = []
     for rule in rules:
-        room = len(findings) + FINDINGS_MAX
+        room = FINDINGS_MAX
         for subject in subjects:
             # Most rules find nothing: not even an iterator of findings is made for them.
             for where in rule.check(subject):
-                findings.append(rule.finding(where))
-                if len(findings) == room:
-                    break
-            if len(findings) == room:
-                break
+                if room:
+                    findings.append(rule.finding(where))
+                    room -= 1
     return findings
 
 
