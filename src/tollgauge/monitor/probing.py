@@ -81,7 +81,7 @@ class Prober:
         """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
         too, at random moments, about once a day.
         """
-        observation = replace(await self._ask(endpoint), round_ms=host.round_ms)
+        observation = await self._ask(endpoint, round_ms=host.round_ms)
         if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
@@ -109,7 +109,9 @@ class Prober:
                 return await self._with_wildcard_test(observation)
         return observation
 
-    async def _ask(self, endpoint: Endpoint, *, first: bool = False) -> Observation:
+    async def _ask(
+        self, endpoint: Endpoint, *, first: bool = False, round_ms: int = 0
+    ) -> Observation:
         """One exchange with an endpoint, judged by itself; `first` says that nobody knew it.
 
         A 402 that would make its resource public counts only where paths beside it do not sell
@@ -122,6 +124,7 @@ class Prober:
             result=result,
             learned=probe.learned,
             pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
+            round_ms=round_ms,
         )
         if not observation.makes_public(first=first):
             return observation
