@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -44,7 +44,6 @@ from tollgauge.core.attribution import (
 )
 from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.exchange import Answer
-from tollgauge.core.lint import lint
 from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
@@ -53,6 +52,7 @@ from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery, elsewhere, terms
+from tollgauge.monitor.lint_cache import LintCache
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, hosts, listings
 from tollgauge.store.endpoints.hosts import HostState
@@ -66,8 +66,8 @@ WILDCARD_EVERY_MS: Final = DAY_MS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prober:
     """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
-    to probe, https URLs of the operator's choice that tell whether *we* are connected, and where
-    this process probes from.
+    to probe, https URLs of the operator's choice that tell whether *we* are connected, where this
+    process probes from, and what the linter said of the last answers.
     """
 
     store: Store
@@ -76,6 +76,7 @@ class Prober:
     cadence: Cadence
     references: tuple[str, ...] = ()
     vantages: Vantages = ONE
+    lints: LintCache = field(default_factory=LintCache)
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
         """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
@@ -118,7 +119,7 @@ class Prober:
         too: else anybody could have any words shown as a seller's.
         """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        result = judge(probe.exchange, lint(probe.exchange))
+        result = judge(probe.exchange, self.lints.lint(endpoint.id, probe.exchange))
         observation = Observation(
             endpoint=endpoint,
             result=result,
