@@ -190,12 +190,11 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     if not result.up:
         return state, []
     errors = {finding.rule for finding in result.findings if finding.severity is Severity.ERROR}
-    rules = probed.rules.id
     if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
-        return replace(state, judged=True, rules=rules, broken=broken), []
-    if result.outcome is not Outcome.PAYMENT_REQUIRED:
-        rules = state.rules
+        return replace(state, judged=True, rules=probed.rules.id, broken=broken), []
+    asked = result.outcome is Outcome.PAYMENT_REQUIRED
+    rules = probed.rules.id if asked else state.rules
     if not (errors or state.broken or state.suspects):  # as of nearly every endpoint
         return _with(state, rules=rules), []
     clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
