@@ -193,7 +193,7 @@ http {{
 {headers}  }}
   map $host $body {{
     default '{{}}';
-    ~^h[0-9]*0\. '{{"requestId":"$request_id"}}';
+    ~^h[0-9]*0[.] '{{"requestId":"$request_id"}}';
   }}
   server {{
     listen 127.0.0.1:{port} ssl backlog=4096;
