@@ -16,7 +16,7 @@ from tollgauge.core.finding import Lint
 from tollgauge.core.lint import HEADERS_READ, lint
 
 ENDPOINTS_MAX: Final = 20_000
-"""How many endpoints a process remembers: some 20 MB."""
+"""How many endpoints a process remembers: some 25 MB."""
 _TERMS_MAX: Final = 4
 _FINDINGS_MAX: Final = 16
 """A judgement with more is not kept: a seller decides how large it is."""
