@@ -1,7 +1,7 @@
 """LintCache: what the linter said of the last 402 of each endpoint.
 
-Most endpoints answer the same bytes each time, and a judgement is a function of the URL, the
-method, the body and a few headers: what is the same as the last time has the same judgement.
+A judgement is a function of the URL, the method, the body and a few headers: where these are the
+same as the last time, so is the judgement. Sellers whose answers differ each time gain nothing.
 """
 
 from __future__ import annotations
