@@ -2,7 +2,8 @@
 402 of about 2 KB over TLS, so that those who ask are what is measured.
 
 Each host of the catalogue has an envelope of its own: its URL, price and payee. Its schema is the
-one that the official SDKs write.
+one that the official SDKs write. One host in ten puts a new id into each answer, as some real ones
+do, so that its answers are never the same.
 """
 
 from __future__ import annotations
@@ -190,6 +191,10 @@ http {{
   map $host $envelope {{
     default {header(0)};
 {headers}  }}
+  map $host $body {{
+    default '{{}}';
+    ~^h[0-9]*0[.] '{{"requestId":"$request_id"}}';
+  }}
   server {{
     listen 127.0.0.1:{port} ssl backlog=4096;
     ssl_certificate {key_file};
@@ -199,7 +204,7 @@ http {{
     location / {{
       add_header PAYMENT-REQUIRED $envelope always;
       add_header Cache-Control no-store always;
-      return 402 '{{}}';
+      return 402 $body;
     }}
   }}
 }}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -129,7 +130,7 @@ async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
 
 def ways(endpoint: Endpoint) -> tuple[Way, ...]:
     """The ways to ask an endpoint, best first, each once, at most three."""
-    candidates = (_learned(endpoint), _declared(endpoint), Way(method="GET"), _bare("POST"))
+    candidates = (_learned(endpoint), _declared(endpoint), _bare("GET"), _bare("POST"))
     return tuple(dict.fromkeys(way for way in candidates if way))[:REQUESTS_MAX]
 
 
@@ -151,6 +152,7 @@ def _declared(endpoint: Endpoint) -> Way | None:
     return Way(method=method, body=endpoint.body)
 
 
+@cache  # of a few methods
 def _bare(method: str) -> Way:
     return Way(method=method, body=_EMPTY if method in _WITH_BODY else None)
 

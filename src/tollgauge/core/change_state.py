@@ -154,9 +154,10 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
 
 def _with(state: ChangeState, **values: Any) -> ChangeState:
     """The state with other values; the same object where they are the same."""
-    if all(getattr(state, name) == value for name, value in values.items()):
-        return state
-    return replace(state, **values)
+    for name, value in values.items():
+        if getattr(state, name) != value:
+            return replace(state, **values)
+    return state
 
 
 def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -189,10 +190,13 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     if not result.up:
         return state, []
     errors = {finding.rule for finding in result.findings if finding.severity is Severity.ERROR}
-    rules = probed.rules.id
     if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
-        return replace(state, judged=True, rules=rules, broken=broken), []
+        return replace(state, judged=True, rules=probed.rules.id, broken=broken), []
+    asked = result.outcome is Outcome.PAYMENT_REQUIRED
+    rules = probed.rules.id if asked else state.rules
+    if not (errors or state.broken or state.suspects):  # as of nearly every endpoint
+        return _with(state, rules=rules), []
     clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
     known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
     unknown = errors - known.keys()
@@ -203,7 +207,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     change = spec_regression(confirmed, result, known=sorted(known))
     after = _with(
         state,
-        rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else state.rules,
+        rules=rules,
         broken=known | dict.fromkeys(confirmed, 0),
         suspects=tuple(rule for rule in new if rule not in confirmed),
     )

@@ -79,7 +79,7 @@ class Answer:
 
     def header_values(self, name: str) -> tuple[str, ...]:
         """All values of a header, `name` in lower case."""
-        return tuple(value for key, value in self.headers if key == name)
+        return tuple([value for key, value in self.headers if key == name])
 
     def header(self, name: str) -> str | None:
         """The first value of a header, or None."""

@@ -85,6 +85,8 @@ def run_length(recent: str) -> int:
 
 def turns(recent: str) -> int:
     """How often the results changed between up and down since they were last steady."""
+    if run_length(recent) == len(recent):
+        return 0
     starts = range(len(recent) - STEADY, -1, -1)
     steady = (at for at in starts if len(set(recent[at : at + STEADY])) == 1)
     moving = recent[next((at + STEADY - 1 for at in steady), 0) :]

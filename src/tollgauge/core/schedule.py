@@ -241,7 +241,7 @@ def after_probe(
     """
     said = statement(result)
     failed_at = endpoint.unconfirmed_at
-    if result.scored and result.up:
+    if result.scored and result.up and endpoint.down_since is not None:
         endpoint = replace(endpoint, down_since=None)
     regular = next_due(endpoint, cadence, now=now, pause_ms=pause_ms, round_ms=round_ms)
     confirms = False

@@ -40,10 +40,15 @@ def small(value: int | None) -> int | None:
 
 def clean_quote(quote: Quote) -> Quote:
     """The quote as it comes back from the store."""
-    network, asset, pay_to = plain(quote.network), plain(quote.asset), plain(quote.pay_to)
-    if (network, asset, pay_to) == (quote.network, quote.asset, quote.pay_to):
+    text = quote.network + quote.asset + quote.pay_to
+    if plain(text) is text:  # nearly every one
         return quote
-    return replace(quote, network=network, asset=asset, pay_to=pay_to)
+    return replace(
+        quote,
+        network=plain(quote.network),
+        asset=plain(quote.asset),
+        pay_to=plain(quote.pay_to),
+    )
 
 
 def texts_to_json(texts: Sequence[str]) -> str:

@@ -25,27 +25,31 @@ _SIZES: Final = (1, 10, 100)
 Query = sa.Select[Any] | sa.CompoundSelect[Any]
 Statement = Query | sa.Insert | sa.Update
 _Convert = Callable[[Any], Any] | None
+_Conversions = tuple[tuple[int, Callable[[Any], Any]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:
-    """A statement as one driver takes it: `parameters` are (name, conversion) in their order,
-    `defaults` the values that stand in the statement itself, `row_type` the named tuple of a row,
-    `conversions` those of its values that need one, by their places.
+    """A statement as one driver takes it: `parameters` are their names in their order, `defaults`
+    the values that stand in the statement itself, `row_type` the named tuple of a row.
+    `argument_conversions` and `conversions` are those of the arguments and of a row's values that
+    need one, by their places.
     """
 
     text: str
-    parameters: tuple[tuple[str, _Convert], ...]
+    parameters: tuple[str, ...]
+    argument_conversions: _Conversions
     defaults: Mapping[str, Any]
     row_type: Any
-    conversions: tuple[tuple[int, Callable[[Any], Any]], ...]
+    conversions: _Conversions
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """The values in the order of the parameters. Raises KeyError if one is missing."""
-        arguments = []
-        for name, convert in self.parameters:
-            value = values[name] if name in values else self.defaults[name]
-            arguments.append(value if convert is None or value is None else convert(value))
+        known = {**self.defaults, **values} if self.defaults else values
+        arguments = [known[name] for name in self.parameters]
+        for place, convert in self.argument_conversions:
+            if (value := arguments[place]) is not None:
+                arguments[place] = convert(value)
         return arguments
 
     def row(self, driver_row: Any) -> Any:
@@ -105,8 +109,11 @@ class Prepared:
         columns = tuple(statement.selected_columns) if isinstance(statement, Query) else ()
         return _Compiled(
             text=str(sql),
-            parameters=tuple(
-                (name, _to_driver(sql.binds[name].type, dialect)) for name in sql.positiontup
+            parameters=tuple(sql.positiontup),
+            argument_conversions=tuple(
+                (place, convert)
+                for place, name in enumerate(sql.positiontup)
+                if (convert := _to_driver(sql.binds[name].type, dialect)) is not None
             ),
             defaults={name: bind.value for name, bind in sql.binds.items() if not bind.required},
             row_type=namedtuple("Row", [str(column.key) for column in columns]),  # noqa: PYI024 - the names are known here only

@@ -34,8 +34,10 @@ from tollgauge.store.endpoints.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 
-GATHER_S: Final = 0.1
-"""How long a result waits for others: a transaction costs as much as several of its results."""
+GATHER_S: Final = 0.25
+"""How long a result waits for others: a transaction costs as much as several of its results, and at
+an ordinary pace few come in a tenth of a second.
+"""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +113,16 @@ class _Wave:
             lag_s = (now - endpoint.next_due) / SECOND_MS
             PROBE_LAG.labels(standing(endpoint, now=now).value).observe(lag_s)
         final: asyncio.Queue[Observation | None] = asyncio.Queue()
+        ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._record_final(final))
+            group.create_task(self._record_final(final, ended))
             probes = [
                 group.create_task(self._probe(endpoint, hosts[endpoint.host], final))
                 for endpoint in due
             ]
             await asyncio.wait(probes)
-            final.put_nowait(None)
+            ended.set()
+            final.put_nowait(None)  # so that nobody waits for another one
         before = [probe.result() for probe in probes]
         after = await self.prober.attributed(before)
         waiting = [
@@ -141,18 +145,22 @@ class _Wave:
             final.put_nowait(observation)
         return observation
 
-    async def _record_final(self, final: asyncio.Queue[Observation | None]) -> None:
-        """Record what is queued until None comes; what comes within GATHER_S, or while the store is
-        busy, shares a transaction.
+    async def _record_final(
+        self, final: asyncio.Queue[Observation | None], ended: asyncio.Event
+    ) -> None:
+        """Record what is queued until the wave has ended; what comes within GATHER_S, or while the
+        store is busy, shares a transaction.
         """
-        ended = False
-        while not ended:
+        last = False
+        while not last:
             queued = [await final.get()]
+            # Not woken by each result: most of a wave end within moments of each other.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GATHER_S):
-                    while queued[-1] is not None:
-                        queued.append(await final.get())
-            ended = queued[-1] is None
+                    await ended.wait()
+            last = ended.is_set()
+            while not final.empty():
+                queued.append(final.get_nowait())
             if observations := [observation for observation in queued if observation is not None]:
                 await self._record(observations)
 
@@ -202,9 +210,11 @@ async def _run_secondary(
 
 def _count(observations: Sequence[Observation]) -> None:
     """Count recorded probes in the metrics."""
-    for observation in observations:
-        result = observation.result
-        PROBES.labels(result.outcome.value, result.attribution.value).inc()
+    results = (observation.result for observation in observations)
+    for (outcome, attribution), number in Counter(
+        (result.outcome.value, result.attribution.value) for result in results
+    ).items():
+        PROBES.labels(outcome, attribution).inc(number)
 
 
 def _claim(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -44,7 +44,6 @@ from tollgauge.core.attribution import (
 )
 from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.exchange import Answer
-from tollgauge.core.lint import lint
 from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
@@ -54,6 +53,7 @@ from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery, terms
 from tollgauge.monitor import vantages as other_vantages
+from tollgauge.monitor.lint_cache import LintCache
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, hosts, listings
 from tollgauge.store.endpoints.hosts import HostState
@@ -67,8 +67,8 @@ WILDCARD_EVERY_MS: Final = DAY_MS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prober:
     """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
-    to probe, https URLs of the operator's choice that tell whether *we* are connected, and where
-    this process probes from.
+    to probe, https URLs of the operator's choice that tell whether *we* are connected, where this
+    process probes from, and what the linter said of the last answers.
     """
 
     store: Store
@@ -77,12 +77,13 @@ class Prober:
     cadence: Cadence
     references: tuple[str, ...] = ()
     vantages: Vantages = ONE
+    lints: LintCache = field(default_factory=LintCache)
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
         """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
         too, at random moments, about once a day.
         """
-        observation = replace(await self._ask(endpoint), round_ms=host.round_ms)
+        observation = await self._ask(endpoint, round_ms=host.round_ms)
         if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
@@ -110,19 +111,22 @@ class Prober:
                 return await self._with_wildcard_test(observation)
         return observation
 
-    async def _ask(self, endpoint: Endpoint, *, first: bool = False) -> Observation:
+    async def _ask(
+        self, endpoint: Endpoint, *, first: bool = False, round_ms: int = 0
+    ) -> Observation:
         """One exchange with an endpoint, judged by itself; `first` says that nobody knew it.
 
         A 402 that would make its resource public counts only where paths beside it do not sell
         too: else anybody could have any words shown as a seller's.
         """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        result = judge(probe.exchange, lint(probe.exchange))
+        result = judge(probe.exchange, self.lints.lint(endpoint.id, probe.exchange))
         observation = Observation(
             endpoint=endpoint,
             result=result,
             learned=probe.learned,
             pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
+            round_ms=round_ms,
         )
         if not observation.makes_public(first=first):
             return observation

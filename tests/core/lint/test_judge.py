@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.lint_envelopes import (
     GOOD_HEADERS,
     MISSING,
@@ -483,3 +485,11 @@ def test_rules_have_distinct_slugs_and_say_how_to_mend() -> None:
         assert rule.doc
         assert rule.fix.endswith(".")
         assert not (rule.fatal and rule.severity is Severity.INFO)
+
+
+@given(url=st.from_regex(r"https?://[a-z0-9.-]+(/[a-zA-Z0-9/_.~-]*)?", fullmatch=True))
+def test_a_plain_url_is_read_as_one_that_needs_a_parser(url: str) -> None:
+    def rules(resource: str) -> set[str]:
+        return fired(judged(changed(V2, "resource.url", resource)))
+
+    assert rules(url) == rules(f"{url}?") == rules(f"{url}#part")

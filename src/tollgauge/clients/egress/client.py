@@ -34,7 +34,7 @@ from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.declared import METHODS
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Exchange, Fault, FaultKind
+from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
@@ -208,11 +208,14 @@ class Egress:
             exchange, end = await self._transfer(plan)
         total = _milliseconds(begin, end)
         late = self._lateness.largest(begin, time.monotonic())
-        timings = replace(
-            exchange.timings,
+        phases = exchange.timings
+        timings = Timings(
             dns=dns,
+            connect=phases.connect,
+            tls=phases.tls,
+            ttfb=phases.ttfb,
             total=total,
-            delay=max(exchange.timings.delay, _milliseconds(0, late)),
+            delay=max(phases.delay, _milliseconds(0, late)),
             overrun=max(0, total - self._settings.deadline_ms),
         )
         return replace(exchange, timings=timings)

@@ -32,8 +32,8 @@ def terms_of_accepts(accepts: object, *, version: int) -> tuple[Terms, ...]:
     """
     if not isinstance(accepts, list):
         return ()
-    read = (_terms(entry, version) for entry in accepts[:ENTRIES_MAX])
-    return tuple(terms for terms in read if terms is not None)
+    read = [_terms(entry, version) for entry in accepts[:ENTRIES_MAX]]
+    return tuple([terms for terms in read if terms is not None])
 
 
 def atomic_amount(text: object) -> int | None:

@@ -25,18 +25,9 @@ _SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsor
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-def _bazaar(reading: Reading) -> dict[str, object]:
-    return members(reading.envelope.extensions.get(_BAZAAR))
-
-
-def _input(reading: Reading) -> dict[str, object]:
-    """The members of `bazaar.info.input`; none when it is not an object."""
-    return members(members(_bazaar(reading).get("info")).get("input"))
-
-
 def _http_method(reading: Reading) -> str | None:
     """The declared HTTP method, when the input is of type http and names one."""
-    declared = _input(reading)
+    declared = reading.bazaar_input
     method = declared.get("method")
     return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
 
@@ -57,7 +48,7 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
     if reading.envelope.extensions.get(_BAZAAR) is None:
         return
     for key in ("info", "schema"):
-        if not isinstance(_bazaar(reading).get(key), dict):
+        if not isinstance(reading.bazaar.get(key), dict):
             yield f"extensions.bazaar.{key}"
 
 
@@ -134,7 +125,7 @@ def bazaar_absent(reading: Reading) -> Iterator[str]:
 def bazaar_input(reading: Reading) -> Iterator[str]:
     """The input has no `type`, which is read first and decides how the rest is understood."""
     declared = isinstance(reading.envelope.extensions.get(_BAZAAR), dict)
-    if declared and _input(reading).get("type") not in ("http", "mcp"):
+    if declared and reading.bazaar_input.get("type") not in ("http", "mcp"):
         yield "extensions.bazaar.info.input"
 
 
@@ -142,7 +133,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 knows."""
     known = _QUERY_METHODS | _BODY_METHODS
-    if _input(reading).get("type") == "http" and _http_method(reading) not in known:
+    if reading.bazaar_input.get("type") == "http" and _http_method(reading) not in known:
         yield "extensions.bazaar.info.input.method"
 
 
@@ -165,7 +156,7 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
     """A method with a body whose input shows none."""
     if _http_method(reading) not in _BODY_METHODS:
         return
-    declared = _input(reading)
+    declared = reading.bazaar_input
     if declared.get("bodyType") not in _BODY_TYPES or "body" not in declared:
         yield "extensions.bazaar.info.input.body"
 
@@ -175,7 +166,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
     """A method without a body whose input has one, or `queryParams` that is no object."""
     if _http_method(reading) not in _QUERY_METHODS:
         return
-    declared = _input(reading)
+    declared = reading.bazaar_input
     params = isinstance(declared.get("queryParams"), dict | None)
     if not params or {"body", "bodyType"} & declared.keys():
         yield "extensions.bazaar.info.input.queryParams"
@@ -184,7 +175,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
 @warning("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
     """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
-    declared = _input(reading)
+    declared = reading.bazaar_input
     if declared.get("type") != "mcp":
         return
     tool = declared.get("toolName", declared.get("tool"))
@@ -195,7 +186,7 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
 @warning("bazaar-tool-name", "Call the tool's name toolName: tool is the older name.")
 def bazaar_tool_name(reading: Reading) -> Iterator[str]:
     """`tool` without `toolName`."""
-    declared = _input(reading)
+    declared = reading.bazaar_input
     if declared.get("type") == "mcp" and "tool" in declared and "toolName" not in declared:
         yield "extensions.bazaar.info.input.tool"
 
@@ -206,7 +197,7 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
 )
 def bazaar_route(reading: Reading) -> Iterator[str]:
     """A route template that facilitators refuse, before or after percent-decoding."""
-    template = _bazaar(reading).get("routeTemplate")
+    template = reading.bazaar.get("routeTemplate")
     if template is not None and not (isinstance(template, str) and _is_route(template)):
         yield "extensions.bazaar.routeTemplate"
 

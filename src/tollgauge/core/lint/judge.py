@@ -25,7 +25,7 @@ from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, status, transport
 from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, payable_entry
-from tollgauge.core.lint.reading import Entry, Reading, read
+from tollgauge.core.lint.reading import HEADER, Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
@@ -40,6 +40,11 @@ ERROR_RULES: Final = RuleSet(
     {rule.slug: rule.revision for rule in ALL_RULES if rule.severity is Severity.ERROR}
 )
 """The rules whose findings are errors, in the revisions of this version of the program."""
+
+HEADERS_READ: Final = frozenset(
+    {HEADER, "x-payment-required", "cache-control", "access-control-expose-headers"}
+)
+"""The headers of a 402 that the rules read."""
 
 FINDINGS_MAX: Final = 5
 """The most findings of one rule: a thousand bad entries say no more than five."""
@@ -78,15 +83,13 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
     """The findings of rules, in their order; at most FINDINGS_MAX of each rule."""
     findings: list[Finding] = []
     for rule in rules:
-        room = len(findings) + FINDINGS_MAX
+        room = FINDINGS_MAX
         for subject in subjects:
             # Most rules find nothing: not even an iterator of findings is made for them.
             for where in rule.check(subject):
-                findings.append(rule.finding(where))
-                if len(findings) == room:
-                    break
-            if len(findings) == room:
-                break
+                if room:
+                    findings.append(rule.finding(where))
+                    room -= 1
     return findings
 
 

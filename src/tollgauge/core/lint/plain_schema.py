@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-_TYPES: Final[dict[object, Callable[[object], bool]]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "integer": lambda value: (
-        value.is_integer()
-        if isinstance(value, float)
-        else isinstance(value, int) and not isinstance(value, bool)
-    ),
+_TYPES: Final[dict[object, frozenset[type]]] = {
+    "object": frozenset({dict}),
+    "array": frozenset({list}),
+    "string": frozenset({str}),
+    "boolean": frozenset({bool}),
+    "null": frozenset({type(None)}),
+    "number": frozenset({int, float}),
+    "integer": frozenset({int}),
 }
-"""The types of JSON; 1.0 is an integer (draft 2020-12, validation, section 6.1.1)."""
+"""The types of JSON, as its parser makes them."""
 _TEXT: Final = frozenset({str})
 _DESCRIBING: Final = frozenset({"description", "title", "default", "example", "examples", "format"})
 """Keywords that demand nothing of a value, here or in the library as core/lint/schema uses it."""
@@ -68,10 +64,13 @@ class _Evaluation:
 
     def type(self, asked: object, value: object, _: dict[str, Any]) -> bool:
         """`type`, of one name."""
-        is_type = _TYPES.get(asked) if isinstance(asked, str) else None
-        if is_type is None:
+        types = _TYPES.get(asked) if isinstance(asked, str) else None
+        if types is None:
             raise _OtherSchemaError
-        return is_type(value)
+        # 1.0 is an integer (draft 2020-12, validation, section 6.1.1).
+        return type(value) in types or (
+            asked == "integer" and isinstance(value, float) and value.is_integer()
+        )
 
     def const(self, asked: object, value: object, _: dict[str, Any]) -> bool:
         """`const`, of a text."""
@@ -86,7 +85,7 @@ class _Evaluation:
     def required(self, asked: object, value: object, _: dict[str, Any]) -> bool:
         """`required`."""
         names = _texts(asked)
-        return not isinstance(value, dict) or all(name in value for name in names)
+        return not isinstance(value, dict) or value.keys() >= set(names)
 
     def properties(self, asked: object, value: object, _: dict[str, Any]) -> bool:
         """`properties`."""

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import Final
 
 import orjson
@@ -29,6 +28,7 @@ from tollgauge.core.lint.accepts import (
     timeout_seconds,
 )
 from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
+from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.strictjson import depth
 from tollgauge.core.terms import Terms
@@ -80,12 +80,12 @@ class Entry:
     version: int
     raw: object
 
-    @cached_property
+    @lazy_property
     def fields(self) -> dict[str, object]:
         """The entry's members; none when it is not an object."""
         return members(self.raw)
 
-    @cached_property
+    @lazy_property
     def extra(self) -> dict[str, object]:
         """The members of `extra`; none when it is not an object."""
         return members(self.fields.get("extra"))
@@ -100,17 +100,17 @@ class Entry:
         """The amount's name in this version."""
         return AMOUNT_KEYS[self.version]
 
-    @cached_property
+    @lazy_property
     def amount(self) -> int | None:
         """The amount in atomic units; None unless it is a whole number that fits a uint256."""
         return atomic_amount(self.fields.get(self.amount_key))
 
-    @cached_property
+    @lazy_property
     def timeout(self) -> int | None:
         """`maxTimeoutSeconds`; None unless it is a positive whole number."""
         return timeout_seconds(self.fields.get("maxTimeoutSeconds"))
 
-    @cached_property
+    @lazy_property
     def domain(self) -> dict[str, str]:
         """The parts of the token's EIP-712 domain that `extra` names: `name` and `version`."""
         parts = ((key, self.extra.get(key)) for key in ("name", "version"))
@@ -120,23 +120,23 @@ class Entry:
         """The paths of the parts of the domain that `extra` does not name."""
         return (self.at(f"extra.{key}") for key in ("name", "version") if key not in self.domain)
 
-    @cached_property
+    @lazy_property
     def terms(self) -> tuple[Terms, ...]:
         """Its terms, if they can be read, else none."""
         return terms_of_accepts([self.raw], version=self.version)
 
-    @cached_property
+    @lazy_property
     def scheme(self) -> str:
         """The scheme, empty when it is not a text."""
         return self.text("scheme")
 
-    @cached_property
+    @lazy_property
     def network(self) -> str:
         """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
         text = self.text("network")
         return legacy_network(text) or text
 
-    @cached_property
+    @lazy_property
     def chain(self) -> str:
         """The kind of network: its CAIP-2 namespace, or the one that a plain name implies. An
         unknown name is taken for an EVM network, as most are; empty when there is none.
@@ -147,27 +147,27 @@ class Entry:
         word = re.split(r"[^a-z]", namespace.lower(), maxsplit=1)[0]
         return word if word == "solana" or word in OTHER_CHAINS else "eip155"
 
-    @cached_property
+    @lazy_property
     def evaluated(self) -> bool:
         """Whether it is on a kind of network whose rules we know."""
         return self.chain in ("eip155", "solana")
 
-    @cached_property
+    @lazy_property
     def schemes(self) -> frozenset[str]:
         """The schemes that an official client has on its kind of network in its version."""
         return _SCHEMES.get((self.chain, self.version), frozenset())
 
-    @cached_property
+    @lazy_property
     def evm(self) -> bool:
         """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
         return self.chain == "eip155" and self._known_scheme
 
-    @cached_property
+    @lazy_property
     def solana(self) -> bool:
         """Whether Solana's shapes apply, likewise."""
         return self.chain == "solana" and self._known_scheme
 
-    @cached_property
+    @lazy_property
     def method(self) -> str:
         """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
         method = self.extra.get("assetTransferMethod")
@@ -175,12 +175,12 @@ class Entry:
             return "permit2"
         return method if self.version == 2 and isinstance(method, str) else "eip3009"
 
-    @cached_property
+    @lazy_property
     def eip3009(self) -> bool:
         """Whether a client signs an EIP-3009 authorization for it."""
         return self.evm and self.method not in ("permit2", "erc7710")
 
-    @cached_property
+    @lazy_property
     def _known_scheme(self) -> bool:
         return not self.scheme or self.scheme.strip().lower() in self.schemes
 
@@ -190,7 +190,7 @@ class Entry:
         """
         return self._accounts[field]
 
-    @cached_property
+    @lazy_property
     def _accounts(self) -> dict[str, str | None]:
         read = solana_key if self.solana else evm_address if self.evm else _not_judged
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
@@ -221,12 +221,12 @@ class Envelope:
         """Whether the answer holds it at all."""
         return bool(self.place)
 
-    @cached_property
+    @lazy_property
     def accepts(self) -> object:
         """The value of `accepts`, whatever it is."""
         return self.document.get("accepts")
 
-    @cached_property
+    @lazy_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
         judged = self.accepts[:ENTRIES_MAX] if isinstance(self.accepts, list) else ()
@@ -234,12 +234,12 @@ class Envelope:
             Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(judged)
         )
 
-    @cached_property
+    @lazy_property
     def resource(self) -> dict[str, object]:
         """The members of `resource`; none when it is not an object."""
         return members(self.document.get("resource"))
 
-    @cached_property
+    @lazy_property
     def extensions(self) -> dict[str, object]:
         """The members of `extensions`; none when it is not an object."""
         return members(self.document.get("extensions"))
@@ -261,7 +261,7 @@ class Reading:
     envelope: Envelope = NO_ENVELOPE
     other: Envelope = NO_ENVELOPE
 
-    @cached_property
+    @lazy_property
     def status(self) -> int | None:
         """The HTTP status, None after a fault."""
         return self.answer.status if self.answer else None
@@ -271,24 +271,33 @@ class Reading:
         values = self.answer.header_values(header) if self.answer else ()
         return {word.strip() for word in ",".join(values).lower().split(",")}
 
-    @cached_property
+    @lazy_property
+    def bazaar(self) -> dict[str, object]:
+        """The members of the extension `bazaar`; none when it is not an object."""
+        return members(self.envelope.extensions.get("bazaar"))
+
+    @lazy_property
+    def bazaar_input(self) -> dict[str, object]:
+        """The members of `bazaar.info.input`; none when it is not an object."""
+        return members(members(self.bazaar.get("info")).get("input"))
+
+    @lazy_property
     def external_reference(self) -> bool:
         """Whether the schema of any extension refers to anything outside of itself."""
         schemas = (members(item).get("schema") for item in self.envelope.extensions.values())
         return any(has_external_reference(schema) for schema in schemas)
 
-    @cached_property
+    @lazy_property
     def example(self) -> Verdict | None:
         """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
         Evaluated once, because that is slow.
         """
-        bazaar = members(self.envelope.extensions.get("bazaar"))
-        schema = bazaar.get("schema")
+        schema = self.bazaar.get("schema")
         if not isinstance(schema, dict):
             return None
         if self.external_reference and has_external_reference(schema):
             return None
-        return evaluate(bazaar.get("info"), schema)
+        return evaluate(self.bazaar.get("info"), schema)
 
 
 def read(exchange: Exchange) -> Reading:

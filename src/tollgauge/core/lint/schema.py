@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+import orjson
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType, ValidationError
 from referencing import Registry
@@ -32,6 +33,7 @@ from tollgauge.core.lint import plain_schema
 STEPS_MAX: Final = 5_000
 REFERENCE_DEPTH_MAX: Final = 8
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
+_REFERENCE_WORDS: Final = tuple(f'"{name}":'.encode() for name in _REFERENCES)
 _UNSAFE: Final = frozenset(
     {"pattern", "patternProperties", "format", "uniqueItems", "$dynamicRef"}
     | {"unevaluatedItems", "unevaluatedProperties"}
@@ -134,15 +136,27 @@ def has_external_reference(value: object) -> bool:
     A `$ref` must start with `#`, and a `$id` too (bazaar extension, *Schema Validation*): a
     facilitator that follows another one can be sent anywhere.
     """
+    if not _may_refer(value):
+        return False
     return any(
         isinstance(target := level[key], str)
         and not target.startswith("#")
         # `id` is an identifier of older drafts, and more often the name of a property
         and (key != "id" or "://" in target)
         for level in _objects(value)
-        if not _REFERENCES.isdisjoint(level)  # nearly every one
         for key in _REFERENCES & level.keys()
     )
+
+
+def _may_refer(value: object) -> bool:
+    """Whether a JSON value has any member that may refer. Nearly none has, and its text says so
+    sooner than a look at every object.
+    """
+    try:
+        text = orjson.dumps(value)
+    except orjson.JSONEncodeError:  # no text says it, such as one nested too deeply
+        return True
+    return any(word in text for word in _REFERENCE_WORDS)
 
 
 def _doubtful(schema: dict[str, object]) -> bool:
@@ -156,8 +170,7 @@ def _doubtful(schema: dict[str, object]) -> bool:
 def _objects(value: object) -> Iterator[dict[str, object]]:
     """Every object in a JSON value, at any depth."""
     rest = [value]
-    while rest:
-        inner = rest.pop()
+    for inner in rest:  # which grows meanwhile
         if isinstance(inner, dict):
             yield inner
             rest += inner.values()

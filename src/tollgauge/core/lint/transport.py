@@ -73,8 +73,9 @@ def header_repeated(reading: Reading) -> Iterator[str]:
 @error("header-name", "Name the header PAYMENT-REQUIRED: no client reads X-PAYMENT-REQUIRED.")
 def header_name(reading: Reading) -> Iterator[str]:
     """A header with the old `X-` prefix, and none of the right name."""
-    old = reading.answer and reading.answer.header("x-payment-required")
-    if reading.status == 402 and not reading.header.text and old is not None:
+    answer = reading.answer
+    unnamed = reading.status == 402 and not reading.header.text
+    if unnamed and answer and answer.header("x-payment-required") is not None:
         yield "header"
 
 
