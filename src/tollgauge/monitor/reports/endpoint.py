@@ -13,7 +13,7 @@ from tollgauge.core.history_row import HistoryRow
 from tollgauge.core.policy import Cap
 from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Activity, Component, Score, Settlement
+from tollgauge.core.score import Activity, Component, Score, Settlement, score_from_json
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.vantage import VantageState
@@ -76,19 +76,20 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    score = scores.result(tx, endpoint_id)
+    row = scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     snapshot = read_snapshot(tx, endpoint, score, states, now=now)
     return EndpointView(
-        snapshot=replace(snapshot, improvements=improvements_of(tx, endpoint_id)),
+        snapshot=replace(snapshot, improvements=improvements_of(row, score)),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
-        pace=pace(tx, endpoint),
+        pace=pace(tx, endpoint, row),
         days=_days(tx, endpoint, score, now=now),
         events=tuple(_timeline(event) for event in events),
         vantages=states,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.db import schema
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
@@ -37,6 +37,9 @@ _ROWS: Final = sa.select(
     ],
 ).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
 _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
+_COUNTS: Final = PreparedAny(
+    lambda ids: sa.select(alternative_count).where(alternative_count.c.endpoint_id.in_(ids))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +88,7 @@ def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
 
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
-    query, id_ = sa.select(alternative_count), alternative_count.c.endpoint_id
-    return {row.endpoint_id: row.better for row in rows.with_any(tx, query, id_, ids)}
+    return {row.endpoint_id: row.better for row in _COUNTS.rows(tx, tuple(ids))}
 
 
 def _scored_endpoint(row: Any) -> ScoredEndpoint:

@@ -13,11 +13,12 @@ The functions are filters of the templates (web/pages/render).
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, dollars
+from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, day_of, dollars
 from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
@@ -53,19 +54,30 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():  # nearly every text of a page
         return text
     return "\n".join(
-        line if line.isascii() and line.isprintable() else clean_text(line, _LONGEST)
+        line if line.isascii() and line.isprintable() else _cleaned(line)
         for line in text.split("\n")
     )
 
 
+@lru_cache(maxsize=256)
+def _cleaned(line: str) -> str:
+    """A line that may hold such characters; most that are not ASCII are one of ours, like DASH."""
+    return clean_text(line, _LONGEST)
+
+
 def date(at: int | None) -> str:
     """`YYYY-MM-DD` of an instant in milliseconds UTC."""
-    return DASH if at is None else wire.day(at)
+    return DASH if at is None else _day_text(day_of(at))
 
 
 def day_date(day: int) -> str:
     """`YYYY-MM-DD` of a UTC day."""
-    return date(day * DAY_MS)
+    return _day_text(day)
+
+
+@lru_cache(maxsize=1_024)
+def _day_text(day: int) -> str:
+    return wire.day(day * DAY_MS)
 
 
 def age(at: int, now: int) -> str:

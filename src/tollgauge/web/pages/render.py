@@ -18,7 +18,6 @@ from tollgauge.core.notice import iso
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
-from tollgauge.web.pages.charts.days import day_uptime
 from tollgauge.web.wire import minute
 
 
@@ -67,7 +66,7 @@ def _engine() -> Environment:
         finalize=_visible,
     )
     engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
-    engine.filters |= {"day_uptime": day_uptime, "dots": _dots, "iso": iso, "minute": minute}
+    engine.filters |= {"dots": _dots, "iso": iso, "minute": minute}
     engine.filters["ticked"] = _ticked
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
