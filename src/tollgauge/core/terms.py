@@ -71,7 +71,8 @@ class Quote:
         """The price in millionths of a dollar when the asset is a known dollar, rounded half
         up, else None.
         """
-        return None if self.decimals is None else micro_usd(self.amount, self.decimals)
+        decimals = self.decimals
+        return None if decimals is None else micro_usd(self.amount, decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

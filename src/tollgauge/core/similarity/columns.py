@@ -86,6 +86,8 @@ class Columns:
         self._status: Final = _Words([row.status if row else None for row in rows])
         self._host: Final = _Words([row.host if row else None for row in rows])
         self._network: Final = _Words([row.network if row else None for row in rows])
+        self.networks: Final = self._network.frequent()
+        """The networks of the endpoints, the most frequent first."""
         self._recommendation: Final = _Words([row.recommendation if row else None for row in rows])
         self._grade: Final = _Words([row.grade if row else None for row in rows])
         self._price: Final[Longs] = _keys(rows, lambda row: row.price)
@@ -124,10 +126,6 @@ class Columns:
             next=order.cursor(positions[end - 1]) if end < len(positions) else None,
             previous=_previous(order, positions, before - limit) if before else None,
         )
-
-    def networks(self) -> tuple[str, ...]:
-        """The networks of the endpoints, the most frequent first."""
-        return self._network.frequent()
 
     def _order(self, sort: Sort, rows: Sequence[Figures | None]) -> _Order:
         texts = [row.resource if row else "" for row in rows] if sort is Sort.NAME else self._ids

@@ -54,6 +54,9 @@ COUNT_MAX: Final = 10
 """The most alternatives that are counted for a free snapshot (docs/similarity.md)."""
 DELTA_TENTHS: Final = 50
 """How much better than an endpoint its alternatives are by default: 5 points."""
+_MANY: Final = 8
+"""A term that more than one in so many candidates say is summed by itself, without a list of its
+postings' places."""
 _SLACK: Final = 64
 """Steps by which rounding may make a direction longer. Each of at most 256 terms is off by half a
 step at most, all together by sqrt(256) / 2 = 8; this is more than enough."""
@@ -144,8 +147,8 @@ class Index:
         rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR)
         admitted = self.columns.matching(wanted)[rank]
         rank, percent = rank[admitted], percent[admitted]
-        near = QUESTION_SHARE * percent >= percent.max(initial=0)
-        rank, percent = rank[near], percent[near]
+        shown = percent >= _least_shown(percent, limit)
+        rank, percent = rank[shown], percent[shown]
         order = (100 - percent) * self.size + self._places[rank]
         best = np.argpartition(order, limit)[:limit] if len(order) > limit else slice(None)
         rank, percent, order = rank[best], percent[best], order[best]
@@ -231,10 +234,36 @@ class Index:
         return added
 
 
+def _least_shown(percent: Longs, limit: int) -> int:
+    """How alike the `limit` best answers to a question are at least, and near the best one: what is
+    less alike need not be put in order.
+    """
+    of_percent = np.bincount(percent, minlength=101)
+    best = int(percent.max(initial=0))
+    as_alike = np.cumsum(of_percent[::-1])  # at n: how many have 100 - n percent or more
+    enough = 100 - int(np.searchsorted(as_alike, limit))
+    return max(enough, -(-best // QUESTION_SHARE))
+
+
 def _sums(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:
     """For every rank below `end`, the sum over some terms' postings. Sums of whole numbers below
     2**53: exact in any order.
     """
+    many = sizes * _MANY > end
+    few = ~many
+    sums = _sums_of_few(posted, begins[few], sizes[few], step[few], end)
+    for begin, size, weight in zip(begins[many], sizes[many], step[many], strict=True):
+        of_term = slice(begin, begin + size)
+        weights = posted.step[of_term] * np.float64(weight)
+        if size < end:
+            summed = np.bincount(posted.rank[of_term], weights=weights, minlength=end)
+            weights = summed.astype(np.float64, copy=False)
+        sums += weights
+    return sums
+
+
+def _sums_of_few(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:
+    """The same of terms that few candidates say, all at once."""
     total = int(sizes.sum())
     offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1]
     place = np.repeat(begins - offsets, sizes) + np.arange(total)

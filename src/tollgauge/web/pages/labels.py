@@ -18,7 +18,7 @@ from typing import Final
 
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, day_of, dollars
+from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, dollars
 from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
@@ -67,16 +67,11 @@ def _cleaned(line: str) -> str:
 
 def date(at: int | None) -> str:
     """`YYYY-MM-DD` of an instant in milliseconds UTC."""
-    return DASH if at is None else _day_text(day_of(at))
+    return DASH if at is None else wire.day(at)
 
 
 def day_date(day: int) -> str:
     """`YYYY-MM-DD` of a UTC day."""
-    return _day_text(day)
-
-
-@lru_cache(maxsize=1_024)
-def _day_text(day: int) -> str:
     return wire.day(day * DAY_MS)
 
 

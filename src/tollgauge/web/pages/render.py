@@ -51,6 +51,19 @@ def _dots(host: str) -> Markup:
     return Markup(".<wbr>").join(labels.plain(host).split("."))
 
 
+@lru_cache(maxsize=32)
+def _chip(grade: str | None) -> Markup:
+    """A grade, or a dash without one, in its colours."""
+    chip = Markup('<span class="chip {}"><span class="sr">Grade </span>{}</span>')
+    return chip.format(labels.grade_class(grade), grade or labels.DASH)
+
+
+@lru_cache(maxsize=32)
+def _recommendation(value: str) -> Markup:
+    """A recommendation in its colours."""
+    return Markup('<span class="rec rec-{}">{}</span>').format(value, value)
+
+
 def _asset(name: str) -> str:
     return f"/static/{name}?v={ASSETS[name].digest}"
 
@@ -67,7 +80,7 @@ def _engine() -> Environment:
     )
     engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
     engine.filters |= {"dots": _dots, "iso": iso, "minute": minute}
-    engine.filters["ticked"] = _ticked
+    engine.filters |= {"chip": _chip, "recommendation": _recommendation, "ticked": _ticked}
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
     return engine

@@ -1,8 +1,9 @@
-"""What the charts of each endpoint show of its closed days, in one row.
+"""What pages show, where they find it at once: what the charts of each endpoint show of its closed
+days, in one row, and its chance of being payable in 24 hours beside what else lists show of it.
 
-The table is empty at first, so this takes no time on any database: each day that is closed from now
-on is added to its endpoint's row, and charts read the rows of the days before that (`charts-since`)
-until those are older than any chart.
+The table of the charts is empty at first, so it takes no time on any database: each day that is
+closed from now on is added to its endpoint's row, and charts read the rows of the days before that
+(`charts-since`) until those are older than any chart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ SELECT 'charts-since', CAST(max(day) + 1 AS TEXT) FROM probe_day HAVING max(day)
 """
 
 
+_FROM_SCORES = """
+UPDATE endpoint SET ranked_payable_24h = score.payable_24h_permille
+FROM score WHERE score.endpoint_id = endpoint.id
+"""
+
+
 def upgrade() -> None:
+    op.add_column("endpoint", sa.Column("ranked_payable_24h", sa.Integer()))
+    op.execute(sa.text(_FROM_SCORES))
     op.create_table(
         "probe_chart",
         sa.Column("endpoint_id", sa.Text(), nullable=False),
