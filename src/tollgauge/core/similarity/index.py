@@ -29,7 +29,7 @@ import numpy.typing as npt
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.endpoint_filter import Figures, Filter
 from tollgauge.core.forecast import EXPECTED_PERMILLE
-from tollgauge.core.similarity.columns import Columns
+from tollgauge.core.similarity.columns import Columns, Mask
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -144,15 +144,16 @@ class Index:
         """
         term, step = self._postings.direction(terms, of_known=True)
         end = self._postings.candidates
-        rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR)
-        admitted = self.columns.matching(wanted)[rank]
-        rank, percent = rank[admitted], percent[admitted]
-        shown = percent >= _least_shown(percent, limit)
-        rank, percent = rank[shown], percent[shown]
-        order = (100 - percent) * self.size + self._places[rank]
-        best = np.argpartition(order, limit)[:limit] if len(order) > limit else slice(None)
-        rank, percent, order = rank[best], percent[best], order[best]
-        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in np.argsort(order))
+        among = self.columns.matching(wanted)[:end]
+        rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR, among=among)
+        least = _least_shown(percent, limit)
+        above, tied = np.flatnonzero(percent > least), np.flatnonzero(percent == least)
+        # The places of what is offered ascend with its rank, and so do those of the rest.
+        rest = int(np.searchsorted(rank[tied], len(self._negative_scores)))
+        chosen = np.concatenate((above, tied[:rest][:limit], tied[rest:][:limit]))
+        rank, percent = rank[chosen], percent[chosen]
+        best = np.argsort((100 - percent) * self.size + self._places[rank])[:limit]
+        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
 
     def counts(self, first: int, last: int) -> list[tuple[str, int]]:
         """(id, number of better alternatives) of the endpoints at places `first` to `last`, the
@@ -190,10 +191,10 @@ class Index:
         return term[shared], step[shared]
 
     def _alike(
-        self, term: Ints, step: Steps, *, end: int, floor: int = FLOOR
+        self, term: Ints, step: Steps, *, end: int, floor: int = FLOOR, among: Mask | None = None
     ) -> tuple[Longs, Longs]:
         """The candidates below the rank `end` with at least `floor` percent, ascending, and their
-        percents.
+        percents; `among` has True for each that may be one of them.
 
         The common terms together cannot bring a candidate to the floor, so candidates come from the
         rare ones, and what the common terms add is computed for those alone.
@@ -210,7 +211,8 @@ class Index:
         left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
         sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)
         least = SCALE * SCALE * (2 * floor - 1) / 200  # rounds to the floor
-        ranks = np.flatnonzero(sums >= least - left)
+        enough = sums >= least - left
+        ranks = np.flatnonzero(enough if among is None else enough & among)
         dots = sums[ranks]
         if len(common):
             dots += self._common(ranks, term[common], step[common], sizes[common], begins[common])
