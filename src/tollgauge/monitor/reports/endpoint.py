@@ -21,6 +21,7 @@ from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
 from tollgauge.store.endpoints import listings, public, scores, seller_files
+from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import past_days, probes, vantages, window
 from tollgauge.store.probes.past_days import DayBar, DayScore, bar_of
@@ -73,16 +74,27 @@ class EndpointView:
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Everything the endpoint's page shows; None when it is unknown or not public."""
+    row = scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
+    seen = _view(tx, endpoint_id, row, score, now=now)
+    if seen is None:
+        return None
+    snapshot = replace(seen.snapshot, improvements=improvements_of(row, score))
+    return replace(seen, snapshot=snapshot)
+
+
+def _view(
+    tx: Connection, endpoint_id: str, row: ScoreRow | None, score: Score | None, *, now: int
+) -> EndpointView | None:
+    """The same without what would raise its score; `row` and `score` are its latest one."""
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    row = scores.get(tx, endpoint_id)
-    score = None if row is None else score_from_json(row.result)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     snapshot = read_snapshot(tx, endpoint, score, states, now=now)
     return EndpointView(
-        snapshot=replace(snapshot, improvements=improvements_of(row, score)),
+        snapshot=snapshot,
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
@@ -99,9 +111,17 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
 
 
 def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str, EndpointView]:
-    """What the pages of several endpoints show, by id; without those that are not public."""
-    shown = {id_: view(tx, id_, now=now) for id_ in endpoint_ids}
-    return {id_: seen for id_, seen in shown.items() if seen is not None}
+    """What the pages of several endpoints show, but for what would raise their scores, by id;
+    without those that are not public.
+    """
+    shown: dict[str, EndpointView] = {}
+    for id_ in endpoint_ids:
+        row = scores.get(tx, id_)
+        score = None if row is None else score_from_json(row.result)
+        seen = _view(tx, id_, row, score, now=now)
+        if seen is not None:
+            shown[id_] = seen
+    return shown
 
 
 def _days(
