@@ -73,6 +73,7 @@ def improvements(
     """What would raise the score of an evidence, the largest gain first; empty while nothing was
     measured. `now` is its score under the policy, where that is known.
     """
+    evidence = _with_latencies_together(evidence)
     window = _window(evidence)
     now = now or score(evidence, policy, window=window)
     if now.score_tenths is None:
@@ -98,11 +99,27 @@ def improvements(
     return tuple(sorted(rows, key=lambda row: (-row.points_tenths, row.in_days, row.code))[:SHOWN])
 
 
+def _with_latencies_together(evidence: Evidence) -> Evidence:
+    """The evidence with the latencies of all days on one of them, so that they are added up once:
+    a score looks at their sum alone.
+    """
+    first = day_of(evidence.as_of) - DAYS + 1
+    days = tuple(row for row in evidence.days if first <= row.day <= day_of(evidence.as_of))
+    if not days:
+        return replace(evidence, days=())
+    *others, newest = days
+    alone = replace(
+        newest,
+        latency=merge(row.latency for row in days),
+        latency_sum=sum(row.latency_sum for row in days),
+    )
+    bare = (replace(row, latency=(), latency_sum=0) if row.latency else row for row in others)
+    return replace(evidence, days=(*bare, alone))
+
+
 def _window(evidence: Evidence) -> Window:
     """The days of an evidence, which adds them up once."""
-    span = range(day_of(evidence.as_of) - DAYS + 1, day_of(evidence.as_of) + 1)
-    days = tuple(row for row in evidence.days if row.day in span)
-    return Window(open_days=days, recent=evidence.recent, latest=Latest())
+    return Window(open_days=evidence.days, recent=evidence.recent, latest=Latest())
 
 
 def mended_flags(evidence: Evidence, now: Score, policy: Policy) -> Iterator[Mended]:
