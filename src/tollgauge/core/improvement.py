@@ -100,26 +100,28 @@ def improvements(
 
 
 def _with_latencies_together(evidence: Evidence) -> Evidence:
-    """The evidence with the latencies of all days on one of them, so that they are added up once:
-    a score looks at their sum alone.
+    """The evidence with the latencies of its window on one day, so that they are added up once: a
+    score looks at their sum alone.
     """
-    first = day_of(evidence.as_of) - DAYS + 1
-    days = tuple(row for row in evidence.days if first <= row.day <= day_of(evidence.as_of))
+    days = _window(evidence).open_days
     if not days:
-        return replace(evidence, days=())
-    *others, newest = days
-    alone = replace(
-        newest,
+        return evidence
+    latest = replace(
+        days[-1],
         latency=merge(row.latency for row in days),
         latency_sum=sum(row.latency_sum for row in days),
     )
-    bare = (replace(row, latency=(), latency_sum=0) if row.latency else row for row in others)
-    return replace(evidence, days=(*bare, alone))
+    before = tuple(replace(row, latency=(), latency_sum=0) for row in days[:-1])
+    in_window = {row.day for row in days}
+    outside = tuple(row for row in evidence.days if row.day not in in_window)
+    return replace(evidence, days=(*outside, *before, latest))
 
 
 def _window(evidence: Evidence) -> Window:
-    """The days of an evidence, which adds them up once."""
-    return Window(open_days=evidence.days, recent=evidence.recent, latest=Latest())
+    """The days of an evidence that a score looks at, to be added up once."""
+    today = day_of(evidence.as_of)
+    days = tuple(row for row in evidence.days if today - DAYS < row.day <= today)
+    return Window(open_days=days, recent=evidence.recent, latest=Latest())
 
 
 def mended_flags(evidence: Evidence, now: Score, policy: Policy) -> Iterator[Mended]:
