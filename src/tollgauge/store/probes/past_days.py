@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import sqlalchemy as sa
@@ -103,6 +103,8 @@ class PastDay:
 
 Days = dict[int, PastDay]
 """Closed days by their numbers."""
+_Figures = tuple[Any, ...]
+"""The figures of a past day, integers and None, its number first (`_from_figures`)."""
 
 
 def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
@@ -136,7 +138,7 @@ def read(tx: Connection, endpoint_id: str, *, first_day: int, before_day: int) -
         # The day before the first one may say something of it.
         days |= _from_rows(tx, endpoint_id, range(first_day - 1, min(int(since), before_day)))
     for row in _CHARTS.rows(tx, (endpoint_id,)):
-        days |= _unpack(row.days)
+        days |= {figures[0]: _from_figures(*figures) for figures in _unpacked(row.days)}
     shown = range(first_day, before_day)
     return {bar.day: bar for bar in _with_silent_days(days) if bar.day in shown}
 
@@ -148,8 +150,8 @@ def keep(tx: Connection, day: int, closed: Mapping[str, PastDay]) -> None:
     known = {row.endpoint_id: row.days for row in _CHARTS.rows(tx, tuple(closed))}
     columns = []
     for id_, past in closed.items():
-        days = _unpack(known[id_]) if id_ in known else {}
-        days[day] = past
+        days = {figures[0]: figures for figures in _unpacked(known[id_])} if id_ in known else {}
+        days[day] = _figures(past)
         newest = max(days)
         lasting = (days[number] for number in sorted(days) if number > newest - RAW_DAYS)
         columns.append({"endpoint_id": id_, "days": _pack(lasting)})
@@ -176,19 +178,17 @@ def _with_silent_days(days: Days) -> Iterator[DayBar]:
             yield bar_of(Rollup(day=day + 1, spans=past.next_day))
 
 
-def _pack(days: Iterable[PastDay]) -> bytes:
+def _pack(days: Iterable[_Figures]) -> bytes:
     """The bytes of days: a JSON array for each figure, compressed."""
-    columns = zip(*map(_figures, days), strict=True)
-    return compress(orjson.dumps(list(columns)))
+    return compress(orjson.dumps(list(zip(*days, strict=True))))
 
 
-def _unpack(packed: bytes) -> Days:
+def _unpacked(packed: bytes) -> Iterator[_Figures]:
     """The inverse of `_pack`."""
-    columns = orjson.loads(decompress(packed))
-    return dict(zip(columns[0], map(_from_figures, *columns), strict=True))
+    return zip(*orjson.loads(decompress(packed)), strict=True)
 
 
-def _figures(past: PastDay) -> tuple[int | None, ...]:
+def _figures(past: PastDay) -> _Figures:
     bar, next_day = past.bar, past.next_day
     tenths, policy = (bar.score.tenths, bar.score.policy_version) if bar.score else (None, None)
     counts = (bar.scored, bar.up, bar.excluded, bar.p50_ms, bar.p95_ms)
