@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.golden.reference_2 import VECTORS_2
 from tests.support.evidence_by_time import AS_OF, QUOTE, dead, payable
 from tests.support.examples import examples
 from tests.support.timed_evidence import observe, timed, unpaid
 from tests.support.timed_evidence import payable as paid
 
-from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, PayerSums, TermChange
+from tollgauge.core.evidence import (
+    ChainEvidence,
+    ChainSums,
+    Evidence,
+    PayerSums,
+    TermChange,
+    from_json,
+)
 from tollgauge.core.improvement import (
     SHOWN,
     Improvement,
@@ -27,6 +36,10 @@ from tollgauge.core.scoring import score
 from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.units import DAY_MS, MINUTE_MS, WINDOW_MS
 
+VECTORS = {
+    file.stem: json.loads(file.read_text(encoding="utf-8"))["evidence"]
+    for file in sorted(VECTORS_2.glob("*.json"))
+}
 LIMITS = settings(max_examples=examples(100), deadline=None)
 HALF_HOUR = 30 * MINUTE_MS
 OUTCOMES = st.sampled_from(
@@ -273,6 +286,23 @@ def test_nothing_is_left_to_improve_for_the_best() -> None:
     best = payable(chain=replace(chain, sums=sums))
     assert tenths(best) == 1_000
     assert improvements(best) == ()
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_an_improvement_is_what_the_changed_evidence_scores_by_itself(name: str) -> None:
+    evidence = from_json(VECTORS[name])
+    for policy in POLICIES.values():
+        now = score(evidence, policy)
+        mended = (
+            *mended_flags(evidence, now, policy),
+            *mended_components(evidence, now, policy),
+        )
+        then = {one.code: score(one.evidence, policy).score_tenths for one in mended}
+        rows = improvements(evidence, policy)
+        assert {row.code: row.score_tenths for row in rows}.items() <= then.items()
+        better = [tenths for tenths in then.values() if (tenths or 0) > (now.score_tenths or 0)]
+        assert len(rows) == (0 if now.score_tenths is None else min(len(better), 5))
+        assert improvements(evidence, policy, now=now) == rows
 
 
 @pytest.mark.parametrize("version", POLICIES)

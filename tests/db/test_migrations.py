@@ -33,10 +33,10 @@ from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import claims, crawls, ranking
+from tollgauge.store.endpoints import claims, crawls, endpoint_list, ranking
 from tollgauge.store.ledger import payments, retention
 from tollgauge.store.ledger.answers import StoredAnswer
-from tollgauge.store.probes import changes, closed_days, probes, window
+from tollgauge.store.probes import changes, closed_days, past_days, probes, window
 from tollgauge.store.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -289,6 +289,36 @@ async def test_what_was_scored_before_an_upgrade_is_ranked(empty: str) -> None:
         scored=1, reachable=1, compliant=1, grades=(("A", 1),)
     )
     assert (await fetch(store, sa.select(changes.change.c.host))).scalar_one() == "1"
+    await store.close()
+
+
+def shown_before(connection: sa.Connection) -> None:
+    """The tables of the version before charts had rows, with a closed day and a score."""
+    migrations.upgrade(connection, to="0030")
+    fill(connection, "host", host="a.com")
+    fill(connection, "endpoint", id="a", resource="https://a.com/", host="a.com", status="listed")
+    fill(connection, "score", endpoint_id="a", payable_24h_permille=987)
+    fill(connection, "probe_day", day=DAY, endpoint_id="a", up_ms=HOUR_MS, excluded="[]", scored=2)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_what_pages_showed_before_an_upgrade_they_show_after_it(
+    empty: str, closed: bool
+) -> None:
+    store = Store.open(empty)
+    await store.writing(shown_before)
+    if not closed:
+        await execute(store, sa.text("DELETE FROM probe_day"))
+    await store.migrate()
+    assert await store.writing(differences) == []
+    shown = await store.reading(past_days.read, "a", first_day=DAY - 89, before_day=DAY + 1)
+    assert {day: (bar.up_ms, bar.scored) for day, bar in shown.items()} == (
+        {DAY: (HOUR_MS, 2)} if closed else {}
+    )
+    since = await store.reading(meta.get, past_days.SINCE)
+    assert since == (str(DAY + 1) if closed else None)
+    listed = await store.reading(endpoint_list.described, ["a"])
+    assert listed["a"].ranked_payable_24h == 987
     await store.close()
 
 

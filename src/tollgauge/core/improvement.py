@@ -34,7 +34,7 @@ from tollgauge.core.scoring import FIXES, score
 from tollgauge.core.signals.volume import WHOLE_WEIGHT, payer_sums
 from tollgauge.core.spans import Spans
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of, dollars
-from tollgauge.core.window import DAYS
+from tollgauge.core.window import DAYS, Latest, Window
 
 SHOWN: Final = 5
 """How many improvements are named at most."""
@@ -67,16 +67,23 @@ class Mended:
     in_days: int = 0
 
 
-def improvements(evidence: Evidence, policy: Policy = CURRENT) -> tuple[Improvement, ...]:
+def improvements(
+    evidence: Evidence, policy: Policy = CURRENT, *, now: Score | None = None
+) -> tuple[Improvement, ...]:
     """What would raise the score of an evidence, the largest gain first; empty while nothing was
-    measured.
+    measured. `now` is its score under the policy, where that is known.
     """
-    now = score(evidence, policy)
+    evidence = _with_latencies_together(evidence)
+    window = _window(evidence)
+    now = now or score(evidence, policy, window=window)
     if now.score_tenths is None:
         return ()
     rows = []
     for mended in (*mended_flags(evidence, now, policy), *mended_components(evidence, now, policy)):
-        then = score(mended.evidence, policy)
+        seen = mended.evidence
+        # Most of a score's time goes into the sums of its days, which few improvements change.
+        same_days = seen.days is evidence.days
+        then = score(seen, policy, window=window if same_days else _window(seen))
         if then.score_tenths is None or then.grade is None or then.score_tenths <= now.score_tenths:
             continue
         rows.append(
@@ -90,6 +97,31 @@ def improvements(evidence: Evidence, policy: Policy = CURRENT) -> tuple[Improvem
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.points_tenths, row.in_days, row.code))[:SHOWN])
+
+
+def _with_latencies_together(evidence: Evidence) -> Evidence:
+    """The evidence with the latencies of its window on one day, so that they are added up once: a
+    score looks at their sum alone.
+    """
+    days = _window(evidence).open_days
+    if not days:
+        return evidence
+    latest = replace(
+        days[-1],
+        latency=merge(row.latency for row in days),
+        latency_sum=sum(row.latency_sum for row in days),
+    )
+    before = tuple(replace(row, latency=(), latency_sum=0) for row in days[:-1])
+    in_window = {row.day for row in days}
+    outside = tuple(row for row in evidence.days if row.day not in in_window)
+    return replace(evidence, days=(*outside, *before, latest))
+
+
+def _window(evidence: Evidence) -> Window:
+    """The days of an evidence that a score looks at, to be added up once."""
+    today = day_of(evidence.as_of)
+    days = tuple(row for row in evidence.days if today - DAYS < row.day <= today)
+    return Window(open_days=days, recent=evidence.recent, latest=Latest())
 
 
 def mended_flags(evidence: Evidence, now: Score, policy: Policy) -> Iterator[Mended]:
@@ -222,6 +254,8 @@ def _uptime(evidence: Evidence, _: Policy) -> Iterator[Mended]:
 def _without_outage(row: Rollup) -> Rollup:
     failed, spoken = row.scored - row.up, row.spans
     steady = spoken.payable == spoken.up  # else some changes are no outages
+    if not failed and not spoken.down and not (steady and (spoken.failures or spoken.repairs)):
+        return row
     return replace(
         row,
         up=row.scored,
@@ -264,9 +298,10 @@ def _compliant(row: Rollup) -> Rollup:
         compliant=row.up,
         payable=row.up,
         compliance=100 * row.up,
-        spans=replace(
-            spoken,
+        spans=Spans(
+            up=spoken.up,
             payable=spoken.up,
+            down=spoken.down,
             compliance=100 * spoken.up,
             failures=0 if steady else spoken.failures,
             repairs=0 if steady else spoken.repairs,

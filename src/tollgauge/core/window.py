@@ -243,10 +243,17 @@ def with_silent_days(
     for day in sorted(days):
         sums, said = days[day]
         yield sums
-        if said is not None and day < until and day + 1 not in days:
-            spoken = spans(day + 1, (), before=said, until=(day + 2) * DAY_MS)
+        if day < until and day + 1 not in days:
+            spoken = spans_of_next_day(day, said)
             if spoken != NO_SPANS:
                 yield Rollup(day=day + 1, spans=spoken)
+
+
+def spans_of_next_day(day: int, said: Statement | None) -> Spans:
+    """What the last statement of a day still says of the day after it, if that has no probes."""
+    if said is None:
+        return NO_SPANS
+    return spans(day + 1, (), before=said, until=(day + 2) * DAY_MS)
 
 
 def _columns(sums: Spans) -> tuple[int, ...]:

@@ -170,6 +170,7 @@ endpoint = sa.Table(
     sa.Column("ranked_uptime", sa.Integer),
     sa.Column("ranked_compliant", sa.Boolean),
     sa.Column("ranked_latency", sa.Integer),
+    sa.Column("ranked_payable_24h", sa.Integer),
     # With all that is counted or chosen by, so that no row is read that is not shown.
     sa.Index(
         "ix_endpoint_rank",

@@ -46,13 +46,19 @@ STALE_S: Final = 900.0
 FIRST_S: Final = 20.0
 """How long a search waits for the first index."""
 RENEWAL_S: Final = 0.25
-"""How long a search waits for a fresher index."""
+"""How long a search waits for a fresher index; not at all where the last one took longer."""
 PROPOSALS: Final = 15
 """How many more endpoints the index proposes than are wanted: some may have changed since."""
 
 
 class IndexBuilding(TollgaugeError):  # noqa: N818 - a state, not a fault
     """There is no index to search yet."""
+
+
+_Terms = dict[str, tuple[int, bytes, bytes]]
+"""By endpoint id: the hash of a wording, and the ids and weights of its terms. What holds nothing
+but numbers and bytes the garbage collector leaves alone, however much there is of it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,7 @@ class Alternatives:
 
     def __init__(self) -> None:
         self._index: Index | None = None
-        self._terms: dict[str, tuple[int, WeightedTerms]] = {}
+        self._terms: _Terms = {}
         self._built_at = 0.0
         self._took = 0.0
         self._refreshing: asyncio.Task[Index] | None = None
@@ -115,6 +121,8 @@ class Alternatives:
             return index
         task = self._refresh(store)
         usable = index is not None and age < STALE_S
+        if index is not None and usable and self._took > RENEWAL_S:
+            return index
         await asyncio.wait((task,), timeout=RENEWAL_S if usable else FIRST_S)
         if task.done():
             return task.result()
@@ -137,7 +145,7 @@ class Alternatives:
         from tollgauge.core.similarity.index import Index
 
         began = asyncio.get_running_loop().time()
-        terms: dict[str, tuple[int, WeightedTerms]] = {}
+        terms: _Terms = {}
         entries: list[Entry] = []
         after = ""
         while True:
@@ -196,8 +204,8 @@ def _ignore_failure(task: asyncio.Task[Index]) -> None:
 
 def _entries(
     rows: tuple[ScoredEndpoint, ...],
-    before: dict[str, tuple[int, WeightedTerms]],
-    after: dict[str, tuple[int, WeightedTerms]],
+    before: _Terms,
+    after: _Terms,
 ) -> list[Entry]:
     """The index entries of rows. Terms of texts that did not change come from `before`; those of
     all are added to `after`.
@@ -209,8 +217,11 @@ def _entries(
         wording = wording_of(row.endpoint)
         digest = hash(wording)
         previous = before.get(row.endpoint.id)
-        terms = previous[1] if previous is not None and previous[0] == digest else terms_of(wording)
-        after[row.endpoint.id] = (digest, terms)
+        if previous is not None and previous[0] == digest:
+            terms = WeightedTerms(*previous[1:])
+        else:
+            terms = terms_of(wording)
+        after[row.endpoint.id] = (digest, terms.ids, terms.weights)
         entries.append(
             Entry(
                 id=row.endpoint.id,

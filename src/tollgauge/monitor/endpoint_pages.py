@@ -83,7 +83,7 @@ async def page(
         before=chosen.before,
         next=chosen.next,
         previous=chosen.previous,
-        networks=columns.networks(),
+        networks=columns.networks,
     )
 
 

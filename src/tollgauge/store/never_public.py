@@ -19,6 +19,7 @@ from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.endpoints.seller_files import seller_file
 from tollgauge.store.probes.changes import change, change_state_row
+from tollgauge.store.probes.past_days import probe_chart
 from tollgauge.store.probes.vantages import vantage_probe
 from tollgauge.store.probes.window import probe_window
 from tollgauge.store.watches.watches import watch
@@ -33,6 +34,7 @@ _BY_ENDPOINT: Final = (
     change_state_row,
     change,
     vantage_probe,
+    probe_chart,
     probe_window,
 )
 _ADOPTED: Final = sa.text("adopted")

@@ -116,9 +116,9 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
 def test_nothing_known_is_an_empty_page() -> None:
     page = Columns([]).page(Filter(), Sort.NAME, after="0~https://x.co/", limit=5)
     assert (page.ids, page.total, page.next) == ((), 0, None)
-    assert Columns([]).networks() == ()
+    assert Columns([]).networks == ()
 
 
 def test_networks_are_named_most_frequent_first() -> None:
     rows = [replace(KNOWN[0], network=name) for name in ("a", "b", "b", None, "c", "c", "c")]
-    assert Columns([*rows, None]).networks() == ("c", "b", "a")
+    assert Columns([*rows, None]).networks == ("c", "b", "a")

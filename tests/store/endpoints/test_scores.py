@@ -98,12 +98,16 @@ async def test_pages_of_a_host_follow_each_other_without_a_gap(store: Store) -> 
 
 async def test_a_row_of_a_list_has_the_figures_of_the_newest_score(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("/"), endpoint("/new"))
-    await save(store, row("/", 700, 40), row("/", 300, as_of=NOW - 1))
+    newest = row("/", 700, 40, payable_24h_permille=997)
+    await save(store, newest, row("/", 300, as_of=NOW - 1, payable_24h_permille=3))
     scored, new = await store.reading(endpoint_list.of_host, "a.com", limit=3)
     assert (scored.ranked_score, scored.ranked_confidence, scored.ranked_grade) == (700, 40, "B")
     assert (scored.ranked_recommendation, scored.ranked_uptime) == ("proceed", 700)
     assert scored.ranked_latency == 90
     assert (new.ranked_score, new.ranked_recommendation, new.ranked_latency) == (None, None, None)
+    described = await store.reading(endpoint_list.described, [scored.id, new.id])
+    assert described[scored.id].ranked_payable_24h == 997
+    assert described[new.id].ranked_payable_24h is None
 
 
 async def test_pages_of_all_ranked_endpoints_follow_each_other_without_a_gap(store: Store) -> None:

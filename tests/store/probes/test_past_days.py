@@ -1,23 +1,24 @@
-"""Past days one by one: the score of each as it was when the day was closed, and the sums of those
-before the window.
-"""
+"""Past days one by one: their figures, and the score of each as it was when the day was closed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Connection
 from tests.support.probe_archive import DAY, DOWN, GOOD, START, A, B
 from tests.support.score_rows import row, save
 
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.schedule import NORMAL
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports, scoring
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, past_days, probes
-from tollgauge.store.probes.past_days import DayScore
+from tollgauge.store.probes.past_days import DayBar, DayScore
 
 
 async def probe(store: Store, *results: ProbeResult) -> None:
@@ -33,9 +34,15 @@ async def close(store: Store, *, before_day: int = DAY + 1) -> None:
     await store.writing(archive.close_days, before_day=before_day, limit=9)
 
 
+async def past(
+    store: Store, *, first_day: int = DAY, before_day: int = DAY + 3
+) -> dict[int, DayBar]:
+    days = {"first_day": first_day, "before_day": before_day}
+    return await store.reading(past_days.read, A.id, **days)
+
+
 async def kept(store: Store) -> dict[int, DayScore]:
-    past = await store.reading(past_days.read, A.id, before_day=DAY + 3, sums_before=DAY + 3 - 30)
-    return past.scores
+    return {day: bar.score for day, bar in (await past(store)).items() if bar.score}
 
 
 @pytest.fixture(autouse=True)
@@ -87,18 +94,63 @@ async def test_without_a_score_a_day_keeps_none(store: Store) -> None:
     assert await kept(store) == {}
 
 
-async def test_days_before_the_window_are_read_with_what_the_day_before_still_says(
-    store: Store,
-) -> None:
+async def test_days_are_read_with_what_the_day_before_still_says(store: Store) -> None:
     late = replace(DOWN, at=START + 20 * HOUR_MS, holds=10 * HOUR_MS)
     await probe(store, replace(GOOD, at=START), late, replace(GOOD, at=START + 5 * DAY_MS))
     await close(store, before_day=DAY + 10)
-    read = {"before_day": DAY + 10, "sums_before": DAY + 5}
-    past = await store.reading(past_days.read, A.id, **read)
-    assert list(past.sums) == [DAY, DAY + 1]
-    assert past.sums[DAY].probes == 2
-    assert (past.sums[DAY + 1].probes, past.sums[DAY + 1].spans.down) == (0, 6 * HOUR_MS)
-    assert (await store.reading(past_days.read, B.id, **read)).sums == {}
+    bars = await past(store, before_day=DAY + 10)
+    assert list(bars) == [DAY, DAY + 1, DAY + 5]
+    assert bars[DAY].scored == 2
+    assert (bars[DAY + 1].scored, bars[DAY + 1].down_ms) == (0, 6 * HOUR_MS)
+    only_later = await past(store, first_day=DAY + 1, before_day=DAY + 5)
+    assert only_later == {DAY + 1: bars[DAY + 1]}
+
+
+async def test_a_late_probe_changes_its_day_and_what_that_says_of_the_next_one(
+    store: Store,
+) -> None:
+    await probe(store, replace(GOOD, at=START), replace(GOOD, at=START + 5 * DAY_MS))
+    await close(store, before_day=DAY + 10)
+    assert list(await past(store, before_day=DAY + 10)) == [DAY, DAY + 5]
+    await probe(store, replace(DOWN, at=START + 20 * HOUR_MS, holds=10 * HOUR_MS))
+    await close(store, before_day=DAY + 10)
+    bars = await past(store, before_day=DAY + 10)
+    assert {day: bar.down_ms for day, bar in bars.items()} == {
+        DAY: 4 * HOUR_MS,
+        DAY + 1: 6 * HOUR_MS,
+        DAY + 5: 0,
+    }
+
+
+async def test_days_that_an_older_version_closed_are_read_from_their_own_rows(
+    store: Store,
+) -> None:
+    for day in range(3):
+        at = START + day * DAY_MS
+        await probe(store, replace(GOOD, at=at), replace(DOWN, at=at + 20 * HOUR_MS))
+        await score(store, 800 + day, at=at + 23 * HOUR_MS)
+        await close(store, before_day=DAY + day + 1)
+    whole = await past(store)
+    assert len(whole) == 3
+
+    def as_the_older_version_left_it(tx: Connection) -> None:
+        tx.execute(past_days.probe_chart.delete())
+        meta.put(tx, past_days.SINCE, str(DAY + 3))
+
+    await store.writing(as_the_older_version_left_it)
+    assert await past(store) == whole
+    await probe(store, replace(GOOD, at=START + 3 * DAY_MS))
+    await close(store, before_day=DAY + 4)
+    assert (await past(store, before_day=DAY + 4)).items() > whole.items()
+
+
+async def test_charts_keep_no_day_longer_than_its_probes(store: Store) -> None:
+    for back in (0, 1, RAW_DAYS):
+        at = START + back * DAY_MS
+        await probe(store, replace(GOOD, at=at))
+        await close(store, before_day=DAY + back + 1)
+    bars = await past(store, before_day=DAY + RAW_DAYS + 1)
+    assert list(bars) == [DAY + 1, DAY + RAW_DAYS]
 
 
 @pytest.mark.parametrize(("age", "shown"), [(0, 30), (29, 30), (40, 41), (89, 90), (200, 90)])

@@ -86,10 +86,19 @@ class Columns:
         self._status: Final = _Words([row.status if row else None for row in rows])
         self._host: Final = _Words([row.host if row else None for row in rows])
         self._network: Final = _Words([row.network if row else None for row in rows])
+        self.networks: Final = self._network.frequent()
+        """The networks of the endpoints, the most frequent first."""
         self._recommendation: Final = _Words([row.recommendation if row else None for row in rows])
         self._grade: Final = _Words([row.grade if row else None for row in rows])
         self._price: Final[Longs] = _keys(rows, lambda row: row.price)
-        self._orders: Final = {sort: self._order(sort, rows) for sort in Sort}
+        by_id = _ranks(self._ids)
+        self._orders: Final[dict[Sort, _Order]] = {
+            sort: _order(_keys(rows, _KEYS[sort]), self._ids, by_id)
+            for sort in Sort
+            if sort is not Sort.NAME
+        }
+        names = [row.resource if row else "" for row in rows]
+        self._orders[Sort.NAME] = _order(_keys(rows, _KEYS[Sort.NAME]), names, _ranks(names))
 
     def matching(self, wanted: Filter) -> Mask:
         """Which places a filter admits."""
@@ -124,18 +133,6 @@ class Columns:
             next=order.cursor(positions[end - 1]) if end < len(positions) else None,
             previous=_previous(order, positions, before - limit) if before else None,
         )
-
-    def networks(self) -> tuple[str, ...]:
-        """The networks of the endpoints, the most frequent first."""
-        return self._network.frequent()
-
-    def _order(self, sort: Sort, rows: Sequence[Figures | None]) -> _Order:
-        texts = [row.resource if row else "" for row in rows] if sort is Sort.NAME else self._ids
-        keys = _keys(rows, _KEYS[sort])
-        ranks = np.empty(len(rows), np.int32)
-        ranks[sorted(range(len(rows)), key=texts.__getitem__)] = np.arange(len(rows))
-        places = np.lexsort((ranks, keys)).astype(np.int32)
-        return _Order(places, keys[places], texts)
 
 
 class _Words:
@@ -176,6 +173,19 @@ _KEYS: Final[dict[Sort, Callable[[Figures], int | None]]] = {
 def _keys(rows: Sequence[Figures | None], key: Callable[[Figures], int | None]) -> Longs:
     keys = [None if row is None else key(row) for row in rows]
     return np.array([NOTHING if key is None else min(key, NOTHING - 1) for key in keys], np.int64)
+
+
+def _ranks(texts: Sequence[str]) -> Ints:
+    """The place of each text among all, by place."""
+    ranks = np.empty(len(texts), np.int32)
+    ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+    return ranks
+
+
+def _order(keys: Longs, texts: Sequence[str], ranks: Ints) -> _Order:
+    """The order by keys, then by texts, whose ranks are at hand."""
+    places = np.lexsort((ranks, keys)).astype(np.int32)
+    return _Order(places, keys[places], texts)
 
 
 def _previous(order: _Order, positions: npt.NDArray[np.intp], first: int) -> str:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.endpoint_filter import Figures, Filter
 from tollgauge.core.forecast import EXPECTED_PERMILLE
-from tollgauge.core.similarity.columns import Columns
+from tollgauge.core.similarity.columns import Columns, Mask
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -54,6 +54,9 @@ COUNT_MAX: Final = 10
 """The most alternatives that are counted for a free snapshot (docs/similarity.md)."""
 DELTA_TENTHS: Final = 50
 """How much better than an endpoint its alternatives are by default: 5 points."""
+_MANY: Final = 8
+"""A term that more than one in so many candidates say is summed by itself, without a list of its
+postings' places."""
 _SLACK: Final = 64
 """Steps by which rounding may make a direction longer. Each of at most 256 terms is off by half a
 step at most, all together by sqrt(256) / 2 = 8; this is more than enough."""
@@ -141,15 +144,16 @@ class Index:
         """
         term, step = self._postings.direction(terms, of_known=True)
         end = self._postings.candidates
-        rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR)
-        admitted = self.columns.matching(wanted)[rank]
-        rank, percent = rank[admitted], percent[admitted]
-        near = QUESTION_SHARE * percent >= percent.max(initial=0)
-        rank, percent = rank[near], percent[near]
-        order = (100 - percent) * self.size + self._places[rank]
-        best = np.argpartition(order, limit)[:limit] if len(order) > limit else slice(None)
-        rank, percent, order = rank[best], percent[best], order[best]
-        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in np.argsort(order))
+        among = self.columns.matching(wanted)[:end]
+        rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR, among=among)
+        least = _least_shown(percent, limit)
+        above, tied = np.flatnonzero(percent > least), np.flatnonzero(percent == least)
+        # The places of what is offered ascend with its rank, and so do those of the rest.
+        rest = int(np.searchsorted(rank[tied], len(self._negative_scores)))
+        chosen = np.concatenate((above, tied[:rest][:limit], tied[rest:][:limit]))
+        rank, percent = rank[chosen], percent[chosen]
+        best = np.argsort((100 - percent) * self.size + self._places[rank])[:limit]
+        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
 
     def counts(self, first: int, last: int) -> list[tuple[str, int]]:
         """(id, number of better alternatives) of the endpoints at places `first` to `last`, the
@@ -187,10 +191,10 @@ class Index:
         return term[shared], step[shared]
 
     def _alike(
-        self, term: Ints, step: Steps, *, end: int, floor: int = FLOOR
+        self, term: Ints, step: Steps, *, end: int, floor: int = FLOOR, among: Mask | None = None
     ) -> tuple[Longs, Longs]:
         """The candidates below the rank `end` with at least `floor` percent, ascending, and their
-        percents.
+        percents; `among` has True for each that may be one of them.
 
         The common terms together cannot bring a candidate to the floor, so candidates come from the
         rare ones, and what the common terms add is computed for those alone.
@@ -207,7 +211,8 @@ class Index:
         left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
         sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)
         least = SCALE * SCALE * (2 * floor - 1) / 200  # rounds to the floor
-        ranks = np.flatnonzero(sums >= least - left)
+        enough = sums >= least - left
+        ranks = np.flatnonzero(enough if among is None else enough & among)
         dots = sums[ranks]
         if len(common):
             dots += self._common(ranks, term[common], step[common], sizes[common], begins[common])
@@ -231,10 +236,36 @@ class Index:
         return added
 
 
+def _least_shown(percent: Longs, limit: int) -> int:
+    """How alike the `limit` best answers to a question are at least, and near the best one: what is
+    less alike need not be put in order.
+    """
+    of_percent = np.bincount(percent, minlength=101)
+    best = int(percent.max(initial=0))
+    as_alike = np.cumsum(of_percent[::-1])  # at n: how many have 100 - n percent or more
+    enough = 100 - int(np.searchsorted(as_alike, limit))
+    return max(enough, -(-best // QUESTION_SHARE))
+
+
 def _sums(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:
     """For every rank below `end`, the sum over some terms' postings. Sums of whole numbers below
     2**53: exact in any order.
     """
+    many = sizes * _MANY > end
+    few = ~many
+    sums = _sums_of_few(posted, begins[few], sizes[few], step[few], end)
+    for begin, size, weight in zip(begins[many], sizes[many], step[many], strict=True):
+        of_term = slice(begin, begin + size)
+        weights = posted.step[of_term] * np.float64(weight)
+        if size < end:
+            summed = np.bincount(posted.rank[of_term], weights=weights, minlength=end)
+            weights = summed.astype(np.float64, copy=False)
+        sums += weights
+    return sums
+
+
+def _sums_of_few(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:
+    """The same of terms that few candidates say, all at once."""
     total = int(sizes.sum())
     offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1]
     place = np.repeat(begins - offsets, sizes) + np.arange(total)

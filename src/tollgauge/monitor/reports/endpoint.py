@@ -11,50 +11,26 @@ from sqlalchemy import Connection
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.history_row import HistoryRow
-from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
 from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Activity, Component, Score, Settlement
+from tollgauge.core.score import Activity, Component, Score, Settlement, score_from_json
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.vantage import VantageState
-from tollgauge.core.window import DAYS
 from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
 from tollgauge.store.endpoints import listings, public, scores, seller_files
+from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.store.probes import past_days, probes, vantages, window
-from tollgauge.store.probes.past_days import DayScore
+from tollgauge.store.probes.past_days import DayBar, DayScore, bar_of
 
 PAGE_DAYS: Final = RAW_DAYS
 """How many days the page shows of an endpoint that is known for so long."""
 LEAST_DAYS: Final = 30
 """Of a newer one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DayBar:
-    """One UTC day of an endpoint: for how many milliseconds probes say that it was up and that it
-    was not, scored and up probes, and latency percentiles of the up ones. `score` is that of when
-    the day was closed, of today the latest; None where none is kept.
-    """
-
-    day: int
-    up_ms: int
-    down_ms: int
-    scored: int
-    up: int
-    excluded: int
-    p50_ms: int | None
-    p95_ms: int | None
-    score: DayScore | None = None
-
-    @property
-    def spoken_ms(self) -> int:
-        """The time that probes speak for."""
-        return self.up_ms + self.down_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,22 +75,34 @@ class EndpointView:
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Everything the endpoint's page shows; None when it is unknown or not public."""
+    row = scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
+    seen = _view(tx, endpoint_id, row, score, now=now)
+    if seen is None:
+        return None
+    snapshot = replace(seen.snapshot, improvements=improvements_of(row, score))
+    return replace(seen, snapshot=snapshot)
+
+
+def _view(
+    tx: Connection, endpoint_id: str, row: ScoreRow | None, score: Score | None, *, now: int
+) -> EndpointView | None:
+    """The same without what would raise its score; `row` and `score` are its latest one."""
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    score = scores.result(tx, endpoint_id)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     snapshot = read_snapshot(tx, endpoint, score, states, now=now)
     return EndpointView(
-        snapshot=replace(snapshot, improvements=improvements_of(tx, endpoint_id)),
+        snapshot=snapshot,
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
-        pace=pace(tx, endpoint),
+        pace=pace(tx, endpoint, row),
         days=_days(tx, endpoint, score, now=now),
         events=tuple(_timeline(event) for event in events),
         vantages=states,
@@ -124,9 +112,17 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
 
 
 def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str, EndpointView]:
-    """What the pages of several endpoints show, by id; without those that are not public."""
-    shown = {id_: view(tx, id_, now=now) for id_ in endpoint_ids}
-    return {id_: seen for id_, seen in shown.items() if seen is not None}
+    """What the pages of several endpoints show, but for what would raise their scores, by id;
+    without those that are not public.
+    """
+    shown: dict[str, EndpointView] = {}
+    for id_ in endpoint_ids:
+        row = scores.get(tx, id_)
+        score = None if row is None else score_from_json(row.result)
+        seen = _view(tx, id_, row, score, now=now)
+        if seen is not None:
+            shown[id_] = seen
+    return shown
 
 
 def _days(
@@ -134,31 +130,15 @@ def _days(
 ) -> tuple[DayBar, ...]:
     """One bar a UTC day, with zeros where nothing was measured."""
     today = day_of(now)
-    windowed = today - DAYS + 1
-    past = past_days.read(tx, endpoint.id, before_day=today, sums_before=windowed)
-    sums = past.sums | {day.day: day for day in window.read(tx, endpoint.id, as_of=now).days}
-    scores_by_day = past.scores
-    if score is not None and score.score_tenths is not None:
-        scores_by_day = {**past.scores, today: DayScore(score.score_tenths, score.policy_version)}
     first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - LEAST_DAYS + 1))
-    return tuple(
-        _bar(sums.get(day) or Rollup(day=day), scores_by_day.get(day))
-        for day in range(first, today + 1)
-    )
-
-
-def _bar(day: Rollup, score: DayScore | None) -> DayBar:
-    return DayBar(
-        day=day.day,
-        up_ms=day.spans.up,
-        down_ms=day.spans.down,
-        scored=day.scored,
-        up=day.up,
-        excluded=day.probes - day.scored,
-        p50_ms=percentile(day.latency, 50),
-        p95_ms=percentile(day.latency, 95),
-        score=score,
-    )
+    bars = past_days.read(tx, endpoint.id, first_day=first, before_day=today)
+    for sums in window.read(tx, endpoint.id, as_of=now).open_days:
+        before = bars.get(sums.day)
+        bars[sums.day] = bar_of(sums, before.score if before else None)
+    if score is not None and score.score_tenths is not None:
+        latest = bars.get(today) or bar_of(Rollup(day=today))
+        bars[today] = replace(latest, score=DayScore(score.score_tenths, score.policy_version))
+    return tuple(bars.get(day) or bar_of(Rollup(day=day)) for day in range(first, today + 1))
 
 
 def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:

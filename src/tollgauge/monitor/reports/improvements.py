@@ -1,19 +1,19 @@
-"""Improvements: what would raise the latest score of an endpoint, from the evidence it names."""
+"""Improvements: what would raise a saved score, from the evidence that it names."""
 
 from __future__ import annotations
-
-from sqlalchemy import Connection
 
 from tollgauge.core.evidence import from_stored
 from tollgauge.core.improvement import Improvement, improvements
 from tollgauge.core.policy import POLICIES
-from tollgauge.store.endpoints import scores
+from tollgauge.core.score import Score
+from tollgauge.store.endpoints.scores import ScoreRow
 
 
-def improvements_of(tx: Connection, endpoint_id: str) -> tuple[Improvement, ...]:
-    """What would raise the latest score of an endpoint; empty without one. It takes as long as
-    scoring it several times.
+def improvements_of(row: ScoreRow | None, score: Score | None) -> tuple[Improvement, ...]:
+    """What would raise a score, of which the row is at hand too; empty without one. It takes as
+    long as scoring it several times.
     """
-    row = scores.get(tx, endpoint_id)
     policy = None if row is None else POLICIES.get(row.policy_version)
-    return () if row is None or policy is None else improvements(from_stored(row.evidence), policy)
+    if row is None or policy is None:
+        return ()
+    return improvements(from_stored(row.evidence), policy, now=score)

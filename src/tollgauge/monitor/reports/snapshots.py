@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.improvement import Improvement
 from tollgauge.core.policy import CURRENT
-from tollgauge.core.score import OtherScore, Score
+from tollgauge.core.score import OtherScore, Score, score_from_json
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.monitor.reports.improvements import improvements_of
@@ -119,13 +119,16 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
 
 def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     """As `snapshot`, with what would raise the score, and what the seller says of himself."""
-    brief = snapshot(tx, endpoint_id, now=now)
-    if brief is None:
+    endpoint = public.get(tx, endpoint_id)
+    if endpoint is None:
         return None
+    row = scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
+    states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return replace(
-        brief,
-        improvements=improvements_of(tx, endpoint_id),
-        seller_file=seller_files.get(tx, brief.host),
+        read_snapshot(tx, endpoint, score, states, now=now),
+        improvements=improvements_of(row, score),
+        seller_file=seller_files.get(tx, endpoint.host),
     )
 
 

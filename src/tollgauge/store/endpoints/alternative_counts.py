@@ -1,5 +1,6 @@
-"""Endpoints with their scores, as the similarity index reads them, and how many better alternatives
-each endpoint has. Which endpoint is offered to whom is decided in monitor/alternatives.
+"""Endpoints with what their own rows say of their scores, as the similarity index reads them, and
+how many better alternatives each endpoint has. Which endpoint is offered to whom is decided in
+monitor/alternatives.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.db import schema
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC, lock
@@ -29,14 +29,11 @@ alternative_count = sa.Table(
 )
 """How many endpoints of a similar purpose score better, as counted last."""
 
-_ROWS: Final = sa.select(
-    endpoint_table,
-    PUBLIC.label("public"),
-    *score_table.c[
-        "score_tenths", "grade", "recommendation", "confidence_hundredths", "payable_24h_permille"
-    ],
-).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
+_ROWS: Final = sa.select(endpoint_table, PUBLIC.label("public"))
 _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
+_COUNTS: Final = PreparedAny(
+    lambda ids: sa.select(alternative_count).where(alternative_count.c.endpoint_id.in_(ids))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +82,17 @@ def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
 
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
-    query, id_ = sa.select(alternative_count), alternative_count.c.endpoint_id
-    return {row.endpoint_id: row.better for row in rows.with_any(tx, query, id_, ids)}
+    return {row.endpoint_id: row.better for row in _COUNTS.rows(tx, tuple(ids))}
 
 
 def _scored_endpoint(row: Any) -> ScoredEndpoint:
-    return rows.from_columns(
-        ScoredEndpoint,
-        row,
+    return ScoredEndpoint(
         endpoint=from_row(row),
-        recommendation=row.recommendation or "",
-        confidence_hundredths=row.confidence_hundredths or 0,
+        score_tenths=row.ranked_score,
+        grade=row.ranked_grade,
+        recommendation=row.ranked_recommendation or "",
+        confidence_hundredths=row.ranked_confidence or 0,
+        payable_24h_permille=row.ranked_payable_24h,
         uptime_tenths=row.ranked_uptime,
         latency_ms=row.ranked_latency,
         public=bool(row.public),

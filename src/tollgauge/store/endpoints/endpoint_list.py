@@ -16,7 +16,6 @@ from tollgauge.core.terms import Quote
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import RANKED
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import quote_from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
@@ -30,14 +29,10 @@ _ROWS: Final = sa.select(
 )
 
 _WHOLE: Final = PreparedAny(
-    lambda ids: (
-        _ROWS.add_columns(
-            *endpoint_table.c["status", "adopted", "last_probed", "service_name", "description"],
-            score_table.c.payable_24h_permille,
-        )
-        .outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
-        .where(endpoint_table.c.id.in_(ids), PUBLIC)
-    )
+    lambda ids: _ROWS.add_columns(
+        *endpoint_table.c["status", "adopted", "last_probed", "service_name", "description"],
+        endpoint_table.c.ranked_payable_24h,
+    ).where(endpoint_table.c.id.in_(ids), PUBLIC)
 )
 
 
@@ -65,14 +60,14 @@ class ListedEndpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedEndpoint(ListedEndpoint):
     """The same with what its provider says of it, the end of its last probe (ms UTC), and the
-    chance that it is payable in 24 hours; None while nothing was measured.
+    chance that it is payable in 24 hours (thousandths); None while nothing was measured.
     """
 
     status: Listing
     last_probed: int | None
     service_name: str
     description: str
-    payable_24h_permille: int | None
+    ranked_payable_24h: int | None
 
 
 def described(tx: Connection, ids: Sequence[str]) -> dict[str, DescribedEndpoint]:

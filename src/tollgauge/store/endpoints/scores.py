@@ -131,6 +131,7 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
         "ranked_uptime_": row.uptime_tenths,
         "ranked_compliant_": row.compliant,
         "ranked_latency_": average_latency_ms(row.result),
+        "ranked_payable_24h_": row.payable_24h_permille,
     }
 
 

@@ -18,6 +18,7 @@ from tollgauge.core.retention import ANNOUNCEMENTS_MS
 from tollgauge.core.seller_file import Announcement, SellerFile
 from tollgauge.core.units import SECOND_MS
 from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -55,6 +56,18 @@ announcement = sa.Table(
 )
 
 _EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": "[]"}
+
+
+_FILE: Final = Prepared(
+    sa.select(seller_file).where(
+        seller_file.c.host == sa.bindparam("host"), seller_file.c.read_at.is_not(None)
+    )
+)
+_ANNOUNCED: Final = Prepared(
+    sa.select(announcement)
+    .where(announcement.c.host == sa.bindparam("host"))
+    .order_by(announcement.c.not_before, announcement.c.after)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +162,15 @@ def announce(tx: Connection, announcements: Iterable[Announcement], *, now: int)
 
 def get(tx: Connection, host: str) -> StoredSellerFile | None:
     """The file of a host, None where it has none."""
-    query = sa.select(seller_file).where(
-        seller_file.c.host == host, seller_file.c.read_at.is_not(None)
-    )
-    row = tx.execute(query).first()
+    row = _FILE.first(tx, {"host": host})
     if row is None:
         return None
-    announced = sa.select(announcement).where(announcement.c.host == host)
-    ordered = announced.order_by(announcement.c.not_before, announcement.c.after)
+    announced = _ANNOUNCED.rows(tx, {"host": host})
     return rows.from_columns(
         StoredSellerFile,
         row,
         problems=tuple(orjson.loads(row.problems)),
-        announcements=tuple(rows.from_columns(Announcement, item) for item in tx.execute(ordered)),
+        announcements=tuple(rows.from_columns(Announcement, item) for item in announced),
     )
 
 

@@ -7,7 +7,7 @@ Rules:
   of the day before;
 - a late probe of a closed day is merged into that day alone;
 - what the closed days of an endpoint add up to is kept with each of them
-  (store/probes/closed_days);
+  (store/probes/closed_days), and what its charts show of them (store/probes/past_days);
 - a day keeps the score that the endpoint had when it was closed first, if that was computed on the
   day or within SCORED_WITHIN_MS after it.
 
@@ -35,8 +35,9 @@ from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import scores
-from tollgauge.store.probes import closed_days, window
+from tollgauge.store.probes import closed_days, past_days, window
 from tollgauge.store.probes.closed_days import CLOSE_TURN, ClosedDay
+from tollgauge.store.probes.past_days import DayScore, past_day
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
 SCORED_WITHIN_MS: Final = 6 * HOUR_MS
@@ -80,13 +81,19 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str], *, before_day:
         )
         for endpoint_id, results in sorted(fresh.items())
     }
-    columns = [
-        closing | _score(day, closed.get(id_), latest.get(id_))
-        for id_, (closing, _) in merged.items()
-    ]
-    rows.put(tx, probe_day_table, columns)
+    scores_by_id = {id_: _score(day, closed.get(id_), latest.get(id_)) for id_ in merged}
+    rows.put(
+        tx,
+        probe_day_table,
+        [columns | _score_columns(scores_by_id[id_]) for id_, (columns, _) in merged.items()],
+    )
     days = {id_: closed_day for id_, (_, closed_day) in merged.items()}
     window.keep(tx, closed_days.after(tx, day, days, before_day=before_day))
+    past_days.keep(
+        tx,
+        day,
+        {id_: past_day(one.sums, one.said, scores_by_id[id_]) for id_, one in days.items()},
+    )
 
 
 def _last_statements(
@@ -101,16 +108,24 @@ def _last_statements(
 
 def _score(
     day: int, row: sa.Row[Any] | None, latest: tuple[int, int, int | None] | None
-) -> dict[str, int | None]:
-    """The score of a day as column values: what its row has, if it was closed before, else the
-    latest one, if that is one of this day.
+) -> DayScore | None:
+    """The score of a day: what its row has, if it was closed before, else the latest one, if that
+    is one of this day.
     """
-    tenths = policy = None
     if row is not None and row.score_tenths is not None:
-        tenths, policy = row.score_tenths, row.score_policy
-    elif latest is not None and day * DAY_MS <= latest[0] < (day + 1) * DAY_MS + SCORED_WITHIN_MS:
+        return DayScore(row.score_tenths, row.score_policy)
+    if latest is not None and day * DAY_MS <= latest[0] < (day + 1) * DAY_MS + SCORED_WITHIN_MS:
         _, policy, tenths = latest
-    return {"score_tenths": tenths, "score_policy": None if tenths is None else policy}
+        return None if tenths is None else DayScore(tenths, policy)
+    return None
+
+
+def _score_columns(score: DayScore | None) -> dict[str, int | None]:
+    """The score of a day as column values."""
+    return {
+        "score_tenths": score.tenths if score else None,
+        "score_policy": score.policy_version if score else None,
+    }
 
 
 def _merged(

@@ -13,6 +13,7 @@ The functions are filters of the templates (web/pages/render).
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from tollgauge.core.signals.flag import Flag
@@ -53,9 +54,15 @@ def plain(text: str) -> str:
     if text.isascii() and text.isprintable():  # nearly every text of a page
         return text
     return "\n".join(
-        line if line.isascii() and line.isprintable() else clean_text(line, _LONGEST)
+        line if line.isascii() and line.isprintable() else _cleaned(line)
         for line in text.split("\n")
     )
+
+
+@lru_cache(maxsize=256)
+def _cleaned(line: str) -> str:
+    """A line that may hold such characters; most that are not ASCII are one of ours, like DASH."""
+    return clean_text(line, _LONGEST)
 
 
 def date(at: int | None) -> str:
@@ -65,7 +72,7 @@ def date(at: int | None) -> str:
 
 def day_date(day: int) -> str:
     """`YYYY-MM-DD` of a UTC day."""
-    return date(day * DAY_MS)
+    return wire.day(day * DAY_MS)
 
 
 def age(at: int, now: int) -> str:

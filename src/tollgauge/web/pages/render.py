@@ -18,7 +18,6 @@ from tollgauge.core.units import iso_seconds as iso
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
-from tollgauge.web.pages.charts.days import day_uptime
 from tollgauge.web.wire import minute
 
 
@@ -52,6 +51,19 @@ def _dots(host: str) -> Markup:
     return Markup(".<wbr>").join(labels.plain(host).split("."))
 
 
+@lru_cache(maxsize=32)
+def _chip(grade: str | None) -> Markup:
+    """A grade, or a dash without one, in its colours."""
+    chip = Markup('<span class="chip {}"><span class="sr">Grade </span>{}</span>')
+    return chip.format(labels.grade_class(grade), grade or labels.DASH)
+
+
+@lru_cache(maxsize=32)
+def _recommendation(value: str) -> Markup:
+    """A recommendation in its colours."""
+    return Markup('<span class="rec rec-{}">{}</span>').format(value, value)
+
+
 def _asset(name: str) -> str:
     return f"/static/{name}?v={ASSETS[name].digest}"
 
@@ -67,8 +79,8 @@ def _engine() -> Environment:
         finalize=_visible,
     )
     engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
-    engine.filters |= {"day_uptime": day_uptime, "dots": _dots, "iso": iso, "minute": minute}
-    engine.filters["ticked"] = _ticked
+    engine.filters |= {"dots": _dots, "iso": iso, "minute": minute}
+    engine.filters |= {"chip": _chip, "recommendation": _recommendation, "ticked": _ticked}
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
     return engine

@@ -128,6 +128,7 @@ def endpoint_html(
         uptime=days.uptime_bars(view.days),
         latency=days.latency_lines(view.days),
         scores=days.score_line(view.days),
+        day_rows=days.day_rows(reversed(view.days)),
         scored_since=next((bar.day for bar in view.days if bar.score), None),
         timeline=timeline(view.events, first_day=first_day, last_day=last_day),
         bars=[

@@ -180,7 +180,7 @@ def _listed() -> DescribedEndpoint:
         last_probed=_ENDPOINT.last_probed,
         service_name=_ENDPOINT.service_name,
         description=_ENDPOINT.description,
-        payable_24h_permille=row.payable_24h_permille,
+        ranked_payable_24h=row.payable_24h_permille,
     )
 
 

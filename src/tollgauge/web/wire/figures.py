@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
+
+from tollgauge.core.units import DAY_MS, date_of
 
 
 def tenths(value: int | None) -> Any:
@@ -25,13 +28,21 @@ def iso(at: int | None) -> Any:
     """An instant as ISO 8601 UTC with `Z`, in whole seconds unless it has milliseconds."""
     if at is None:
         return None
-    text = datetime.fromtimestamp(at // 1000, UTC).isoformat()[: len("2026-01-01T00:00:00")]
-    return f"{text}.{at % 1000:03d}Z" if at % 1000 else f"{text}Z"
+    day_number, of_day = divmod(at, DAY_MS)
+    seconds, ms = divmod(of_day, 1_000)
+    time = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{_date(day_number)}T{time}.{ms:03d}Z" if ms else f"{_date(day_number)}T{time}Z"
 
 
 def day(at: int) -> str:
     """An instant as its UTC date."""
-    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%d")
+    return _date(at // DAY_MS)
+
+
+@lru_cache(maxsize=1_024)
+def _date(day_number: int) -> str:
+    """A UTC day as its date; answers name the same few days again and again."""
+    return date_of(day_number).isoformat()
 
 
 def minute(at: int) -> str:

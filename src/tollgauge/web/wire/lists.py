@@ -162,7 +162,7 @@ def _fields(row: DescribedEndpoint, base_url: str) -> dict[str, object]:
         "recommendation": row.ranked_recommendation or "unverified",
         "grade": row.ranked_grade,
         "score": tenths(row.ranked_score),
-        "payable24h": permille(row.payable_24h_permille),
+        "payable24h": permille(row.ranked_payable_24h),
         "confidence": (row.ranked_confidence or 0) / 100,
         "uptime30d": tenths(row.ranked_uptime),
         "avg_latency_ms": row.ranked_latency,

@@ -305,6 +305,28 @@ async def test_many_callers_share_one_refresh(store: Store) -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
+async def test_a_search_does_not_wait_for_a_refresh_that_takes_longer_than_it_may(
+    store: Store,
+) -> None:
+    await market(store)
+    found = Alternatives()
+    old = await found.refresh(store)
+    found._built_at -= 100.0
+    found._took = 1.0  # of many endpoints
+    assert await found.fresh(store) is old
+    await found.refresh(store)
+    assert await found.fresh(store) is not old
+
+
+async def test_a_search_waits_for_a_refresh_that_takes_a_moment(store: Store) -> None:
+    await market(store)
+    found = Alternatives()
+    old = await found.refresh(store)
+    found._built_at -= 100.0
+    found._took = 0.01
+    assert await found.fresh(store) is not old
+
+
 async def test_there_is_no_answer_before_there_is_an_index(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,16 @@ from markupsafe import Markup
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar
 from tollgauge.store.probes.past_days import DayScore
-from tollgauge.web.pages.charts.svg import element, label, number, picture, points, title
-from tollgauge.web.pages.labels import count, day_date, hours, milliseconds, percent, tenths
+from tollgauge.web.pages.charts.svg import (
+    dots,
+    element,
+    label,
+    number,
+    picture,
+    points,
+    tooltips,
+)
+from tollgauge.web.pages.labels import DASH, count, day_date, hours, milliseconds, percent, tenths
 
 WIDTH: Final = 520
 LEFT: Final = 52
@@ -68,6 +76,24 @@ def uptime_text(bar: DayBar) -> str:
         return f"{day_date(bar.day)}: no data{left_out}"
     share = f"{percent(day_uptime(bar))} up of {hours(bar.spoken_ms)}"
     return f"{day_date(bar.day)}: {share}{left_out}"
+
+
+def day_rows(days: Iterable[DayBar]) -> Markup:
+    """The figures of days as rows of a table, without the end tags that HTML lets be left out: with
+    them, 90 rows are half as large again.
+    """
+    rows = []
+    for bar in days:
+        figures = (
+            tenths(bar.score.tenths if bar.score else None),
+            percent(day_uptime(bar)) if bar.spoken_ms else "no data",
+            hours(bar.spoken_ms),
+            *map(count, (bar.up, bar.scored, bar.excluded)),
+            *(DASH if ms is None else count(ms) for ms in (bar.p50_ms, bar.p95_ms)),
+        )
+        cells = "<td>".join(figures)
+        rows.append(f'<tr><th scope="row">{day_date(bar.day)}<td>{cells}\n')
+    return Markup("".join(rows))  # noqa: S704 - nothing but figures and words of ours
 
 
 def day_uptime(bar: DayBar) -> int | None:
@@ -263,13 +289,10 @@ def _series(values: list[int | None], top: int, step: float, kind: str) -> list[
         for run in runs
         if len(run) > 1
     ]
-    dots = [
-        element("circle", cx=x, cy=y, r=2.4, class_=f"dot {kind}")
-        for run in runs
-        if len(run) == 1 or len(values) <= _DOTTED_DAYS
-        for x, y in run
-    ]
-    return lines + dots
+    dotted = chain.from_iterable(
+        run for run in runs if len(run) == 1 or len(values) <= _DOTTED_DAYS
+    )
+    return [*lines, dots(dotted, radius=2.4, kind=f"dot {kind}")]
 
 
 def _latency_text(bar: DayBar) -> str:
@@ -283,8 +306,5 @@ def _tooltips(texts: Iterable[str], step: float, height: int) -> Markup:
     """The text of each day over the whole height of the chart, none where it is empty. Inside, a
     day is one unit wide and the chart one unit high.
     """
-    days = [
-        element("path", title(text), d=f"M{index} 0v1") for index, text in enumerate(texts) if text
-    ]
     place = f"translate({number(LEFT + step / 2)} {_TOP}) scale({number(step)} {height})"
-    return element("g", *days, class_="hover", transform=place)
+    return element("g", tooltips(texts), class_="hover", transform=place)

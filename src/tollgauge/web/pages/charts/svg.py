@@ -8,6 +8,7 @@ classes of the stylesheet, or from presentation attributes where an image stands
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache, lru_cache
 
 from markupsafe import Markup, escape
@@ -44,6 +45,23 @@ def title(text: str) -> Markup:
 def label(text: str, x: float, y: float, *, anchor: str = "start", kind: str = "tick") -> Markup:
     """A written label at a point."""
     return element("text", words(text), x=x, y=y, text_anchor=anchor, class_=kind)
+
+
+def tooltips(texts: Iterable[str]) -> Markup:
+    """A path one unit high at each whole number from 0 on that has a text, with that as tooltip."""
+    parts = [
+        f'<path d="M{place} 0v1"><title>{words(text)}</title></path>'
+        for place, text in enumerate(texts)
+        if text
+    ]
+    return Markup("".join(parts))  # noqa: S704 - the texts are escaped above
+
+
+def dots(pairs: Iterable[tuple[float, float]], *, radius: float, kind: str) -> Markup:
+    """A circle at each point."""
+    end = f'r="{number(radius)}" class="{_escaped(kind)}"/>'
+    parts = [f'<circle cx="{number(x)}" cy="{number(y)}" {end}' for x, y in pairs]
+    return Markup("".join(parts))  # noqa: S704 - the values are escaped above
 
 
 def picture(
