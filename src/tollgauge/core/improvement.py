@@ -108,7 +108,7 @@ def _with_latencies_together(evidence: Evidence) -> Evidence:
         return evidence
     latest = replace(
         days[-1],
-        latency=merge(row.latency for row in days),
+        latency=merge([row.latency for row in days]),
         latency_sum=sum(row.latency_sum for row in days),
     )
     before = tuple(replace(row, latency=(), latency_sum=0) for row in days[:-1])

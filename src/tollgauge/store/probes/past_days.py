@@ -5,7 +5,7 @@ Rules:
 - all of an endpoint's days are one row (`probe_chart`), to which the closing of a day adds it
   (store/probes/archive): the rows of the days themselves lie as far apart as the days do;
 - a day without probes has what the last statement of the day before still says (core/window);
-- days that were closed before version 0032 of the database are read from their own rows;
+- days that were closed before version 0031 of the database are read from their own rows;
 - days are kept as long as their probes (core/retention).
 """
 
