@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import httpx
+import pytest
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from hypothesis import settings
@@ -84,20 +85,23 @@ def stolen_payment() -> Any:
 
 
 class Sellers(httpx.AsyncBaseTransport):
-    """Hosts in memory. `left` are the payments that left for a URL, with the offer that it made."""
+    """Hosts in memory. `left` are the payments that left: the URL that the program `asked`, the one
+    that they left for, the payment, and the offer that was made there.
+    """
 
     def __init__(self) -> None:
         self.offers: dict[str, Any] = dict.fromkeys(HOSTS, entry("seller", PRICE))
         self.claims: dict[str, str] = {host: host for host in HOSTS}
         self.moved: dict[str, str] = {}
         self.paid_status = 200
-        self.left: list[tuple[httpx.URL, Any, Any]] = []
+        self.asked = ""
+        self.left: list[tuple[str, httpx.URL, Any, Any]] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.host
         if header := request.headers.get("payment-signature"):
             payment = json.loads(base64.b64decode(header))
-            self.left.append((request.url, payment, self.offers[host]))
+            self.left.append((self.asked, request.url, payment, self.offers[host]))
             if self.paid_status == 0:
                 raise httpx.ReadError("on purpose", request=request)
             location = {"location": f"https://{AVOIDED}/"} if self.paid_status == 307 else {}
@@ -207,14 +211,16 @@ class GuardedProgram(RuleBasedStateMachine):
     def ask(self, host: str, change: dict[str, Any], queries: list[int]) -> None:
         self.sellers.offers[host] = entry("seller", PRICE) | change
         for query in queries:
-            self._quietly(self.http.get(f"https://{host}/?n={query}"))
+            self.sellers.asked = f"https://{host}/?n={query}"
+            self._quietly(self.http.get(self.sellers.asked))
 
     @rule(host=st.sampled_from(HOSTS))
     def ask_with_a_payment_of_its_own(self, host: str) -> None:
         text = self.tricks.stolen.model_dump_json(by_alias=True, exclude_none=True)
         header = base64.b64encode(text.encode()).decode()
         headers = {"PAYMENT-SIGNATURE": header}
-        self._quietly(self.http.get(f"https://{host}/", headers=headers))
+        self.sellers.asked = f"https://{host}/"
+        self._quietly(self.http.get(self.sellers.asked, headers=headers))
 
     def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
         """A call may fail in any way; what counts is what left."""
@@ -225,7 +231,7 @@ class GuardedProgram(RuleBasedStateMachine):
     def everything_that_left_was_allowed(self) -> None:
         spent: dict[str, tuple[str, int]] = {}
         repeats: dict[str, set[str]] = {}
-        for url, payment, offer in self.sellers.left:
+        for asked, url, payment, offer in self.sellers.left:
             given = payment["payload"]["authorization"]
             value, nonce = int(given["value"]), given["nonce"]
             if nonce not in spent:  # one that got no answer is sent again, whatever is asked now
@@ -235,11 +241,23 @@ class GuardedProgram(RuleBasedStateMachine):
             assert payment["accepted"]["asset"] == USDC
             assert signed_for_usdc(payment["payload"])
             spent[nonce] = (url.host, value)
-            repeats.setdefault(str(url), set()).add(nonce)
+            repeats.setdefault(asked, set()).add(nonce)
         assert sum(value for _, value in spent.values()) <= MAX_DAY
         for host in HOSTS:
             assert sum(value for at, value in spent.values() if at == host) <= MAX_HOST_DAY
         assert all(len(nonces) <= 3 for nonces in repeats.values())
+
+
+@pytest.mark.parametrize("other", [AVOIDED, STRANGER])
+def test_a_lost_payment_is_not_sent_to_where_a_redirect_leads_the_request_now(other: str) -> None:
+    program = GuardedProgram()
+    program.answer_payments(500)
+    program.ask(GOOD, {}, [1])
+    (_, _, lost, _) = program.sellers.left.pop()
+    program.move(GOOD, other)
+    program.ask(GOOD, {}, [1])
+    assert lost not in [payment for _, _, payment, _ in program.sellers.left]
+    program.everything_that_left_was_allowed()
 
 
 def may_be_paid(host: str, pay_to: str, value: int) -> bool:

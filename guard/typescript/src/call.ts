@@ -84,4 +84,6 @@ export interface SentPayment {
   readonly validBefore: number;
   readonly terms: Terms;
   readonly request: string;
+  /** The canonical resource that it was signed for. */
+  readonly resource: string;
 }

@@ -205,9 +205,9 @@ export class Guard<Client extends PayingClient = PayingClient> {
     if (again !== null) return again;
     if (allowed.nonce === null) this.#journal.recordSigned(reservation, payment);
     allowed.nonce = payment.nonce;
-    const { terms, request } = reservation;
+    const { terms, request, resource } = reservation;
     const { nonce, validBefore } = payment;
-    return { header: name, value, nonce, validBefore, terms, request };
+    return { header: name, value, nonce, validBefore, terms, request, resource };
   }
 
   /** Records what a payment was answered with; for transports. Never throws. */
@@ -259,7 +259,7 @@ export class Guard<Client extends PayingClient = PayingClient> {
     const { url: claimed } = members(named);
     const isAlias = call.alias !== null && claimed === call.alias;
     const offer = readOffer(requirements, isAlias ? call.url : claimed, x402Version);
-    const again = this.#again(call, offer);
+    const again = this.#again(call, offer, resource);
     const spent = (): Spent =>
       again === null ? this.#journal.spent(host, call.request, seconds()) : NOTHING_SPENT;
     const situation = { requestUrl: call.url, record, bundleAsOf, spent: spent(), now: seconds() };
@@ -286,8 +286,8 @@ export class Guard<Client extends PayingClient = PayingClient> {
   }
 
   /** The payment that is sent again instead of one for this offer. */
-  #again(call: Call, offer: Offer): SentPayment | null {
-    const sent = this.#unclear.find(call.request, seconds());
+  #again(call: Call, offer: Offer, resource: string): SentPayment | null {
+    const sent = this.#unclear.find(call.request, resource, seconds());
     if (sent === null) return null;
     const terms = readTerms(offer, call.url, this.#policy);
     return !("decision" in terms) && isSamePayment(sent.terms, terms) ? sent : null;

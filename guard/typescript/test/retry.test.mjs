@@ -9,11 +9,16 @@ import { asks, delivers, offer, PAYEE, seller } from "./support/seller.mjs";
 let shop;
 let times = 0;
 const next = () => `/moody?${(times += 1)}`;
+/** Where the seller leads those who ask. */
+let lead = "/moody";
 /** What the seller does with its next payments. */
 let moods = [];
 
 before(async () => {
   shop = await seller({
+    "/leads": (_, response) => response.writeHead(302, { location: lead }).end(),
+    "/other": (request, response, payment, { url }) =>
+      payment === null ? asks(response, url + request.url, offer()) : delivers(response),
     "/moves": (_, response) => response.writeHead(302, { location: next() }).end(),
     "/moody": (request, response, payment, { url }) => {
       const mood = payment === null ? "ask" : (moods.shift() ?? "deliver");
@@ -120,4 +125,14 @@ test("a lost payment is sent again to where the same request is redirected now",
   await fetch(`${shop.url}/moves`).catch(() => undefined);
   assert.equal((await fetch(`${shop.url}/moves`)).status, 200);
   assert.deepEqual([nonces().length, new Set(nonces()).size], [2, 1]);
+});
+
+test("a lost payment is not sent to another resource that the request is redirected to now", async () => {
+  moods = ["fail"];
+  const { guard, fetch } = customer();
+  await fetch(`${shop.url}/leads`);
+  lead = "/other";
+  assert.equal((await fetch(`${shop.url}/leads`)).status, 200);
+  assert.equal(new Set(nonces()).size, 2);
+  assert.equal(guard.unsettled().length, 1);
 });

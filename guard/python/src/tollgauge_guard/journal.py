@@ -58,7 +58,8 @@ FROM payment WHERE at >= :today AND outcome <> 'not-taken' AND (nonce IS NOT NUL
 """
 _REUSABLE: Final = """
 SELECT id, header, outcome, owner, network, asset, pay_to, amount FROM payment
-WHERE request_digest = ? AND header IS NOT NULL AND valid_before >= ? AND outcome IN (?, ?)
+WHERE request_digest = ? AND resource = ? AND header IS NOT NULL AND valid_before >= ?
+AND outcome IN (?, ?)
 ORDER BY id
 """
 _REPEATS: Final = """
@@ -213,11 +214,13 @@ class Journal:
             )
 
     def reuse(self, request: PaidRequest, asked: Iterable[Price], now: int) -> Reusable | None:
-        """Take over a payment of the same request that is still valid and got no answer: its
-        connection broke, or its process died. It must pay what is asked now. Nobody else gets it
-        until its next answer.
+        """Take over a payment of the same request to the same resource that is still valid and got
+        no answer: its connection broke, or its process died. It must pay what is asked now. Nobody
+        else gets it until its next answer.
+
+        Where a redirect leads the request elsewhere now, that is another resource to pay.
         """
-        values = (request.digest, now + SETTLE_MARGIN_S, *LOST)
+        values = (request.digest, request.resource, now + SETTLE_MARGIN_S, *LOST)
         with self._reading() as rows:
             if rows.execute(_REUSABLE, values).fetchone() is None:
                 return None
