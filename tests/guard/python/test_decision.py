@@ -166,6 +166,7 @@ ADDRESS = "0x" + "1" * 40
         *({"assets": None}, {"assets": ("USDC",)}, {"assets": (Asset("base", ADDRESS),)}),
         {"assets": (Asset("eip155:8453", "0x1"),)},
         {"assets": (Asset("eip155:8453", ADDRESS, -1),)},
+        # What a program without types may pass.
         {"assets": (Asset("eip155:8453", ADDRESS, 6.0),)},  # type: ignore[arg-type]
     ],
     ids=str,
