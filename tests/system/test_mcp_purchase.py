@@ -28,6 +28,7 @@ from x402.schemas import PaymentRequired
 
 from tollgauge import app
 from tollgauge.clients.tls import public_authorities
+from tollgauge.core import answer_signature
 from tollgauge.core.scoring import recompute
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
@@ -43,6 +44,7 @@ CLIENTS = (ROOT / "docs" / "clients.md").read_text()
 WEATHER = "https://weather.example/v1/current"
 INJECTED = "https://seo.example/v1/audit"
 TRUST = "x402_trust_score"
+SIGNATURE = "tollgauge/signature"
 
 pytestmark = [
     pytest.mark.usefixtures("anvil"),
@@ -126,7 +128,11 @@ async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_a
 
     again = await business.call(TRUST, arguments, payment)
     assert text(again) == text(result)
-    assert again.meta == result.meta
+    assert again.meta is not None
+    assert again.meta["x402/payment-response"] == receipt
+    first, second = (answer_signature.read(meta[SIGNATURE]) for meta in (result.meta, again.meta))
+    assert (second.kid, second.bound) == (first.kid, first.bound)
+    assert second.iat >= first.iat
     other = await business.call(TRUST, {"resource": WEATHER + "/other"}, payment)
     assert other.structured_content is not None
     assert other.structured_content["code"] == "payment-reused"
