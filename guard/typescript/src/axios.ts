@@ -2,9 +2,9 @@
 
 import { randomUUID } from "node:crypto";
 import type { Call, SentPayment } from "./call.js";
-import type { Guard, PayingClient } from "./guard.js";
 import { PAYMENT_HEADERS } from "./payment.js";
 import { CREDENTIALS, digest, redirectObstacle } from "./request.js";
+import type { PayingClient, TransportGuard } from "./transport.js";
 
 /**
  * The part of an `AxiosInstance` that the guard uses. Its parameters are `any`, so that the types
@@ -42,7 +42,7 @@ interface AxiosFailure {
 }
 
 export function guardAxios<Client extends PayingClient, Instance extends AxiosLike>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   wrap: WrapAxios<Client, Instance>,
   instance: Instance,
 ): Instance {
@@ -99,7 +99,7 @@ function landedAt(response: AxiosAnswer, { auth }: AxiosConfig): string | null {
 
 /** Sends a payment to the URL that was judged, and follows no redirect with it. */
 async function pay<Client extends PayingClient>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   sent: SentPayment,
   config: AxiosConfig,
   bare: AxiosLike,
@@ -125,7 +125,7 @@ async function pay<Client extends PayingClient>(
 }
 
 function close<Client extends PayingClient>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   sent: SentPayment,
   answer: AxiosAnswer,
 ): void {

@@ -1,9 +1,9 @@
 /** The guard around `fetch`: below the official wrapper, where requests leave, and above it. */
 
 import type { Call, SentPayment } from "./call.js";
-import type { Guard, PayingClient } from "./guard.js";
 import { PAYMENT_HEADERS } from "./payment.js";
 import { CREDENTIALS, digest, redirectObstacle } from "./request.js";
+import type { PayingClient, TransportGuard } from "./transport.js";
 
 export type Fetch = typeof globalThis.fetch;
 
@@ -11,7 +11,7 @@ export type Fetch = typeof globalThis.fetch;
 export type WrapFetch<Client> = (fetch: Fetch, client: Client) => Fetch;
 
 export function guardFetch<Client extends PayingClient>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   wrap: WrapFetch<Client>,
   fetch: Fetch,
 ): Fetch {
@@ -39,7 +39,7 @@ async function ask(call: Call | null, request: Request, fetch: Fetch): Promise<R
 
 /** Sends a payment to the URL that was judged, and follows no redirect with it. */
 async function pay<Client extends PayingClient>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   sent: SentPayment,
   request: Request,
   fetch: Fetch,

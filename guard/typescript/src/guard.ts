@@ -31,20 +31,8 @@ import { type Policy, policyOf } from "./policy.js";
 import { parseResource } from "./resource.js";
 import { fateOf } from "./settlement.js";
 import { type BundleLocation, BundleSource, type PinnedKey } from "./source.js";
+import type { Header, PayingClient, TransportGuard } from "./transport.js";
 import { isSamePayment, UnclearPayments } from "./unclear.js";
-
-/** The part of an x402 client that the guard uses; `x402Client` of `@x402/core` has it. */
-export interface PayingClient {
-  onBeforePaymentCreation(
-    hook: (context: {
-      readonly paymentRequired: unknown;
-      readonly selectedRequirements: unknown;
-    }) => Promise<void | { abort: true; reason: string }>,
-  ): unknown;
-  onAfterPaymentCreation(
-    hook: (context: { readonly paymentPayload: unknown }) => Promise<void>,
-  ): unknown;
-}
 
 /** A payment that somebody has to agree to. */
 export interface Question {
@@ -70,9 +58,6 @@ export interface GuardOptions {
   readonly bundleTimeoutMs?: number;
 }
 
-/** A look at a header of a request or an answer; null where it is not there. */
-export type Header = (name: string) => string | null;
-
 /** The call that this code runs in: a guard leaves the calls of another one of its client alone. */
 const CALLS = new AsyncLocalStorage<
   { readonly guard: Guard<PayingClient>; readonly call: Call } | undefined
@@ -91,7 +76,7 @@ export function guarded<Client extends PayingClient>(
   return new Guard(client, options);
 }
 
-export class Guard<Client extends PayingClient = PayingClient> {
+export class Guard<Client extends PayingClient = PayingClient> implements TransportGuard<Client> {
   readonly client: Client;
   readonly #policy: Policy;
   readonly #journal: Journal;
@@ -157,7 +142,6 @@ export class Guard<Client extends PayingClient = PayingClient> {
     this.#journal.resolve(nonce.toLowerCase(), seconds(), fate);
   }
 
-  /** Runs one request of the caller; for transports. Throws PaymentRefused for a refusal. */
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
     const call = newCall();
     try {
@@ -171,7 +155,6 @@ export class Guard<Client extends PayingClient = PayingClient> {
     }
   }
 
-  /** The call that this code runs in; for transports. */
   get call(): Call | null {
     const running = CALLS.getStore();
     return running?.guard === (this as object) ? running.call : null;
@@ -183,11 +166,6 @@ export class Guard<Client extends PayingClient = PayingClient> {
     return guard !== undefined && guard !== (this as object) && guard.client === this.client;
   }
 
-  /**
-   * The payment to send with a request that has these headers, recorded in the journal; null where
-   * they hold none. For transports, as the last thing before they send.
-   * Throws PaymentRefused, and JournalError.
-   */
   admit(header: Header): SentPayment | null {
     const present = PAYMENT_HEADERS.filter((name) => header(name) !== null);
     const [name] = present;
@@ -210,12 +188,10 @@ export class Guard<Client extends PayingClient = PayingClient> {
     return { header: name, value, nonce, validBefore, terms, request, resource };
   }
 
-  /** Records what a payment was answered with; for transports. Never throws. */
   answered(sent: SentPayment, status: number, header: Header): void {
     this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header) });
   }
 
-  /** Records that a payment was sent and no answer came; for transports. Never throws. */
   unanswered(sent: SentPayment): void {
     this.#conclude(sent, { at: seconds(), status: null, fate: "unknown", transaction: null });
   }

@@ -20,10 +20,9 @@ export {
   Guard,
   guarded,
   type GuardOptions,
-  type Header,
-  type PayingClient,
   type Question,
 } from "./guard.js";
 export { type Entry, JournalError, type Outcome } from "./journal.js";
 export type { BundleLocation, PinnedKey, SignedBody } from "./source.js";
 export type { Fate } from "./settlement.js";
+export type { Header, PayingClient, TransportGuard } from "./transport.js";

@@ -1,8 +1,8 @@
 /** The guard around an MCP client: paid tools of x402 version 2 (its MCP transport). */
 
-import type { Guard, PayingClient } from "./guard.js";
 import { decoded, members, parsed } from "./json.js";
 import { digest } from "./request.js";
+import type { PayingClient, TransportGuard } from "./transport.js";
 
 /** The part of an x402 client that signs. */
 export interface SigningClient extends PayingClient {
@@ -28,7 +28,7 @@ const RECEIPT = "x402/payment-response";
  * by which the bundle knows it; null for one that is no web server.
  */
 export function guardMcp<Client extends SigningClient, Mcp extends McpLike>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   client: Mcp,
   server: string | null,
 ): Mcp["callTool"] {
@@ -46,7 +46,7 @@ export function guardMcp<Client extends SigningClient, Mcp extends McpLike>(
 }
 
 async function pay<Client extends SigningClient>(
-  guard: Guard<Client>,
+  guard: TransportGuard<Client>,
   client: McpLike,
   required: object,
   params: ToolCall,
