@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from tests.support.http_service import configuration
-from tests.support.unsigned_payment import free_port
+from tests.support.ports import free_port
 
 from tollgauge import app as root
 from tollgauge import process

@@ -24,8 +24,9 @@ from tests.support.http_service import (
     fill,
     opened,
 )
+from tests.support.ports import free_port
 from tests.support.ready_answers import forget, grow_old
-from tests.support.unsigned_payment import free_port, payment
+from tests.support.unsigned_payment import payment
 
 from tollgauge.clients.tls import public_authorities
 from tollgauge.core.payment import decode
