@@ -14,8 +14,10 @@ import itertools
 import os
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -33,6 +35,10 @@ from tollgauge.demo.anvil import ChainError, find_anvil
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders whose files take a few seconds each."""
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+
+DAY_S: Final = 86_400
+LONGEST_S: Final = 60
+"""How long a test of one day takes at most, on a busy machine."""
 
 PREPARED = pytest.StashKey[int]()
 settings.register_profile("tests", max_examples=examples(100), deadline=None)
@@ -66,6 +72,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (process := session.stash.get(PREPARED, None)) is not None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+@pytest.fixture
+def one_day() -> None:
+    """The test begins and ends on the same day (UTC), because it looks at the sums of a day by the
+    clock of this machine: shortly before midnight it waits for the next one.
+    """
+    left = DAY_S - time.time() % DAY_S
+    if left < LONGEST_S:
+        time.sleep(left)
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,7 @@ def test_its_types_and_those_of_the_official_clients_fit() -> None:
     run(str(COMPILER), "--noEmit", "-p", "tsconfig.test.json")
 
 
+@pytest.mark.usefixtures("one_day")
 def test_its_own_tests_pass() -> None:
     files = sorted(str(path) for path in (PACKAGE / "test").glob("*.test.mjs"))
     report = run("node", "--test", "--test-reporter=tap", *files)

@@ -37,7 +37,6 @@ from tollgauge_guard.journal import Journal, Outcome, PaidRequest
 from tollgauge_guard.request import ADVICE
 
 Open = Callable[..., GuardedClient]
-NOW = int(time.time())
 
 
 @pytest.fixture
@@ -335,17 +334,18 @@ async def test_only_a_plain_yes_is_consent(seller: Seller, opened: Open, answer:
     assert len(seller.payments) == (answer is True)
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_consent_goes_over_no_budget(seller: Seller, opened: Open) -> None:
     spent: list[Journal] = []
 
     def ask(question: Ask, _url: str) -> bool:
         for number in range(4):
             request = PaidRequest(host="127.0.0.1", resource="", digest=str(number))
-            assert isinstance(spent[0].reserve(request, question.terms, limits, NOW), int)
+            assert isinstance(spent[0].reserve(request, question.terms, limits, now), int)
         return True
 
     seller.amount = "20000"
-    limits = Policy(max_day=90_000)
+    limits, now = Policy(max_day=90_000), int(time.time())
     async with opened(ask=ask, policy=limits) as http:
         spent.append(http.guard.journal)
         assert await status(http, f"{seller.url}/other") == Code.OVER_DAY_BUDGET
