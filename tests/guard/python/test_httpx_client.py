@@ -147,6 +147,7 @@ async def test_a_402_for_another_host_is_refused(seller: Seller, opened: Open) -
     assert not seller.payments
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_fifty_calls_at_once_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
     limits = Policy(max_host_day=50_000, max_repeats=99)
     async with opened(policy=limits, timeout=60) as http:
