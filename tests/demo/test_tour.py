@@ -49,7 +49,7 @@ def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
         yield output.read_text()
     finally:
         demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=30)
+        demo.communicate(timeout=60)
 
 
 def test_the_readme_shows_the_commands_that_the_demo_prints() -> None:

@@ -239,7 +239,7 @@ async def process(tmp_path: Path, **environment: str) -> AsyncIterator[tuple[int
             },
         )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while b"tollgauge serves" not in log.read_bytes():
                 assert started.returncode is None, log.read_text()
                 await asyncio.sleep(0.05)
