@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.support import prepared, ready_tables
-from tests.support.examples import examples
+from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
 from tests.support.watch_service import WatchService
@@ -41,7 +41,15 @@ LONGEST_S: Final = 60
 """How long a test of one day takes at most, on a busy machine."""
 
 PREPARED = pytest.StashKey[int]()
-settings.register_profile("tests", max_examples=examples(100), deadline=None)
+settings.register_profile(
+    "tests",
+    max_examples=examples(100),
+    deadline=None,
+    # What is tried is the same each time, so that a commit that passed passes again; `make
+    # test-all` tries what nobody tried before.
+    derandomize=not THOROUGH,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is
+)
 settings.load_profile("tests")
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
