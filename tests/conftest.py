@@ -14,13 +14,15 @@ import itertools
 import os
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.support import prepared, ready_tables
-from tests.support.examples import examples
+from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
 from tests.support.watch_service import WatchService
@@ -34,8 +36,20 @@ QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden
 """Folders whose files take a few seconds each."""
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
+DAY_S: Final = 86_400
+LONGEST_S: Final = 60
+"""How long a test of one day takes at most, on a busy machine."""
+
 PREPARED = pytest.StashKey[int]()
-settings.register_profile("tests", max_examples=examples(100), deadline=None)
+settings.register_profile(
+    "tests",
+    max_examples=examples(100),
+    deadline=None,
+    # What is tried is the same each time, so that a commit that passed passes again; `make
+    # test-all` tries what nobody tried before.
+    derandomize=not THOROUGH,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is
+)
 settings.load_profile("tests")
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
@@ -66,6 +80,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (process := session.stash.get(PREPARED, None)) is not None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+@pytest.fixture
+def one_day() -> None:
+    """The test begins and ends on the same day (UTC), because it looks at the sums of a day by the
+    clock of this machine: shortly before midnight it waits for the next one.
+    """
+    left = DAY_S - time.time() % DAY_S
+    if left < LONGEST_S:
+        time.sleep(left)
 
 
 @pytest.fixture(scope="session")

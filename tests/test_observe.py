@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import httpx
 from tests.support import http_service
+from tests.support.ports import free_port
 
 from tollgauge import app as root
 from tollgauge import process
 from tollgauge.clients.tls import public_authorities
 
 
-async def metrics_of_a_worker(port: int) -> int | None:
+async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
     """The status of /metrics while a worker runs, None where nobody listens there for it."""
     config = http_service.configuration()
     config = replace(config, server=replace(config.server, admin_port=port))
@@ -26,7 +27,9 @@ async def metrics_of_a_worker(port: int) -> int | None:
             )
             await ready.wait()
             try:
-                async with httpx.AsyncClient(timeout=1, verify=public_authorities()) as http:
+                async with httpx.AsyncClient(
+                    timeout=patience_s, verify=public_authorities()
+                ) as http:
                     return (await http.get(f"http://127.0.0.1:{port}/metrics")).status_code
             except httpx.TimeoutException:
                 return None
@@ -36,14 +39,11 @@ async def metrics_of_a_worker(port: int) -> int | None:
 
 
 async def test_a_worker_shows_its_metrics() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert await metrics_of_a_worker(port) == 200
+    assert await metrics_of_a_worker(free_port(), patience_s=30) == 200
 
 
 async def test_a_worker_works_where_the_port_of_its_metrics_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert await metrics_of_a_worker(taken.getsockname()[1]) is None
+        assert await metrics_of_a_worker(taken.getsockname()[1], patience_s=1) is None

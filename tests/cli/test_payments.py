@@ -26,12 +26,19 @@ from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 
-TODAY = time.time_ns() // 1_000_000 // DAY_MS
-YESTERDAY_MS = (TODAY - 1) * DAY_MS + DAY_MS // 2
+
+def midnight() -> int:
+    """When this day began (ms UTC)."""
+    return time.time_ns() // 1_000_000 // DAY_MS * DAY_MS
+
+
+def yesterday() -> int:
+    """Noon of the day before (ms UTC)."""
+    return midnight() - DAY_MS // 2
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(one_day: None, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", database)
 
@@ -42,13 +49,13 @@ async def run(*words: str) -> Any:
 
 async def a_day(store: Store) -> None:
     """Two sales yesterday, one of them shown by the chain, and money that bought nothing."""
-    cursor = await opened(store, at=YESTERDAY_MS)
-    block = header(101, at=YESTERDAY_MS)
-    await sold(store, 1, at=YESTERDAY_MS)
-    await sold(store, 9, State.REJECTED, at=YESTERDAY_MS)
+    cursor = await opened(store, at=yesterday())
+    block = header(101, at=yesterday())
+    await sold(store, 1, at=yesterday())
+    await sold(store, 9, State.REJECTED, at=yesterday())
     found = (came(block, 1, by=nonce(1)), came(block, 2, 700), came(block, 3, 60, by=nonce(9)))
     await advanced(store, cursor, [block], *found)
-    await read_to(store, TODAY * DAY_MS + 1)
+    await read_to(store, midnight() + 1)
 
 
 async def test_an_empty_ledger_says_so_in_words(store: Store) -> None:
@@ -91,7 +98,7 @@ async def test_books_that_match_are_good(store: Store) -> None:
 
 async def test_a_difference_on_a_complete_day_is_exit_1(store: Store) -> None:
     await a_day(store)
-    await sold(store, 2, at=YESTERDAY_MS)
+    await sold(store, 2, at=yesterday())
     plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
     assert (plain.exit_code, shown.exit_code) == (1, 1)
     assert "NOT EXPLAINED" in plain.stdout
@@ -105,7 +112,7 @@ async def test_where_the_chain_is_not_read_the_books_are_open_and_say_why(
 ) -> None:
     monkeypatch.setenv("TOLLGAUGE_SALE_PAY_TO", PAY_TO)
     monkeypatch.setenv("TOLLGAUGE_FACILITATOR_URL", "https://facilitator.example")
-    await sold(store, 1, at=YESTERDAY_MS)
+    await sold(store, 1, at=yesterday())
     plain, shown = await run("--books"), await run("--books", "--json", "--days", "2")
     assert plain.exit_code == shown.exit_code == 0
     assert "The chain is not read for it" in plain.stdout

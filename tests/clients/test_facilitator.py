@@ -135,19 +135,19 @@ async def test_a_payers_text_that_utf_8_cannot_carry_reaches_the_facilitator() -
 
 
 async def test_a_reply_that_cannot_be_used_ends_the_silence_of_a_facilitator() -> None:
-    requests = 0
+    requests, over = 0, asyncio.Event()
 
     async def silent_then_compressed(_: Request) -> Response:
         nonlocal requests
         requests += 1
         if requests <= SILENT:
-            await asyncio.sleep(1)
+            await over.wait()
         return Response(gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
 
     app = Starlette(routes=[Route("/verify", silent_then_compressed, methods=["POST"])])
     async with serve(app) as port:
         url = f"http://127.0.0.1:{port}"
-        client = Facilitator(FacilitatorSettings(url=url, verify_timeout_s=0.3))
+        client = Facilitator(FacilitatorSettings(url=url, verify_timeout_s=1))
         for _ in range(SILENT):
             with pytest.raises(FacilitatorUnavailable, match="did not answer"):
                 await client.verify(payment(), {})
@@ -155,4 +155,5 @@ async def test_a_reply_that_cannot_be_used_ends_the_silence_of_a_facilitator() -
         with pytest.raises(FacilitatorUnavailable, match="compressed"):
             await client.verify(payment(), {})
         assert client.takes_sales()
+        over.set()
         await client.close()

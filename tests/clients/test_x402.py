@@ -26,7 +26,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def egress(world: World) -> AsyncIterator[Egress]:
-    made = Egress(EgressSettings(deadline_ms=700, mapped=world.mapped, ca_file=world.ca_file))
+    made = Egress(EgressSettings(deadline_ms=2_000, mapped=world.mapped, ca_file=world.ca_file))
     made.start()
     yield made
     await made.close()

@@ -82,7 +82,7 @@ async def test_the_chain_dies_when_its_owner_is_killed() -> None:
         assert await _answers(url)
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while await _answers(url):
         assert time.monotonic() < deadline, "the chain outlived its owner"
         await asyncio.sleep(0.02)

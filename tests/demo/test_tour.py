@@ -12,8 +12,8 @@ from typing import Final
 
 import orjson
 import pytest
+from tests.support.ports import free_port
 from tests.support.prepared import command, program
-from tests.support.unsigned_payment import free_port
 
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.tour import tour
@@ -49,7 +49,7 @@ def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
         yield output.read_text()
     finally:
         demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=30)
+        demo.communicate(timeout=60)
 
 
 def test_the_readme_shows_the_commands_that_the_demo_prints() -> None:

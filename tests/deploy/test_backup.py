@@ -76,7 +76,7 @@ def test_a_backup_is_a_copy_that_is_good(
         assert COPY_NAME.fullmatch(copy.name)
         assert examine(copy).newest
         if words_of is of_compose:  # it goes on: the old copy goes, and it waits for tomorrow
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while old.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -84,5 +84,5 @@ def test_a_backup_is_a_copy_that_is_good(
     finally:
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.killpg(process.pid, signal.SIGTERM)  # a shell's sleep too
-        process.wait(20)
+        process.wait(60)
         process.stdout.close()

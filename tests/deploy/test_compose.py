@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ import pytest
 import yaml
 from tests.support.containerfile import stages, values
 from tests.support.installed import ROOT
+from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.prepared import command as prepared_command
 from tests.support.prepared import program
@@ -93,18 +92,9 @@ def test_the_database_is_of_the_version_whose_tools_the_image_has() -> None:
     assert f"postgresql-client-{image.rpartition(':')[2]}" in installs
 
 
-@pytest.fixture
-def free_ports() -> list[int]:
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in taken:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in taken]
-
-
 @pytest.mark.postgres
 def test_the_services_start_together_on_an_empty_database_and_are_healthy(
-    postgres: Postgres, tmp_path: Path, free_ports: list[int]
+    postgres: Postgres, tmp_path: Path
 ) -> None:
     postgres.sql("CREATE DATABASE compose")
     secrets = {"database_url": postgres.url("compose"), "watch_key": "k" * 32}
@@ -113,7 +103,7 @@ def test_the_services_start_together_on_an_empty_database_and_are_healthy(
     subprocess.run([tollgauge, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
     python = Path(sys.executable).parent  # that of the checks of health
     path = {"PATH": f"{tollgauge.parent}:{python}:{postgres.binaries}:/usr/bin:/bin"}
-    ports = dict(zip(("8402", "8403", "8404"), map(str, free_ports), strict=True))
+    ports = dict(zip(("8402", "8403", "8404"), (str(free_port()) for _ in range(3)), strict=True))
 
     def environment(name: str) -> dict[str, str]:
         inside = environment_of(name, tmp_path, secrets) | path

@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import pytest
 from packaging.requirements import Requirement
 from tests.support.containerfile import stages, values
 from tests.support.installed import ROOT, make_environment
+from tests.support.ports import free_port
 
 from tollgauge.config import load, unused
 
@@ -149,12 +149,6 @@ def as_stranger() -> list[str]:
         pytest.skip("only root may start a process as another user, with setpriv")
     privileges = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
     return [setpriv, f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *privileges]
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture

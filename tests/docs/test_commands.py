@@ -10,7 +10,6 @@ import datetime as dt
 import json
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
+from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.prepared import command, program
 
@@ -98,12 +98,6 @@ def run(text: str, folder: Path, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,7 @@ async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
         assert all(line.endswith("settled") for line in entries)
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_an_agent_asks_about_strangers_and_stops_at_its_budgets(
     world: SellerWorld, environment: Mapping[str, str], tmp_path: Path
 ) -> None:

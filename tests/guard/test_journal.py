@@ -64,6 +64,7 @@ def orders(world: SellerWorld) -> dict[str, str]:
     return {f"order {number}": f"{world.url('known')}?n={number}" for number in range(CALLS)}
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_many_tasks_at_once_do_not_exceed_a_budget(
     world: SellerWorld, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ async def test_many_tasks_at_once_do_not_exceed_a_budget(
     assert codes.count("over-day-budget") == CALLS - AFFORDABLE
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_many_threads_at_once_do_not_exceed_a_budget(
     world: SellerWorld, tmp_path: Path
 ) -> None:
@@ -93,6 +95,7 @@ async def test_many_threads_at_once_do_not_exceed_a_budget(
     assert codes.count("over-host-budget") == CALLS - AFFORDABLE
 
 
+@pytest.mark.usefixtures("one_day")
 @pytest.mark.parametrize("library", ["fetch", "axios"])
 async def test_many_promises_at_once_do_not_exceed_a_budget(
     world: SellerWorld, tmp_path: Path, library: str

@@ -10,6 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -29,7 +30,7 @@ from x402.schemas import PaymentRequired, RecoveredPayloadResult
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.seller import payee
-from tollgauge_guard import MEMORY, GuardedClient, Policy, guarded
+from tollgauge_guard import MEMORY, GuardedClient, Policy, open_guard
 
 BUYER = ACCOUNTS[1]
 GOOD, AVOIDED, STRANGER = "good.example", "avoided.example", "stranger.example"
@@ -174,12 +175,16 @@ class GuardedProgram(RuleBasedStateMachine):
         self.sellers, self.tricks = Sellers(), Tricks()
         self.client = payer_of(BUYER)
         self.tricks.early(self.client)
-        self.http: GuardedClient = guarded(
-            self.client,
+        guard = open_guard(
             bundle=(BUNDLE, SIGNATURE),
             key=PUBLISHER.jwk,
             policy=Policy(max_day=MAX_DAY, max_host_day=MAX_HOST_DAY),
             journal=MEMORY,
+        )
+        began = time.time()  # the budgets are those of a day, which must not end meanwhile
+        self.http = GuardedClient(
+            replace(guard, clock=lambda: began),
+            self.client,
             transport=self.sellers,
             follow_redirects=True,
         )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shutil
 
+from playwright.async_api import expect
+
+expect.set_options(timeout=30_000)  # a busy machine needs more than the usual 5 s
+
 CHROMIUM = shutil.which("chromium") or ""
 ARGUMENTS = (
     "--no-sandbox",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from tests.support.http_service import configuration
-from tests.support.unsigned_payment import free_port
+from tests.support.ports import free_port
 
 from tollgauge import app as root
 from tollgauge import process
@@ -44,10 +44,10 @@ class Client:
 
     async def answer(self) -> tuple[bytes, bytes]:
         """The head and the body of the next answer."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)
         lines = head.split(b"\r\n")
         length = sum(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
-        return head, await asyncio.wait_for(self.reader.readexactly(length), 10)
+        return head, await asyncio.wait_for(self.reader.readexactly(length), 30)
 
     async def until_closed(self, seconds: float = SOON) -> bytes:
         """What comes before the server closes. Raises TimeoutError."""
@@ -106,7 +106,7 @@ async def served(
             running = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)
             )
-            await asyncio.wait_for(ready.wait(), 20)
+            await asyncio.wait_for(ready.wait(), 60)
             async with contextlib.AsyncExitStack() as stack:
                 yield Server(port, stack)
             stop.set()

@@ -57,7 +57,7 @@ def started(module: str) -> Iterator[ForkServer]:
         yield fork_server
     finally:
         fork_server.end_servers()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def state_of(pid: int) -> str:

@@ -68,7 +68,7 @@ def working(order: Order, *, workers: int) -> Iterator[Workers]:
         for pid in sorted(group.living):
             with contextlib.suppress(ProcessLookupError):
                 group.kill(pid)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def kill_at_random(

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.unsigned_payment import free_port
+from tests.support.ports import free_port
 
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tests.support.ports import free_port
 from tests.support.seller_world import SellerWorld
-from tests.support.unsigned_payment import free_port
 
 from tollgauge import app
 from tollgauge.clients.chain.rpc import RpcSettings

@@ -1,10 +1,9 @@
-"""A payment for the first route whose signature is made up, and a free port."""
+"""A payment for the first route whose signature is made up."""
 
 from __future__ import annotations
 
 import base64
 import json
-import socket
 
 from tests.support.http_service import (
     NOW,
@@ -37,9 +36,3 @@ def payment(**signed: str) -> str:
         "payload": {"signature": "0x" + "1b" * 65, "authorization": authorization},
     }
     return base64.b64encode(json.dumps(document).encode()).decode()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

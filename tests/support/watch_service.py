@@ -138,7 +138,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def opened(
-    url: str, folder: Path, *, key: str = KEY, deadline_ms: int = 800
+    url: str, folder: Path, *, key: str = KEY, deadline_ms: int = 20_000
 ) -> AsyncIterator[WatchService]:
     asked: Counter[str] = Counter()
     settles: list[bool] = []

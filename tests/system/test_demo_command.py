@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.ports import free_port
 from tests.support.prepared import command
 from tests.support.trust_records import content
-from tests.support.unsigned_payment import free_port
 
 from tollgauge.core.answer_signature import PublicKey, verify
 

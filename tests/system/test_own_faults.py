@@ -24,8 +24,9 @@ from tests.support.http_service import (
     fill,
     opened,
 )
+from tests.support.ports import free_port
 from tests.support.ready_answers import forget, grow_old
-from tests.support.unsigned_payment import free_port, payment
+from tests.support.unsigned_payment import payment
 
 from tollgauge.clients.tls import public_authorities
 from tollgauge.core.payment import decode
@@ -263,7 +264,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proce
     )
     assert process.stdout is not None
     try:
-        line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+        line = (await asyncio.wait_for(process.stdout.readline(), 120)).decode()
         yield process, port, line
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -281,7 +282,7 @@ async def raw(port: int, *parts: bytes) -> bytes:
             await writer.drain()
     answer = b""
     with contextlib.suppress(ConnectionError):
-        answer = await asyncio.wait_for(reader.read(65_536), 10)
+        answer = await asyncio.wait_for(reader.read(65_536), 60)
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
@@ -335,4 +336,4 @@ async def test_hostile_requests_leave_the_same_process_alive(tmp_path: Path) -> 
             stats = await http.get(f"http://127.0.0.1:{port}/trust/stats", headers=forged)
             assert stats.status_code == 200
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -310,10 +310,10 @@ async def test_a_pending_payment_is_sent_again_and_never_signed_again(
     await expect(person.buttons.first).to_be_disabled()
     await person.page.clock.fast_forward(5_000)
     await expect(person.page.locator("#status")).to_contain_text("Payment pending")
-    await asyncio.wait_for(until(lambda: shop.stall.pending <= 1), 10)
+    await asyncio.wait_for(until(lambda: shop.stall.pending <= 1), 30)
 
     await person.page.reload()  # nobody presses anything: the page takes it up by itself
-    await asyncio.wait_for(until(lambda: shop.stall.pending == 0), 10)
+    await asyncio.wait_for(until(lambda: shop.stall.pending == 0), 30)
     await person.says("Payment pending")
     await person.page.clock.fast_forward(5_000)
     await person.has_report()

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bundle, parseResource, publicKey } from "@tollgauge/guard";
-import fc from "fast-check";
 import { contentOf, newKey, row, signature, signedBundle, zstdFrame } from "./support/bundles.mjs";
+import fc from "./support/properties.mjs";
 
 const key = newKey();
 const URLS = Array.from({ length: 40 }, (_, index) => `https://api.example.com/${index}`);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { DEFAULT_POLICY, decide, policyOf, readOffer, readRecord } from "@tollgauge/guard";
-import fc from "fast-check";
+import fc from "./support/properties.mjs";
 
 const cases = new URL("../../cases/decisions.json", import.meta.url);
 const table = JSON.parse(readFileSync(cases, "utf8"));

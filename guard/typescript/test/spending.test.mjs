@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import fc from "fast-check";
 import { Spending } from "../dist/spending.js";
+import fc from "./support/properties.mjs";
 
 const DAY = 86_400;
 

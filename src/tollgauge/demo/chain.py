@@ -47,7 +47,9 @@ everywhere but on a chain like this one."""
 _LISTENING: Final = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)")
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 3.0
-_MINED_SECONDS: Final = 10.0
+_MINED_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 60.0
+"""How long a busy machine may need for a call: a long past is asked for in one."""
 _POLL_SECONDS: Final = 0.005
 _TIED: Final = (
     "import ctypes,os,signal,sys;"
@@ -159,7 +161,9 @@ async def run_chain(
     with tempfile.TemporaryFile() as log:
         process = _spawn(binary or find_anvil(), log, began=began)
         try:
-            async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as client:
+            async with httpx.AsyncClient(
+                timeout=_ANSWER_SECONDS, trust_env=False, verify=public_authorities()
+            ) as client:
                 chain = Chain(await _rpc_url(process, log), client)
                 await chain.rpc("anvil_setLoggingEnabled", False)  # noqa: FBT003 (wire value)
                 await chain.rpc("anvil_setCode", USDC, runtime_code())

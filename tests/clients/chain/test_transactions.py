@@ -271,7 +271,7 @@ junk = st.recursive(
 @settings(
     max_examples=examples(80),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     changes=st.dictionaries(st.sampled_from(sorted(answers())), junk, max_size=4),

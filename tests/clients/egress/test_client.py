@@ -7,7 +7,6 @@ import contextlib
 import os
 import resource as limits
 import ssl
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,7 +24,12 @@ from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
 
 GOOD = "https://good.sellers.example"
-DEADLINE_MS = 3_000
+DEADLINE_MS = 20_000
+"""Of exchanges that end by themselves."""
+HELD_MS = 1_500
+"""Of exchanges that end by their deadline."""
+LONG_S = 15
+"""What a busy machine may need for anything."""
 
 
 @pytest.fixture
@@ -210,25 +214,27 @@ async def test_a_host_that_is_not_public_is_a_fault(egress: Egress, world: World
     assert world.requests == []
 
 
-async def test_cancelling_aborts_the_transfer(egress: Egress, world: World) -> None:
+async def test_cancelling_aborts_the_transfer(world: World) -> None:
+    egress = Egress(settings(world, deadline_ms=2 * LONG_S * 1_000))
+    egress.start()
     task = asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/watched")))
     await world.arrived(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(DEADLINE_MS / 1_000 - 1):
+    async with asyncio.timeout(LONG_S):
         await world.hung_up.wait()
+    await egress.close()
 
 
-async def test_closing_ends_what_is_in_flight_within_a_second(world: World) -> None:
-    egress = Egress(settings(world, deadline_ms=30_000))
+async def test_closing_ends_what_is_in_flight_long_before_its_deadline(world: World) -> None:
+    egress = Egress(settings(world, deadline_ms=2 * LONG_S * 1_000))
     egress.start()
     tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(5)]
     await world.arrived(len(tasks))
-    begin = time.monotonic()
-    await egress.close()
-    made = await asyncio.gather(*tasks)
-    assert time.monotonic() - begin < 1
+    async with asyncio.timeout(LONG_S):
+        await egress.close()
+        made = await asyncio.gather(*tasks)
     assert {fault(item) for item in made} == {FaultKind.LOCAL}
     assert fault(await egress.fetch(Request(url=GOOD))) is FaultKind.LOCAL
 
@@ -241,7 +247,9 @@ async def test_an_egress_that_was_not_started_blames_nobody_else(world: World) -
 
 async def test_at_most_so_many_are_in_flight(world: World) -> None:
     egress = Egress(
-        EgressSettings(mapped=world.mapped, ca_file=world.ca_file, deadline_ms=300, max_in_flight=2)
+        EgressSettings(
+            mapped=world.mapped, ca_file=world.ca_file, deadline_ms=HELD_MS, max_in_flight=2
+        )
     )
     egress.start()
     tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(4)]
@@ -251,7 +259,7 @@ async def test_at_most_so_many_are_in_flight(world: World) -> None:
     await egress.close()
     assert len(world.requests) == 4
     # Waiting for a slot is no part of an attempt's time.
-    assert all(300 <= item.timings.total < 600 for item in made)
+    assert all(HELD_MS <= item.timings.total < 2 * HELD_MS for item in made)
 
 
 @pytest.mark.parametrize("spare", [0, 1])

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,18 +79,25 @@ class Names:
         return answer
 
 
-def egress(resolver: Lookup, *, ports: frozenset[int] = frozenset({443})) -> Egress:
+def egress(
+    resolver: Lookup, *, names_ms: int = 10_000, ports: frozenset[int] = frozenset({443})
+) -> Egress:
+    """With a deadline for names that none misses whose lookup ends, however busy the machine is."""
     made = Egress(
         EgressSettings(
-            deadline_ms=2_000, dns_deadline_ms=300, dns_threads=70, ports=ports, resolver=resolver
+            deadline_ms=20_000,
+            dns_deadline_ms=names_ms,
+            dns_threads=70,
+            ports=ports,
+            resolver=resolver,
         )
     )
     made.start()
     return made
 
 
-async def kind_of(resolver: Lookup) -> FaultKind:
-    open_egress = egress(resolver)
+async def kind_of(resolver: Lookup, *, names_ms: int = 10_000) -> FaultKind:
+    open_egress = egress(resolver, names_ms=names_ms)
     made = await open_egress.fetch(Request(url=f"https://{NAME}/"))
     await open_egress.close()
     assert isinstance(made.result, Fault), made
@@ -161,9 +167,8 @@ async def test_a_slow_name_ends_at_the_deadline_for_names(stuck: threading.Event
         stuck.wait(20)
         return (PUBLIC,)
 
-    begin = time.monotonic()
-    assert await kind_of(slow) is FaultKind.DNS_FAILED
-    assert time.monotonic() - begin < 2
+    async with asyncio.timeout(15):
+        assert await kind_of(slow, names_ms=300) is FaultKind.DNS_FAILED
 
 
 async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Event) -> None:
@@ -172,7 +177,7 @@ async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Eve
             stuck.wait(20)
         return ("127.0.0.1",)
 
-    open_egress = egress(some_slow)
+    open_egress = egress(some_slow, names_ms=2_000)
     slow = [
         asyncio.create_task(open_egress.fetch(Request(url=f"https://slow{number}.com/")))
         for number in range(60)
@@ -195,7 +200,7 @@ async def test_no_thread_left_for_a_lookup_is_our_fault(stuck: threading.Event) 
     kinds = [answer.kind for answer in answers if isinstance(answer, Fault)]
     assert sorted(kinds) == sorted([FaultKind.DNS_FAILED, FaultKind.DNS_FAILED, FaultKind.LOCAL])
     stuck.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while True:  # the threads come back once the names have answered
             again = await resolver.resolve("h.com")
             if not isinstance(again, Fault) or again.detail.startswith("this machine has no route"):
@@ -318,7 +323,7 @@ def test_the_public_path_holds_on_public_addresses(tmp_path: Path) -> None:
         cwd=root,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

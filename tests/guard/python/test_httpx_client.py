@@ -37,7 +37,6 @@ from tollgauge_guard.journal import Journal, Outcome, PaidRequest
 from tollgauge_guard.request import ADVICE
 
 Open = Callable[..., GuardedClient]
-NOW = int(time.time())
 
 
 @pytest.fixture
@@ -148,6 +147,7 @@ async def test_a_402_for_another_host_is_refused(seller: Seller, opened: Open) -
     assert not seller.payments
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_fifty_calls_at_once_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
     limits = Policy(max_host_day=50_000, max_repeats=99)
     async with opened(policy=limits, timeout=60) as http:
@@ -335,17 +335,18 @@ async def test_only_a_plain_yes_is_consent(seller: Seller, opened: Open, answer:
     assert len(seller.payments) == (answer is True)
 
 
+@pytest.mark.usefixtures("one_day")
 async def test_consent_goes_over_no_budget(seller: Seller, opened: Open) -> None:
     spent: list[Journal] = []
 
     def ask(question: Ask, _url: str) -> bool:
         for number in range(4):
             request = PaidRequest(host="127.0.0.1", resource="", digest=str(number))
-            assert isinstance(spent[0].reserve(request, question.terms, limits, NOW), int)
+            assert isinstance(spent[0].reserve(request, question.terms, limits, now), int)
         return True
 
     seller.amount = "20000"
-    limits = Policy(max_day=90_000)
+    limits, now = Policy(max_day=90_000), int(time.time())
     async with opened(ask=ask, policy=limits) as http:
         spent.append(http.guard.journal)
         assert await status(http, f"{seller.url}/other") == Code.OVER_DAY_BUDGET

@@ -224,6 +224,7 @@ def payer(words: list[str], path: Path, count: int, limit: int) -> subprocess.Po
     return subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.usefixtures("one_day")
 def test_processes_share_one_budget(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     words = command("-m", "tests.support.guard_payments")
@@ -239,6 +240,7 @@ def test_processes_share_one_budget(tmp_path: Path) -> None:
     assert {int(entry.nonce, 16) for entry in Journal(path).entries()} == set(map(int, written))
 
 
+@pytest.mark.usefixtures("one_day")
 def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal(
     tmp_path: Path,
 ) -> None:

@@ -147,6 +147,7 @@ def test_a_payment_that_the_caller_sets_himself_does_not_leave(
     assert not seller.calls
 
 
+@pytest.mark.usefixtures("one_day")
 def test_fifty_threads_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
     limits = Policy(max_host_day=50_000, max_repeats=99)
     with opened(policy=limits) as http, ThreadPoolExecutor(50) as pool:

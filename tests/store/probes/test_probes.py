@@ -173,9 +173,9 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
 async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(store: Store) -> None:
     results = cadence(2, days=30)
     await store.writing(endpoints.insert, A)
-    began = time.perf_counter()
+    began = time.process_time()  # CPU: the clock counts other programs too
     assert await store.writing(probes.record_many, A.id, results) == len(results)
-    rate = len(results) / (time.perf_counter() - began)
+    rate = len(results) / (time.process_time() - began)
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from tests.support.edge_server import HEALTH, SHORT_MS, SOON, STATS, Server, served, settings
 from tests.support.http_service import WEATHER
+from tests.support.ports import free_port
 from tests.support.prepared import command as prepared_command
-from tests.support.unsigned_payment import free_port, payment
+from tests.support.unsigned_payment import payment
 
 from tollgauge.web.edge.connections import ConnectionSettings
 
@@ -238,7 +239,7 @@ async def process(tmp_path: Path, **environment: str) -> AsyncIterator[tuple[int
             },
         )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while b"tollgauge serves" not in log.read_bytes():
                 assert started.returncode is None, log.read_text()
                 await asyncio.sleep(0.05)

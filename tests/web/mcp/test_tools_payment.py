@@ -367,7 +367,7 @@ async def test_a_caller_that_goes_away_does_not_stop_a_sale(
     world = World(settle_s=0.5)
     async with selling(ledger, world) as sold:
         call = asyncio.create_task(sold.call(sold.payment()))
-        await asyncio.wait_for(world.settling.wait(), 5)
+        await asyncio.wait_for(world.settling.wait(), 30)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await call

@@ -127,14 +127,14 @@ async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
         },
     }
     process.stdin.write(json.dumps(hello).encode() + b"\n")
-    answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+    answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
     assert answer["result"]["serverInfo"]["version"] == "2.1.0"
     return process
 
 
 async def test_the_command_ends_with_its_input(environment: dict[str, str]) -> None:
     process = await started(environment)
-    out, err = await asyncio.wait_for(process.communicate(b""), 10)
+    out, err = await asyncio.wait_for(process.communicate(b""), 60)
     assert (process.returncode, out) == (0, b"")
     assert b"Traceback" not in err
 
@@ -142,4 +142,4 @@ async def test_the_command_ends_with_its_input(environment: dict[str, str]) -> N
 async def test_the_command_ends_at_ctrl_c(environment: dict[str, str]) -> None:
     process = await started(environment)
     process.send_signal(signal.SIGINT)
-    assert await asyncio.wait_for(process.wait(), 5) == -signal.SIGINT
+    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGINT

@@ -88,7 +88,7 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
     tmp_path: Path, empty_sqlite: Path
 ) -> None:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
-    async with opened(f"sqlite:///{database}", tmp_path, deadline_ms=50) as watch_service:
+    async with opened(f"sqlite:///{database}", tmp_path, deadline_ms=2_000) as watch_service:
         watch_service.receivers.stuck.add(ALERTS)
         body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
 
