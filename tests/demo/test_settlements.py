@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from tests.support.balance import balance
 
 from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
@@ -82,7 +83,7 @@ async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> N
         sales = Settlements(chain)
         await sales.past(bought, until=now)
         for owner, amount in expected.items():
-            assert await chain.balance(owner) == amount
+            assert await balance(chain, owner) == amount
         head = await chain.rpc("eth_getBlockByNumber", "latest", False)
         times = {
             int((await chain.rpc("eth_getBlockByNumber", hex(n), False))["timestamp"], 16)
@@ -91,10 +92,10 @@ async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> N
         assert {purchase.at // 1000 for purchase in bought} < times
         assert int(head["timestamp"], 16) == now // 1000
         sale = sale_at(now)
-        before = await chain.balance(sale.pay_to)
+        before = await balance(chain, sale.pay_to)
         await sales.now([sale])
         # A payee that sends the money back was given as much first.
-        assert await chain.balance(sale.pay_to) == before + sale.amount
+        assert await balance(chain, sale.pay_to) == before + sale.amount
 
 
 async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> None:
@@ -102,7 +103,7 @@ async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> No
     async with run_chain() as chain:
         sales = Settlements(chain)
         await sales.now([round_trip])
-        assert await chain.balance(round_trip.payer.address) == round_trip.amount
+        assert await balance(chain, round_trip.payer.address) == round_trip.amount
         with pytest.raises(ChainError):
             await sales.now([round_trip])
 

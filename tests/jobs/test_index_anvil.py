@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.support.balance import balance
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World, encoded
@@ -213,7 +214,7 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
     for which, gifts in ((0, 5_000), (1, 0)):
         wallet = market.seller(which).lower()
         net = sum(row[-1] if row[5] else -row[-1] for row in expected if row[3] == wallet)
-        assert await market.world.chain.balance(wallet) == net + gifts
+        assert await balance(market.world.chain, wallet) == net + gifts
         sums = await store.reading(volumes.sums, 8453, wallet, as_of=now())
         assert sums.raw.volume == sum(row[-1] for row in expected if row[3] == wallet and row[5])
         assert sums.organic.volume == net

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
+from tests.support.balance import balance
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
@@ -113,7 +114,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
                 await chain.mint(signer.payer.address, 1_000_000)
                 await gift(chain, pay_to, GIFT)
                 await unsold(signer, pay_to, UNSOLD)
-                before = await chain.balance(pay_to)
+                before = await balance(chain, pay_to)
                 await buy(url, WEATHER, account=world.buyer)
             await indexed(service)
             stray = GIFT + UNSOLD
@@ -127,7 +128,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
 
             # The block of the third sale is lost, and what it brought with it.
             await chain.rpc("anvil_reorg", 1, [])
-            assert await chain.balance(pay_to) == before
+            assert await balance(chain, pay_to) == before
             await chain.rpc("anvil_mine", hex(2))
             await indexed(service)
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, PRICE, 0)
@@ -218,4 +219,4 @@ async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
             await process.wait()
         assert 2 * 8 <= len(expected) < 3 + 2 * 8, "the reorganisation dropped some"
         assert found == sorted(expected)
-        assert await chain.balance(pay_to) == sum(value for _, value, _ in expected)
+        assert await balance(chain, pay_to) == sum(value for _, value, _ in expected)

@@ -20,6 +20,7 @@ import pytest_asyncio
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
+from tests.support.balance import balance
 from tests.support.prepared import command as prepared_command
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -62,7 +63,7 @@ class Business:
     url: str
 
     async def income(self) -> int:
-        return await self.world.chain.balance(self.world.pay_to)
+        return await balance(self.world.chain, self.world.pay_to)
 
     async def call(
         self, name: str, arguments: dict[str, Any], payment: object = None

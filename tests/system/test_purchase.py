@@ -24,6 +24,7 @@ import trustme
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from sqlalchemy import Connection
+from tests.support.balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -67,7 +68,7 @@ class Business:
     url: str
 
     async def income(self) -> int:
-        return await self.world.chain.balance(self.world.pay_to)
+        return await balance(self.world.chain, self.world.pay_to)
 
     async def newest_ticket(self) -> str:
         (row,) = await self.service.store.reading(payments.latest, limit=1)

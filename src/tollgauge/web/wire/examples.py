@@ -80,12 +80,6 @@ _ENDPOINT: Final = Endpoint(
 
 @cache
 def trust_report() -> Any:
-    """A trust report with its evidence as JSON value."""
-    return _json(wire.trust_report(_report(), base_url=BASE_URL))
-
-
-@cache
-def short_trust_report() -> Any:
     """A trust report as it is sold by default, as JSON value."""
     return _json(wire.short(wire.trust_report(_report(), base_url=BASE_URL)))
 
