@@ -28,7 +28,7 @@ from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import SECOND_MS, Clock
+from tollgauge.core.units import SECOND_MS, Clock, evm_chain_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -294,9 +294,11 @@ def _chain_logs(config: Config) -> ChainLogs | None:
     """The nodes that settlements are read from, None where the operator names none."""
     if not config.rpc.url:
         return None
-    chain_id = int(config.sale.network.rpartition(":")[2])
     return ChainLogs(
-        config.rpc.nodes(), chain_id=chain_id, token=config.sale.asset, settings=config.index
+        config.rpc.nodes(),
+        chain_id=evm_chain_id(config.sale.network),
+        token=config.sale.asset,
+        settings=config.index,
     )
 
 

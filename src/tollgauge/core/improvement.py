@@ -24,7 +24,7 @@ from tollgauge.core.evidence import (
     PayerSums,
     TermChange,
 )
-from tollgauge.core.finding import Severity
+from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.latency import bucket_of, merge, percentile
 from tollgauge.core.policy import CURRENT, Policy
 from tollgauge.core.probe import Outcome
@@ -160,7 +160,7 @@ def _of_next_probe(evidence: Evidence, codes: set[str]) -> str | None:
     rules = evidence.last.rules if evidence.last is not None else ()
     broken = {rule for rule, severity, _ in rules if severity == Severity.ERROR}
     if len(broken) == 1:
-        return f"lint:{broken.pop()}"
+        return f"{LINT_FLAG}{broken.pop()}"
     return next((code for code in _NEXT_PROBE if code in codes), None)
 
 

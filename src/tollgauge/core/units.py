@@ -182,6 +182,16 @@ default, and Circle's USDC where they do not.
 """
 
 
+def whole_seconds(ms: int) -> int:
+    """Milliseconds as seconds, rounded up."""
+    return -(-ms // SECOND_MS)
+
+
+def evm_chain_id(network: str) -> int:
+    """The number of an EVM chain (EIP-155). Raises ValueError for any other network."""
+    return int(network.removeprefix("eip155:"))
+
+
 def known_asset(network: str, address: str) -> Asset | None:
     """The table's entry for a token, or None; hex in any case, other alphabets as they are."""
     key = address.lower() if address[:2].lower() == "0x" else address

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.support.forecasts import calibrated, nothing_calibrated
@@ -94,7 +94,7 @@ def hostile_view(text: str) -> EndpointView:
     return view(
         shown,
         components=(Component(name=text, weight=10, tenths=10),),
-        flags=(Flag(code=text, severity=cast("Severity", text), message=text),),
+        flags=(Flag(code=text, severity=Severity.ERROR, message=text),),
         caps=(Cap(code=text, limit_tenths=1, reason=text),),
         events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
     )

@@ -53,7 +53,7 @@ _NUMBERS: Final = ("limit", "maxAmountUsd")
 EXAMPLE: Final = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
 
 
-def _said(text: str) -> str:
+def _not_empty(text: str) -> str:
     if not text.strip():
         refuse(invalid("", "The search is empty: give a URL, a host, or words."))
     return text
@@ -71,7 +71,6 @@ def _not_null(value: object) -> object:
 
 _NotNull = BeforeValidator(_not_null)
 _Price = Annotated[float, Field(ge=0, le=1_000_000)]
-_Letter = Annotated[str, wire.OneOf(GRADES)]
 _MAX_PRICE: Final = "The most that a call may cost, in dollars"
 _RECOMMENDATION: Final = "Only those with this recommendation"
 
@@ -100,13 +99,13 @@ class _ListedRequest(RequestModel):
 class SearchRequest(_ListedRequest):
     """What to search for: the URL of an endpoint, the host of a provider, or words."""
 
-    query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_said)] = Field(
+    query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_not_empty)] = Field(
         description="The URL of an endpoint, the host of a provider, or what you need, in words"
     )
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(without_fraction)] = Field(
         5, description="How many at most"
     )
-    min_grade: Annotated[_Letter | None, _NotNull] = Field(
+    min_grade: Annotated[wire.Grade | None, _NotNull] = Field(
         None, description="Only those with this grade or a better"
     )
 
@@ -119,7 +118,7 @@ class ListRequest(_ListedRequest):
     """Which endpoints to list, in which order."""
 
     sort: Annotated[str, wire.OneOf(Sort)] = "score"
-    grade: _Letter | None = None
+    grade: wire.Grade | None = None
     host: Annotated[str, Field(max_length=253), AfterValidator(_host)] | None = None
     status: Annotated[str, wire.OneOf(Listing)] = "listed"
     cursor: Annotated[str, Field(max_length=_CURSOR_MAX)] = ""
@@ -248,8 +247,8 @@ class EndpointLists:
 
     async def results(self, request: SearchRequest) -> lists.SearchShape:
         """What a search finds, as JSON shape. Raises Problem 422 and 503."""
-        found = await self.find(self.named(request.query), request)
-        return lists.search(found, base_url=self.dependencies.base_url)
+        search = await self.find(self.named(request.query), request)
+        return lists.search(search, base_url=self.dependencies.base_url)
 
     def named(self, text: str) -> Named:
         """What the text of a search names. Raises Problem 422."""

@@ -16,6 +16,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from tollgauge.core.endpoint_filter import GRADES
+from tollgauge.core.finding import is_lint
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, dollars
@@ -178,7 +180,7 @@ def token_amount(amount: int, decimals: int) -> str:
 
 def rule_path(code: str) -> str:
     """The path of the page of the rule that a flag's code names; empty for any other flag."""
-    return (wire.rule_page(code, "") or "") if wire.is_lint(code) else ""
+    return (wire.rule_page(code, "") or "") if is_lint(code) else ""
 
 
 def readable(resource: str) -> str:
@@ -207,10 +209,10 @@ def flag_time(flag: Flag) -> str:
     """When a flag was seen. Of a flag that looks at the last check alone nobody knows since when it
     holds.
     """
-    last_check = flag.code in _OF_LAST_CHECK or flag.code.startswith("lint:")
+    last_check = flag.code in _OF_LAST_CHECK or is_lint(flag.code)
     return f"{'at the last check,' if last_check else 'since'} {date(flag.since)}"
 
 
 def grade_class(grade: str | None) -> str:
     """The style class of a grade."""
-    return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
+    return f"grade-{grade.lower()}" if grade in set(GRADES) else "grade-none"

@@ -136,8 +136,8 @@ def preflight() -> Any:
 @cache
 def search(base_url: str) -> Any:
     """What a search found, as JSON value."""
-    found = Search(match="meaning", results=(SearchResult(endpoint=_listed(), percent=46),))
-    return _json(wire.lists.search(found, base_url=base_url))
+    results = (SearchResult(endpoint=_listed(), percent=46),)
+    return _json(wire.lists.search(Search(match="meaning", results=results), base_url=base_url))
 
 
 @cache
