@@ -13,16 +13,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.support.fake_chain import (
-    PAYERS,
-    STRANGER,
-    USED,
-    WALLETS,
-    FakeChain,
-    FakeNode,
-    Mood,
-    address,
-)
+from tests.support.fake_chain import PAYERS, STRANGER, USED, WALLETS, FakeChain, address
+from tests.support.fake_node import FakeNode, Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
 

@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
-from tests.support.fake_chain import (
-    BLOCK_SECONDS,
-    START,
-    TOKEN,
-    FakeChain,
-    FakeNode,
-    Mood,
-)
+from tests.support.fake_chain import BLOCK_SECONDS, START, TOKEN, FakeChain
+from tests.support.fake_node import FakeNode, Mood
 from tests.support.statements import fetch
 
 from tollgauge.clients.chain.logs import ChainLogs

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import trustme
-from tests.support.hostile_server import answer
+from tests.support.hostile_replies import answer
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import ADDRESSES_MAX, Resolver

@@ -26,8 +26,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.support.fork_server import ForkServer, started, until_stopped
+from tests.support.killable_worker import Worker
 from tests.support.ledger_process import POINTS
-from tests.support.ledger_world import LedgerWorld, Worker
+from tests.support.ledger_world import LedgerWorld
 from tests.support.postgres import Server
 
 from tollgauge.clients.chain.authorization import Prover

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import HealthCheck, Phase, event, example, given, note, settings
 from hypothesis import strategies as st
+from tests.support.killable_worker import Crash, Worker
 from tests.support.ledger_chain import Use, word
-from tests.support.ledger_world import OTHER, VALID_S, Answer, Crash, LedgerWorld, Worker
+from tests.support.ledger_world import OTHER, VALID_S, Answer, LedgerWorld
 
 from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.ledger_world import VALID_S, LedgerWorld, Worker
+from tests.support.killable_worker import Worker
+from tests.support.ledger_world import VALID_S, LedgerWorld
 from typer.testing import CliRunner
 
 from tollgauge import cli
@@ -171,7 +172,7 @@ async def test_a_forged_signature_cannot_take_over_a_stored_answer(store: Store)
 
 async def dies(world: LedgerWorld, store: Store, *, at: str) -> bool:
     """A worker that dies at the first point of this name."""
-    from tests.support.ledger_world import Crash
+    from tests.support.killable_worker import Crash
 
     class DyingWorker(Worker):
         def point(self, name: str) -> None:

@@ -12,7 +12,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from tollgauge.core.exchange import BODY_METHODS
-from tollgauge.core.lint.reading import Reading, members
+from tollgauge.core.lint.header import members
+from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import Verdict
 
