@@ -146,15 +146,15 @@ def test_every_command_prints_text_unless_it_is_asked_for_json(
 ) -> None:
     database = {"DATABASE_URL": f"sqlite:///{tmp_path}/t.sqlite"}
     for name, words in result_commands(tmp_path).items():
-        told = tollgauge(*words, **database)
-        assert told.out, name
-        assert told.out[0] not in "{[", name
+        done = tollgauge(*words, **database)
+        assert done.out, name
+        assert done.out[0] not in "{[", name
         for kept in tmp_path.glob("*.replaced-*"):
             kept.unlink()  # a second restore of the same second would not replace it
         asked = tollgauge(*words, "--json", **database)
         assert isinstance(asked.json, dict), name
-        assert told.code in (0, 1), told.err
-        assert (asked.code, asked.err) == (told.code, ""), name
+        assert done.code in (0, 1), done.err
+        assert (asked.code, asked.err) == (done.code, ""), name
 
 
 def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:

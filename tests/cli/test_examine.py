@@ -192,19 +192,19 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
         done = tollgauge("score", name, "--json")
         assert (done.code, done.err) == (0, "")
         assert {"score", "grade", "stats", "flags", "policy"} < set(done.json)
-        found = done.json
+        document = done.json
         claim = {"agrees": True, "differences": []} if name == "report.json" else None
-        assert found.pop("claim", None) == claim
-        raising = found.pop("improvements")
+        assert document.pop("claim", None) == claim
+        raising = document.pop("improvements")
         assert raising == examples.snapshot("")["improvements"]
         lines = tollgauge("score", name).out
         assert "what would raise this score:" in lines
         assert all(f"({row['code']}): {row['fix']}" in lines for row in raising)
-        for field, value in found.items():
+        for field, value in document.items():
             assert value == report[field], field
-    told = tollgauge("score", "report.json")
-    assert told.code == 0
-    assert f"{report['score']} of 100" in told.out
+    as_text = tollgauge("score", "report.json")
+    assert as_text.code == 0
+    assert f"{report['score']} of 100" in as_text.out
 
 
 def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:

@@ -132,27 +132,27 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
             while (await service.round("score")).get("scored"):
                 pass
             figures = await service.store.reading(reports.ecosystem, now=app.now_ms())
-            found = {
+            score_by_label = {
                 label: score_from_json(row.result)
                 for label in (*_SOLD, "fx")
                 if (row := await service.store.reading(scores.get, _endpoint(label, world)))
                 is not None
             }
-    money = {label: score.settlement for label, score in found.items()}
-    flags = {label: {flag.code for flag in score.flags} for label, score in found.items()}
+    money = {label: score.settlement for label, score in score_by_label.items()}
+    flags = {label: {flag.code for flag in score.flags} for label, score in score_by_label.items()}
     paid = Counter[str]()
     for purchase in bought:
         paid[purchase.seller.label] += purchase.amount
     assert all(money.values())
     assert {label: each.volume for label, each in money.items() if each} == {
-        label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in found
+        label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in score_by_label
     }
     assert figures.volume_micro_usd == sum(paid.values())
     assert figures.organic_micro_usd == sum(paid.values()) - paid["whisper"]
-    assert _activity(found["tokenrisk"]) > _activity(found["barometer"]) > 0
+    assert _activity(score_by_label["tokenrisk"]) > _activity(score_by_label["barometer"]) > 0
     # Its customers pay a tenth of a cent each, which counts nothing.
-    assert _activity(found["weather"]) == 0
-    assert _activity(found["fx"]) == _activity(found["whisper"]) == 0
+    assert _activity(score_by_label["weather"]) == 0
+    assert _activity(score_by_label["fx"]) == _activity(score_by_label["whisper"]) == 0
     assert "no-settlements" in flags["fx"]
     assert "self-paid" in flags["whisper"]
     assert "shared-payto" in flags["anything"]
@@ -180,9 +180,9 @@ async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
     async with asyncio.timeout(60):
         while True:
             await service.round("index")
-            found = await service.store.reading(reports.ecosystem, now=app.now_ms())
-            if (found.payers or 0) >= payers:
-                return found
+            counts = await service.store.reading(reports.ecosystem, now=app.now_ms())
+            if (counts.payers or 0) >= payers:
+                return counts
             await asyncio.sleep(0.05)
 
 

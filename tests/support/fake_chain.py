@@ -215,7 +215,7 @@ class FakeChain:
 
     def expected(self, wallets: Sequence[bytes]) -> set[tuple[Any, ...]]:
         """What an indexer of these wallets should hold, from the blocks alone."""
-        found = set()
+        entries = set()
         for block in self.blocks:
             place = 0
             for tx in block.txs:
@@ -223,21 +223,21 @@ class FakeChain:
                     key = (block.number, block.hash, place + offset)
                     at = block.at * 1_000
                     if move.receiver in wallets and move.authorized:
-                        found.add((*key, move.receiver, move.sender, True, move.value, at))
+                        entries.add((*key, move.receiver, move.sender, True, move.value, at))
                     if move.sender in wallets and move.sender != move.receiver:
-                        found.add((*key, move.sender, move.receiver, False, move.value, at))
+                        entries.add((*key, move.sender, move.receiver, False, move.value, at))
                 place += len(tx.logs)
-        return found
+        return entries
 
     def deposits(self, own: bytes) -> set[tuple[Any, ...]]:
         """Everything that came to an address of ours, and whether an authorization brought it."""
-        found = set()
+        rows = set()
         for block in self.blocks:
             place = 0
             for tx in block.txs:
                 for offset, move in tx.moves:
                     if move.receiver == own:
                         key = (block.number, block.hash, place + offset, move.sender, move.value)
-                        found.add((*key, move.authorized, block.at * 1_000))
+                        rows.add((*key, move.authorized, block.at * 1_000))
                 place += len(tx.logs)
-        return found
+        return rows

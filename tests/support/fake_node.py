@@ -116,10 +116,10 @@ class FakeNode:
                 raise RefusedError(-32000, "unknown block")
         else:
             span = self.blocks[int(where["fromBlock"], 16) : int(where["toBlock"], 16) + 1]
-        found = [log for block in span for log in block.logs if matches(log, where)]
-        if self.mood.results_max is not None and len(found) > self.mood.results_max:
+        matching = [log for block in span for log in block.logs if matches(log, where)]
+        if self.mood.results_max is not None and len(matching) > self.mood.results_max:
             raise RefusedError(-32005, f"query returned more than {self.mood.results_max} results")
-        return self.as_told(found)
+        return self.as_told(matching)
 
     def check_limits(self, where: dict[str, Any]) -> None:
         for words in where["topics"]:

@@ -274,8 +274,8 @@ class LedgerWorld:
 
         def http(play: Any) -> httpx.AsyncClient:
             async def handle(request: httpx.Request) -> httpx.Response:
-                found: httpx.Response = await play(request, worker)
-                return found
+                answer: httpx.Response = await play(request, worker)
+                return answer
 
             return httpx.AsyncClient(transport=httpx.MockTransport(handle))
 

@@ -84,13 +84,13 @@ def lively(seed: int, *, first: int, last: int, number: int) -> list[ProbeResult
     """Probes at distinct random instants, of every kind."""
     rng = random.Random(seed)
     instants = {rng.randint(first, last) for _ in range(number)} | {first, last}
-    found = []
+    results = []
     for at in sorted(instants):
         base = rng.choice((GOOD, GOOD, GOOD, *KINDS))
         times = [rng.randrange(0, 200) for _ in range(4)]
         timings = Timings(dns=times[0], connect=times[1], ttfb=times[2], total=sum(times))
-        found.append(replace(base, at=at, timings=timings))
-    return found
+        results.append(replace(base, at=at, timings=timings))
+    return results
 
 
 def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
@@ -98,7 +98,7 @@ def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
     certificate and a price change now and then.
     """
     rng = random.Random(seed)
-    found, at, base = [], start, GOOD
+    results, at, base = [], start, GOOD
     while at < start + days * DAY_MS:
         if rng.random() < 0.002:
             base = replace(base, quote=replace(QUOTE, amount=rng.choice((5_000, 10_000, 20_000))))
@@ -111,9 +111,9 @@ def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
             total=sum(phases) + rng.randrange(3),
         )
         kind = DOWN if rng.random() < 0.01 else base
-        found.append(replace(kind, at=at, timings=timings if kind is base else DOWN.timings))
+        results.append(replace(kind, at=at, timings=timings if kind is base else DOWN.timings))
         at += 30 * MINUTE_MS + rng.randrange(-90_000, 90_000)
-    return found
+    return results
 
 
 def stripped(results: list[ProbeResult]) -> list[ProbeResult]:

@@ -156,11 +156,11 @@ class Play:
         self.doubtful = self.doubtful or call.verify == "lies"
         worker = Worker(dies_at=call.dies_at)
         gate = world.gate(self.store, worker, with_node=self.with_node)
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(self.sent(gate) for _ in range(call.copies)), return_exceptions=True
         )
         world.node_down = False
-        for each in found:
+        for each in results:
             if isinstance(each, BaseException) and not isinstance(each, Crash):
                 raise each
         self.claimed = self.claimed or await self.row() is not None
@@ -303,8 +303,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as found:
-        yield found
+    with asyncio.Runner() as runner:
+        yield runner
 
 
 def test_no_schedule_loses_or_gives_away_a_payment(

@@ -39,9 +39,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:
-    found = await store.reading(payments.get, decode(world.header).id)
-    assert found is not None
-    return found
+    stored = await store.reading(payments.get, decode(world.header).id)
+    assert stored is not None
+    return stored
 
 
 async def reconcile(store: Store, world: LedgerWorld) -> dict[str, object]:
@@ -353,13 +353,13 @@ async def test_the_operator_sees_payments_and_attempts_but_nothing_signed(
     monkeypatch.chdir(tmp_path)
     run = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--json"])
     assert run.exit_code == 0, run.output
-    (found,) = orjson.loads(run.stdout)["payments"]
-    assert found["state"] == "settled"
-    assert found["paymentId"] == decode(world.header).id
-    assert [tried["kind"] for tried in found["attempts"]] == ["verify", "intent", "settle"]
+    (payment,) = orjson.loads(run.stdout)["payments"]
+    assert payment["state"] == "settled"
+    assert payment["paymentId"] == decode(world.header).id
+    assert [tried["kind"] for tried in payment["attempts"]] == ["verify", "intent", "settle"]
     plain = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--limit", "1"])
     for text in (run.stdout, plain.stdout):
-        assert found["paymentId"] in text
+        assert payment["paymentId"] in text
         assert "1b1b" not in text
         assert world.header[:40] not in text
         assert '"run"' not in text

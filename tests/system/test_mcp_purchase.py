@@ -277,7 +277,7 @@ async def test_the_guide_s_tools_and_addresses_are_the_ones_that_are_served(
     async with Client(f"{business.url}/mcp") as client:
         served = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", GUIDE, re.MULTILINE)
-    told = {name: re.findall(r"`(\w+)\??`", arguments) for name, arguments in rows}
-    assert {name: set(arguments) for name, arguments in told.items()} == {
+    arguments_by_tool = {name: re.findall(r"`(\w+)\??`", arguments) for name, arguments in rows}
+    assert {name: set(arguments) for name, arguments in arguments_by_tool.items()} == {
         name: set(schema["properties"]) for name, schema in served.items()
     }

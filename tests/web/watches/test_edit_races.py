@@ -33,8 +33,8 @@ A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
 @pytest.fixture
 async def watch_service(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
-    async with opened(database, tmp_path, deadline_ms=20_000) as found:
-        yield found
+    async with opened(database, tmp_path, deadline_ms=20_000) as service:
+        yield service
 
 
 async def paid(
@@ -49,8 +49,8 @@ async def paid(
 
 
 async def depth(watch_service: WatchService) -> outbox.Depth:
-    found: outbox.Depth = await watch_service.store.reading(outbox.depth)
-    return found
+    depth: outbox.Depth = await watch_service.store.reading(outbox.depth)
+    return depth
 
 
 async def happens(watch_service: WatchService, amount: int) -> None:
@@ -163,10 +163,10 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
     for days in (27, 30):
         watch_service.clock.now = NOW + days * DAY_MS
         await watch_service.alert()
-    told = {event["type"]: event["event_id"] for event in watch_service.receivers.events()}
+    id_by_type = {event["type"]: event["event_id"] for event in watch_service.receivers.events()}
     polled = (await watch_service.poll(bought))["watch_events"]
     own = {each["type"]: each["event_id"] for each in polled}
-    assert told == {name: own[name] for name in ("expiring", "expired")}
+    assert id_by_type == {name: own[name] for name in ("expiring", "expired")}
     (expiring,) = (each for each in polled if each["type"] == "expiring")
     assert expiring["detail"] == {"expiresAt": bought["expires_at"]}
 
@@ -179,8 +179,8 @@ async def test_what_happened_just_before_the_end_is_still_delivered(
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     watch_service.clock.now = NOW + PERIOD_MS + SECOND_MS
     await watch_service.alert()
-    told = [event["type"] for event in watch_service.receivers.events()]
-    assert sorted(told) == ["expired", "expiring", "price_change"] or sorted(told) == [
+    types = [event["type"] for event in watch_service.receivers.events()]
+    assert sorted(types) == ["expired", "expiring", "price_change"] or sorted(types) == [
         "expired",
         "price_change",
     ]
@@ -225,9 +225,9 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(watch_service: Wat
     await watch_service.alert()
     polled = await watch_service.poll(bought)
     assert polled["state"] == "active"
-    found = await watch_service.store.reading(watches.get, bought["watch_id"])
-    assert found is not None
-    assert found.expires_at == NOW + 2 * PERIOD_MS
+    stored = await watch_service.store.reading(watches.get, bought["watch_id"])
+    assert stored is not None
+    assert stored.expires_at == NOW + 2 * PERIOD_MS
     assert (await watch_service.endpoint()).watched_until == NOW + 2 * PERIOD_MS
 
 
