@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from docs.gaming_history import History, history
+from docs.gaming_payments import Payment, sums_of
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core import discovery
 from tollgauge.core.endpoint import Endpoint, Perimeter, parse_resource
@@ -24,9 +26,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo import behaviours
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.customers import purchases
-from tollgauge.demo.history import History, history
 from tollgauge.demo.market import Market, run_market
-from tollgauge.demo.payments import Payment, sums_of
 from tollgauge.demo.seller import PROBER, Request, Seller, offer_at
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.monitor.probing import Prober

@@ -94,6 +94,8 @@ LEGACY_NETWORKS: Final[dict[str, str]] = {
 """Every plain network name that can be translated: those of V1_NETWORKS, and names that sellers
 write although no client of version 1 knows them.
 """
+NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
+"""The same names by CAIP-2."""
 
 SOLANA_NETWORKS: Final = frozenset({_SOLANA, _SOLANA_DEVNET, _SOLANA_TESTNET})
 """The clusters that clients on Solana know: mainnet, devnet, testnet."""

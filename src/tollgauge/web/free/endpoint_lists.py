@@ -73,6 +73,8 @@ _NotNull = BeforeValidator(_not_null)
 _Price = Annotated[float, Field(ge=0, le=1_000_000)]
 _MAX_PRICE: Final = "The most that a call may cost, in dollars"
 _RECOMMENDATION: Final = "Only those with this recommendation"
+_QUERY: Final = "The URL of an endpoint, the host of a provider, or what you need, in words"
+_MIN_GRADE: Final = "Only those with this grade or a better"
 
 
 class _ListedRequest(RequestModel):
@@ -100,14 +102,12 @@ class SearchRequest(_ListedRequest):
     """What to search for: the URL of an endpoint, the host of a provider, or words."""
 
     query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_not_empty)] = Field(
-        description="The URL of an endpoint, the host of a provider, or what you need, in words"
+        description=_QUERY
     )
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(without_fraction)] = Field(
         5, description="How many at most"
     )
-    min_grade: Annotated[wire.Grade | None, _NotNull] = Field(
-        None, description="Only those with this grade or a better"
-    )
+    min_grade: Annotated[wire.Grade | None, _NotNull] = Field(None, description=_MIN_GRADE)
 
     def wanted(self) -> Filter:
         """The filter of the search."""
@@ -158,16 +158,14 @@ class SearchParameters(_Parameters):
     """The query string of a search."""
 
     q: str = Field(
-        description="The URL of an endpoint, the host of a provider, or what you need, in words",
+        description=_QUERY,
         examples=["weather forecast"],
         json_schema_extra={"minLength": 1, "maxLength": QUERY_MAX},
     )
     limit: str | None = _parameter(
         "How many at most; 5 by default", 5, type="integer", minimum=1, maximum=LIMIT_MAX
     )
-    min_grade: str | None = _parameter(
-        "Only those with this grade or a better", "B", enum=list(GRADES)
-    )
+    min_grade: str | None = _parameter(_MIN_GRADE, "B", enum=list(GRADES))
 
     def request(self) -> SearchRequest:
         """The search that it asks for. Raises Problem 422."""

@@ -20,7 +20,7 @@ from tollgauge.core.endpoint_filter import GRADES
 from tollgauge.core.finding import is_lint
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, dollars
+from tollgauge.core.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars
 from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
@@ -28,7 +28,6 @@ DASH: Final = "\N{EM DASH}"
 """The text of a figure that was not measured."""
 
 _LONGEST: Final = 4_000
-_NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 
 RECOMMENDATIONS: Final[dict[str, str]] = {
     "proceed": "Nothing that was observed speaks against paying this endpoint.",
@@ -162,7 +161,7 @@ def changes(number: int) -> str:
 
 def network_name(network: str | None) -> str:
     """The everyday name of a CAIP-2 network where we know one, else nothing."""
-    return _NETWORK_NAMES.get(network or "", "")
+    return NETWORK_NAMES.get(network or "", "")
 
 
 def network_title(network: str) -> str:
