@@ -68,7 +68,7 @@ def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
         (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "travel in the open"),
     ):
         words = advice(loaded(tmp_path, text, **environment))
-        assert any(expected in each for each in words), (expected, words)
+        assert any(expected in word for word in words), (expected, words)
 
 
 def test_without_references_the_hosts_that_are_named_already_are_asked(tmp_path: Path) -> None:

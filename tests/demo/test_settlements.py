@@ -62,12 +62,12 @@ def test_a_customer_pays_what_was_asked_for_at_that_time() -> None:
 
 def test_overlapping_spans_of_customers_agree() -> None:
     later = list(purchases(_START + 10 * DAY_MS, _END, present=_END))
-    assert later == [each for each in _MONTH if each.at > _START + 10 * DAY_MS]
-    assert {each.at % SLOT_MS for each in _MONTH} == {0}
+    assert later == [purchase for purchase in _MONTH if purchase.at > _START + 10 * DAY_MS]
+    assert {purchase.at % SLOT_MS for purchase in _MONTH} == {0}
 
 
 def test_no_two_purchases_are_the_same_authorization() -> None:
-    keys = Counter((each.seller.label, each.at, each.number) for each in _MONTH)
+    keys = Counter((purchase.seller.label, purchase.at, purchase.number) for purchase in _MONTH)
     assert max(keys.values()) == 1
 
 

@@ -59,9 +59,9 @@ async def test_a_failed_delivery_is_tried_again_under_the_same_id(
     await watch_service.alert()
     sent = watch_service.receivers.of(ALERTS)[1:]
     assert len(sent) == 3
-    assert len({each.headers["webhook-id"] for each in sent}) == 1
-    assert len({each.headers["webhook-timestamp"] for each in sent}) == 3
-    assert len({each.body for each in sent}) == 1
+    assert len({message.headers["webhook-id"] for message in sent}) == 1
+    assert len({message.headers["webhook-timestamp"] for message in sent}) == 3
+    assert len({message.body for message in sent}) == 1
     await watch_service.alert()
     assert len(watch_service.receivers.of(ALERTS)) == 4
 

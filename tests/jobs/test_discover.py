@@ -112,7 +112,7 @@ async def events_of(store: Store, url: str) -> list[tuple[str, str, str, str]]:
 async def statuses(store: Store, count: int) -> list[Listing | None]:
     ids = [parse_resource(f"https://s{n}.dev/x").id for n in range(count)]
     endpoints_by_id = await store.reading(endpoints.get_many, ids)
-    return [endpoints_by_id[each].status if each in endpoints_by_id else None for each in ids]
+    return [endpoints_by_id[id_].status if id_ in endpoints_by_id else None for id_ in ids]
 
 
 async def test_a_crawl_lists_what_a_directory_has(

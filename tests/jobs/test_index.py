@@ -343,6 +343,6 @@ async def test_only_endpoints_whose_payto_got_something_are_scored_again(databas
             endpoints.claim_dirty, now=indexer.now(), limit=9, max_age_ms=10**12
         )
         endpoints_by_id = await indexer.store.writing(endpoints.get_many, dirty)
-    assert [each.quote.pay_to for each in endpoints_by_id.values() if each.quote] == [
+    assert [endpoint.quote.pay_to for endpoint in endpoints_by_id.values() if endpoint.quote] == [
         "0x" + WALLETS[1].hex()
     ]

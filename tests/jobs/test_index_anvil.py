@@ -74,9 +74,15 @@ class Market:
             *(self.world.sign("Transfer", self.seller(n % 2), v) for n, v in enumerate(values)),
         ]
         forms = ["vrs", "bytes"]
-        calls = [(USDC, each.call("transfer", forms[n % 2])) for n, each in enumerate(signed)]
+        calls = [
+            (USDC, authorization.call("transfer", forms[n % 2]))
+            for n, authorization in enumerate(signed)
+        ]
         tx = await self.world.send(self.world.places["Batcher"], self.world.batch(calls))
-        rows = [(each.payee, each.payer, True, each.value) for each in signed[1:]]
+        rows = [
+            (authorization.payee, authorization.payer, True, authorization.value)
+            for authorization in signed[1:]
+        ]
         return self._note(tx, *rows)
 
     async def refund(self, which: int, value: int) -> str:

@@ -35,7 +35,7 @@ DIRECTORY = "https://directory.example/discovery/resources"
 
 
 def seller(kind: str) -> Seller:
-    return next(each for each in SELLERS if each.kind == kind)
+    return next(seller for seller in SELLERS if seller.kind == kind)
 
 
 def of(*kinds: str) -> list[Endpoint]:

@@ -101,7 +101,7 @@ class Receivers:
         )
 
     def of(self, host: str) -> list[Received]:
-        return [each for each in self.got if each.host == host]
+        return [request for request in self.got if request.host == host]
 
     def events(self, host: str = ALERTS) -> list[Any]:
         """What a JSON receiver was told, tests left out."""

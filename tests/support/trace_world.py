@@ -55,7 +55,7 @@ def _split(types: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += char
-    return [each for each in parts if each]
+    return [part for part in parts if part]
 
 
 def _domain() -> dict[str, Any]:
@@ -129,7 +129,7 @@ class World:
             signature=b"",
             **changes,
         )
-        names = [each["name"] for each in _FIELDS]
+        names = [field["name"] for field in _FIELDS]
         signature = self.payer.sign_typed_data(
             _domain(),
             {f"{kind}WithAuthorization": _FIELDS},

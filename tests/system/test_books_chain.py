@@ -46,7 +46,7 @@ A_DAY_S = 86_400
 async def batch(signer: Signer, pay_to: str, values: Sequence[int]) -> str:
     """Several authorizations to us in one transaction of another contract."""
     signed = [signer.sign("Transfer", pay_to, value) for value in values]
-    calls = [(USDC, each.call("transfer", "vrs")) for each in signed]
+    calls = [(USDC, authorization.call("transfer", "vrs")) for authorization in signed]
     return await signer.send(signer.places["Batcher"], signer.batch(calls))
 
 
@@ -121,7 +121,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
             assert await summed(service.store, pay_to, began) == known
             deposits = await service.store.reading(books.unattributed, limit=9)
-            assert {(each.value, each.nonce is None) for each in deposits} == {
+            assert {(deposit.value, deposit.nonce is None) for deposit in deposits} == {
                 (GIFT, True),
                 (UNSOLD, False),
             }

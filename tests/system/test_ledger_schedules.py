@@ -160,9 +160,9 @@ class Play:
             *(self.sent(gate) for _ in range(call.copies)), return_exceptions=True
         )
         world.node_down = False
-        for each in results:
-            if isinstance(each, BaseException) and not isinstance(each, Crash):
-                raise each
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, Crash):
+                raise result
         self.claimed = self.claimed or await self.row() is not None
 
     async def sent(self, gate: gate_module.Gate) -> None:

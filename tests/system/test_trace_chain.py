@@ -85,7 +85,7 @@ async def test_a_direct_call_is_decoded_from_its_call_data(
     signed = world.sign(method.title(), world.sender(2), 700, after=5)
     tx_hash = await world.send(USDC, signed.call(method, form))
     trace = await asks.trace(NETWORK, tx_hash.upper().replace("0X", "0x"))
-    assert [says(each) for each in trace.payments] == [expected(method, signed)]
+    assert [says(payment) for payment in trace.payments] == [expected(method, signed)]
     assert (trace.status, trace.decoder, trace.reason) == (Status.SUCCESS, Model.CALLDATA, None)
     assert trace.payments[0].log_index == await transfer_index(world, tx_hash, 0)
     assert trace.submitter == world.sender(2).lower()
@@ -95,7 +95,7 @@ async def test_a_direct_call_is_decoded_from_its_call_data(
     # The saved objects say the same, with or without the parts that a direct call can do without.
     for parts in ((receipt, None), (None, None), (None, calls), (receipt, calls)):
         saved = trace_files(tx, parts[0], calls=parts[1])
-        assert [says(each) for each in saved.payments] == [expected(method, signed)]
+        assert [says(payment) for payment in saved.payments] == [expected(method, signed)]
         assert trace_json(saved)["token"] == {
             "address": USDC.lower(),
             "symbol": "USDC",
@@ -109,7 +109,7 @@ async def test_a_data_suffix_changes_nothing(world: World, asks: Transactions) -
         signed = world.sign("Transfer", world.sender(3), 9)
         tx_hash = await world.send(USDC, signed.call("transfer", form) + suffix)
         trace = await asks.trace(NETWORK, tx_hash)
-        assert [says(each) for each in trace.payments] == [expected("transfer", signed)]
+        assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
         assert trace.payments[0].suffix.hex() == suffix
 
 
@@ -128,7 +128,7 @@ async def test_a_batch_gives_every_payment_that_happened_in_order(
     ]
     tx_hash = await world.send(world.places["Batcher"], world.batch(calls))
     trace = await asks.trace(NETWORK, tx_hash)
-    assert [says(each) for each in trace.payments] == [
+    assert [says(payment) for payment in trace.payments] == [
         expected("transfer", first),
         expected("transfer", second),
     ]
@@ -145,7 +145,7 @@ async def test_a_bundle_of_user_operations_is_decoded(world: World, asks: Transa
         [(USDC, mine.call("transfer", "bytes")), (USDC, collected.call("receive", "vrs"))]
     )
     trace = await asks.trace(NETWORK, await world.send(world.places["EntryPoint"], data))
-    assert [says(each) for each in trace.payments] == [
+    assert [says(payment) for payment in trace.payments] == [
         expected("transfer", mine),
         expected("receive", collected),
     ]
@@ -177,7 +177,7 @@ async def test_a_contract_that_hides_the_call_needs_the_call_trace(
         )
     tx_hash = await world.send(collector, data)
     trace = await asks.trace(NETWORK, tx_hash)
-    assert [says(each) for each in trace.payments] == [expected("receive", signed)]
+    assert [says(payment) for payment in trace.payments] == [expected("receive", signed)]
     assert trace.decoder is Model.CALL_TRACE
     logs_only = await asks.trace(NETWORK, tx_hash, Model.RECEIPT_LOGS)
     assert logs_only.payments[0].method is None
@@ -186,7 +186,7 @@ async def test_a_contract_that_hides_the_call_needs_the_call_trace(
     # The saved call trace does the same; without it the logs still say what was paid.
     tx, receipt, calls = await world.captured(tx_hash)
     traced = trace_files(tx, receipt, calls=calls)
-    assert [says(each) for each in traced.payments] == [expected("receive", signed)]
+    assert [says(payment) for payment in traced.payments] == [expected("receive", signed)]
     assert trace_files(tx, receipt).payments[0].payer == signed.payer.lower()
     assert trace_files(tx, receipt).decoder is Model.RECEIPT_LOGS
 
@@ -197,10 +197,10 @@ async def test_a_proxy_with_the_tokens_own_interface_is_seen_through(
     signed = world.sign("Transfer", world.sender(3), 41)
     tx_hash = await world.send(world.places["Forwarder"], signed.call("transfer", "bytes"))
     trace = await asks.trace(NETWORK, tx_hash)
-    assert [says(each) for each in trace.payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
     # From the call data alone, the signature tells the token.
     tx, _, _ = await world.captured(tx_hash)
-    assert [says(each) for each in trace_files(tx).payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace_files(tx).payments] == [expected("transfer", signed)]
 
 
 async def test_a_wallets_own_signature_is_decoded_like_any_other(
@@ -211,7 +211,7 @@ async def test_a_wallets_own_signature_is_decoded_like_any_other(
     await world.chain.mint(wallet, 700)
     signed = Signed(wallet, world.sender(3), 51, b"\7" * 32, b"anything at all, at any length" * 7)
     trace = await asks.trace(NETWORK, await world.send(USDC, signed.call("transfer", "bytes")))
-    assert [says(each) for each in trace.payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
 
 
 async def test_a_reverted_transaction_has_no_payments(world: World, asks: Transactions) -> None:

@@ -308,9 +308,9 @@ def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> 
 def test_real_uptime_series_are_told_as_they_were() -> None:
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):
-        for each in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
-            alive = bool(each.get("health", {}).get("isAlive"))
-            lines[each["url"]] = lines.get(each["url"], "") + ("1" if alive else "0")
+        for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            alive = bool(resource.get("health", {}).get("isAlive"))
+            lines[resource["url"]] = lines.get(resource["url"], "") + ("1" if alive else "0")
     assert len(lines) > 100
     for text in lines.values():
         for n in (1, 2, 5):

@@ -234,9 +234,9 @@ def real_series(*, at_least: int) -> dict[str, str]:
     """Every resource of the real series that changed so often, and some that never did."""
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):
-        for each in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
-            alive = bool(each.get("health", {}).get("isAlive"))
-            lines[each["url"]] = lines.get(each["url"], "") + ("1" if alive else "0")
+        for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            alive = bool(resource.get("health", {}).get("isAlive"))
+            lines[resource["url"]] = lines.get(resource["url"], "") + ("1" if alive else "0")
     changed = {url: line for url, line in lines.items() if len(runs(line)) > at_least}
     quiet = sorted(
         (url for url in lines if len(set(lines[url])) == 1), key=lambda u: -len(lines[u])

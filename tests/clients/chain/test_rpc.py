@@ -75,7 +75,7 @@ def ok(value: Any, status: int = 200) -> Reply:
 def echo(request: Any) -> Reply:
     """Each call's result is its own parameters; batches come back in reverse."""
     if isinstance(request, list):
-        return ok([_result(each) for each in reversed(request)])
+        return ok([_result(call) for call in reversed(request)])
     return ok(_result(request))
 
 
@@ -88,7 +88,7 @@ def error(code: int, message: str, **more: Any) -> Callable[[Any], Reply]:
         details = {"code": code, "message": message} | more
         one = {"jsonrpc": "2.0", "error": details}
         if isinstance(request, list):
-            return ok([one | {"id": each["id"]} for each in request])
+            return ok([one | {"id": call["id"]} for call in request])
         return ok(one | {"id": request["id"]})
 
     return reply
@@ -135,7 +135,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
 
 async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
     def half(request: Any) -> Reply:
-        replies = [_result(each) for each in request]
+        replies = [_result(call) for call in request]
         replies[1] = {"id": replies[1]["id"], "error": {"code": -32601, "message": "no"}}
         return ok(replies)
 
@@ -240,7 +240,7 @@ async def test_nonsense_is_an_rpc_error_and_nothing_else(
             replies = await node.batch([Call("m")] * calls)
         except RpcError:
             return
-        assert all(isinstance(each, RpcError) for each in replies)
+        assert all(isinstance(reply, RpcError) for reply in replies)
 
 
 async def test_a_reply_is_cut_off_where_it_gets_too_large() -> None:

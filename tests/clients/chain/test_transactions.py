@@ -118,8 +118,8 @@ async def played() -> AsyncIterator[Played]:
     async with serve(Starlette(routes=[route])) as port:
         played.port = port
         yield played
-        for each in played.nodes:
-            await each.close()
+        for node in played.nodes:
+            await node.close()
 
 
 async def test_an_honest_node_is_believed(played: Played) -> None:

@@ -110,8 +110,10 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
     async def work(number: int) -> list[str]:
         taken: list[str] = []
         while claimed := await claim(stores[number], str(number), limit=4):
-            taken += [each.delivery.notice.id for each in claimed]
-            sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in claimed]
+            taken += [delivery.delivery.notice.id for delivery in claimed]
+            sent = [
+                DeliveryResult(claimed=delivery, state=outbox.SENT, at=NOW) for delivery in claimed
+            ]
             assert len(
                 await stores[number].writing(delivery_queue.conclude, sent, owner=str(number))
             ) == len(claimed)
@@ -129,7 +131,7 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
     claimed = await store.writing(
         delivery_queue.claim, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000
     )
-    assert [each.destination.failures > 0 for each in claimed] == [False] * 4 + [True]
+    assert [delivery.destination.failures > 0 for delivery in claimed] == [False] * 4 + [True]
 
 
 async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
@@ -172,7 +174,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await first
     assert order == ["first", "second"]
     heard = await one.reading(watched_changes.of_watch, made(1), after=0, limit=9)
-    assert [each.change.evidence["source"] for each in heard] == ["first", "second"]
+    assert [change.change.evidence["source"] for change in heard] == ["first", "second"]
 
 
 async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None:

@@ -54,7 +54,7 @@ async def counts(running: Running) -> list[int]:
         await fetch(running.service.store, sa.select(sa.func.count()).select_from(table))
         for table in (payment, payment_answer)
     ]
-    return [each.scalar_one() for each in numbers]
+    return [number.scalar_one() for number in numbers]
 
 
 async def test_a_database_that_takes_a_sale_is_ready_and_keeps_nothing_of_the_try(

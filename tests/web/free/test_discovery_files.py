@@ -81,8 +81,8 @@ async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) ->
         documents = [
             orjson.loads(base64.b64decode(term.headers["payment-required"])) for term in terms
         ]
-        assert all(each["accepts"] == documents[0]["accepts"] for each in documents)
-        assert all(each["resource"]["url"] == f"{BASE}{path}" for each in documents)
+        assert all(document["accepts"] == documents[0]["accepts"] for document in documents)
+        assert all(document["resource"]["url"] == f"{BASE}{path}" for document in documents)
         assert documents[0]["extensions"]["bazaar"]["info"]["input"]["method"] == "POST"
         assert terms[0].json() == documents[0]
 

@@ -257,7 +257,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
     await execute(
         watch_service.store,
         watch_payments.watch_payment.insert(),
-        [{**row, "payment_id": each} for each in ids],
+        [{**row, "payment_id": id_} for id_ in ids],
     )
     await paid(watch_service, ids[0], PaymentState.UNKNOWN)
     two = await watch_service.buy()
@@ -343,7 +343,7 @@ async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchS
 async def test_a_destination_can_change_its_format(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     edited = await watch_service.patch(bought, {"delivery": {"slack_url": A}})
-    assert [each["kind"] for each in edited.json()["destinations"]] == ["slack"]
+    assert [destination["kind"] for destination in edited.json()["destinations"]] == ["slack"]
     await happens(watch_service, 1)
     await watch_service.alert()
     assert watch_service.receivers.of(ALERTS)[-1].json["blocks"]
@@ -399,7 +399,10 @@ async def test_a_destination_that_took_long_to_fail_is_not_tried_again(
 async def places(watch_service: WatchService, bought: Any) -> set[tuple[str, str]]:
     """The hosts and formats of a watch's destinations."""
     state = (await watch_service.patch(bought, {"digest": False})).json()
-    return {(each["destination"].split("/")[2], each["kind"]) for each in state["destinations"]}
+    return {
+        (destination["destination"].split("/")[2], destination["kind"])
+        for destination in state["destinations"]
+    }
 
 
 async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unread(
@@ -481,7 +484,7 @@ async def test_a_host_that_never_answers_delays_no_other(watch_service: WatchSer
     while not watch_service.receivers.events(ALERTS):
         assert not sending.done()
         await asyncio.sleep(0.01)
-    assert [each.host for each in watch_service.receivers.got[before:]].count(OTHER) <= 4
+    assert [request.host for request in watch_service.receivers.got[before:]].count(OTHER) <= 4
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
