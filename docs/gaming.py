@@ -1,7 +1,8 @@
 """docs/gaming.md: what each known trick gains and costs, computed with the real scorer.
 
-The attacks are data: an endpoint as it is, and the same endpoint with the trick (demo/history). A
-test says when the page is out of date, and that no trick gains more than this page admits.
+The attacks are data: an endpoint as it is, and the same endpoint with the trick
+(docs/gaming_history.py). A test says when the page is out of date, and that no trick gains more
+than this page admits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from functools import cache
 from itertools import chain
 from typing import Final
 
+from docs.gaming_history import EVERY_MS, Behaviour, History, Scores, history, in_turns, up_until
+from docs.gaming_payments import Payment, paid, ring, sums_of, wallets
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import ChainEvidence, TermChange
 from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind
@@ -21,8 +24,6 @@ from tollgauge.core.lookalike import SAME_TERMS_MAX, lookalike_paths
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.demo.behaviours import perfect_v2
-from tollgauge.demo.history import EVERY_MS, Behaviour, History, Scores, history, in_turns, up_until
-from tollgauge.demo.payments import Payment, paid, ring, sums_of, wallets
 from tollgauge.demo.seller import Request
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.monitor.ranking import SITE_ROWS, SIZE

@@ -204,13 +204,13 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 @pytest.fixture
 async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
-    async with opened_watch_service(f"sqlite:///{database}", tmp_path) as found:
-        yield found
+    async with opened_watch_service(f"sqlite:///{database}", tmp_path) as watch_service:
+        yield watch_service
 
 
 @pytest.fixture
 async def watch_service_on_each_database(
     database: str, tmp_path: Path
 ) -> AsyncIterator[WatchService]:
-    async with opened_watch_service(database, tmp_path) as found:
-        yield found
+    async with opened_watch_service(database, tmp_path) as watch_service:
+        yield watch_service

@@ -183,5 +183,5 @@ def death(nodeid: str) -> dict[str, Any]:
 
 def report(session: pytest.Session, document: dict[str, Any]) -> None:
     hook = session.config.hook
-    told = hook.pytest_report_from_serializable(config=session.config, data=document)
-    hook.pytest_runtest_logreport(report=told)
+    outcome = hook.pytest_report_from_serializable(config=session.config, data=document)
+    hook.pytest_runtest_logreport(report=outcome)

@@ -77,17 +77,17 @@ def parsed(file: str) -> ast.Module:
 
 def functions(tree: ast.Module) -> dict[str, _Function]:
     """The functions of a module, and the methods of its classes as `Class.method`."""
-    found: dict[str, _Function] = {}
+    nodes: dict[str, _Function] = {}
     for node in tree.body:
         if isinstance(node, _Function):
-            found[node.name] = node
+            nodes[node.name] = node
         elif isinstance(node, ast.ClassDef):
-            found |= {
+            nodes |= {
                 f"{node.name}.{part.name}": part
                 for part in node.body
                 if isinstance(part, _Function)
             }
-    return found
+    return nodes
 
 
 def mentioned(node: ast.AST) -> set[str]:

@@ -51,18 +51,18 @@ def run(folder: Path, *names: str) -> tuple[int, str]:
 
 
 def test_every_test_is_told_and_a_failure_fails_the_run(tmp_path: Path) -> None:
-    code, told = run(tmp_path, "test_good.py", "test_bad.py")
+    code, outcome = run(tmp_path, "test_good.py", "test_bad.py")
     assert code == 1
-    assert "1 failed, 6 passed" in told
-    assert "FAILED test_bad.py::test_bad" in told
-    assert "what it printed" in told
-    assert "only shown where it fails" not in told
+    assert "1 failed, 6 passed" in outcome
+    assert "FAILED test_bad.py::test_bad" in outcome
+    assert "what it printed" in outcome
+    assert "only shown where it fails" not in outcome
     assert (tmp_path / "ended").exists()
     assert run(tmp_path, "test_good.py")[0] == 0
 
 
 def test_a_process_that_dies_fails_the_test_that_it_was_at(tmp_path: Path) -> None:
-    code, told = run(tmp_path, "test_dying.py", "test_good.py")
+    code, outcome = run(tmp_path, "test_dying.py", "test_good.py")
     assert code == 1
-    assert "1 failed, 5 passed" in told
-    assert "FAILED test_dying.py::test_dying - The process died in this test" in told
+    assert "1 failed, 5 passed" in outcome
+    assert "FAILED test_dying.py::test_dying - The process died in this test" in outcome

@@ -28,7 +28,7 @@ from tollgauge.config import Config
 from tollgauge.config.advice import advice
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import SECOND_MS, Clock
+from tollgauge.core.units import SECOND_MS, Clock, evm_chain_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -228,22 +228,33 @@ class Opened:
 async def opened(
     config: Config, *, clock: Clock = now_ms, drain_s: float = DRAIN_SECONDS
 ) -> AsyncIterator[Opened]:
-    """Open everything that a configuration names, migrate the store, and close it all again, at
-    most `drain_s` seconds after which sales whose callers have gone are given up.
+    """Open everything that a configuration names and migrate the store; at the end wait at most
+    `drain_s` seconds for sales whose callers have gone, and close it all in the opposite order.
     """
     sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
     _make_folder(config.store.url)
     settings = config.store
-    store = Store.open(
-        settings.url, pool_size=settings.connections, statement_ms=settings.statement_ms
-    )
-    egress = Egress(config.egress)
-    facilitator = Facilitator(config.facilitator)
-    chain = Prover(config.rpc.nodes()) if config.rpc.url else None
-    logs = _chain_logs(config)
-    transactions = Transactions(config.networks.nodes(config.rpc, sold_on=config.sale.network))
-    alternatives = Alternatives()
-    try:
+    async with contextlib.AsyncExitStack() as closing:
+        store = Store.open(
+            settings.url, pool_size=settings.connections, statement_ms=settings.statement_ms
+        )
+        closing.push_async_callback(store.close)
+        logs = _chain_logs(config)
+        if logs is not None:
+            closing.push_async_callback(logs.close)
+        chain = Prover(config.rpc.nodes()) if config.rpc.url else None
+        if chain is not None:
+            closing.push_async_callback(chain.close)
+        nodes = config.networks.nodes(config.rpc, sold_on=config.sale.network)
+        transactions = Transactions(nodes)
+        closing.push_async_callback(transactions.close)
+        facilitator = Facilitator(config.facilitator)
+        closing.push_async_callback(facilitator.close)
+        egress = Egress(config.egress)
+        closing.push_async_callback(egress.close)
+        alternatives = Alternatives()
+        closing.push_async_callback(alternatives.close)
+        closing.push_async_callback(_finish_sales, drain_s)
         await store.migrate()
         egress.start()
         yield Opened(
@@ -260,17 +271,6 @@ async def opened(
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
-    finally:
-        await _finish_sales(drain_s)
-        await alternatives.close()
-        await egress.close()
-        await facilitator.close()
-        await transactions.close()
-        if chain is not None:
-            await chain.close()
-        if logs is not None:
-            await logs.close()
-        await store.close()
 
 
 def loops(config: Config) -> tuple[str, ...]:
@@ -294,9 +294,11 @@ def _chain_logs(config: Config) -> ChainLogs | None:
     """The nodes that settlements are read from, None where the operator names none."""
     if not config.rpc.url:
         return None
-    chain_id = int(config.sale.network.rpartition(":")[2])
     return ChainLogs(
-        config.rpc.nodes(), chain_id=chain_id, token=config.sale.asset, settings=config.index
+        config.rpc.nodes(),
+        chain_id=evm_chain_id(config.sale.network),
+        token=config.sale.asset,
+        settings=config.index,
     )
 
 
@@ -305,7 +307,7 @@ class FolderError(TollgaugeError):
 
 
 async def _finish_sales(drain_s: float) -> None:
-    """Wait for the sales whose callers have gone, at most so long: they need the store."""
+    """Wait at most `drain_s` seconds for the sales whose callers have gone: they need the store."""
     if sales := [task for task in asyncio.all_tasks() if task.get_name() == SALE]:
         await asyncio.wait(sales, timeout=drain_s)
 

@@ -43,10 +43,10 @@ def test_the_weights_that_are_best_where_they_are_chosen_are_judged_on_the_rest(
         asked.append((weights, tuple(places)))
         return float(weights.whole) if tuple(places) == (1,) else 0.5
 
-    found = tuning.chosen(judge, (1,), (2,))
+    choice = tuning.chosen(judge, (1,), (2,))
     best = max(each.whole for each in tuning.GRID)
-    assert found["chosen"]["whole"] == best
-    assert (found["seen"], found["unseen"]) == (float(best), 0.5)
+    assert choice["chosen"]["whole"] == best
+    assert (choice["seen"], choice["unseen"]) == (float(best), 0.5)
 
 
 def test_services_that_say_their_category_are_found_whatever_the_weights() -> None:

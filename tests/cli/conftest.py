@@ -29,8 +29,8 @@ def tollgauge(
             capsys.readouterr()  # what the test itself made somebody print
             with pytest.raises(SystemExit) as ended:
                 cli.main()
-        found = capsys.readouterr()
-        assert "Traceback" not in found.err
-        return Done(int(str(ended.value.code or 0)), found.out, found.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return Done(int(str(ended.value.code or 0)), output.out, output.err)
 
     return run

@@ -15,8 +15,7 @@ import orjson
 import pytest
 from tests.support.command_line import TOLLGAUGE, Command, captured
 from tests.support.prepared import command as prepared_command
-
-from tollgauge.web.wire import examples
+from tests.support.whole_report import whole_report
 
 
 def test_a_loop_that_does_not_exist_is_named(tollgauge: Command) -> None:
@@ -122,7 +121,7 @@ def test_a_command_that_reads_makes_no_database(
 def result_commands(tmp_path: Path) -> dict[str, tuple[str, ...]]:
     """Every command that prints a result and needs nobody else's machine."""
     (tmp_path / "exchange.json").write_text(json.dumps(captured()))
-    (tmp_path / "report.json").write_bytes(orjson.dumps(examples.trust_report()))
+    (tmp_path / "report.json").write_bytes(orjson.dumps(whole_report()))
     (tmp_path / "tx.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
     (tmp_path / "list.json").write_text('["https://api.example.com/paid"]')
     return {
@@ -147,15 +146,15 @@ def test_every_command_prints_text_unless_it_is_asked_for_json(
 ) -> None:
     database = {"DATABASE_URL": f"sqlite:///{tmp_path}/t.sqlite"}
     for name, words in result_commands(tmp_path).items():
-        told = tollgauge(*words, **database)
-        assert told.out, name
-        assert told.out[0] not in "{[", name
+        done = tollgauge(*words, **database)
+        assert done.out, name
+        assert done.out[0] not in "{[", name
         for kept in tmp_path.glob("*.replaced-*"):
             kept.unlink()  # a second restore of the same second would not replace it
         asked = tollgauge(*words, "--json", **database)
         assert isinstance(asked.json, dict), name
-        assert told.code in (0, 1), told.err
-        assert (asked.code, asked.err) == (told.code, ""), name
+        assert done.code in (0, 1), done.err
+        assert (asked.code, asked.err) == (done.code, ""), name
 
 
 def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:

@@ -33,15 +33,15 @@ def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path
 
 
 def test_config_check_advises_against_what_is_unwise(tollgauge: Command) -> None:
-    told = tollgauge("config", "check", TOLLGAUGE_WACTH_KEY="hunter2")
-    found = tollgauge("config", "check", "--json", TOLLGAUGE_WACTH_KEY="hunter2")
-    assert (told.code, found.code, found.err) == (0, 0, "")
-    assert found.json["good"] is True
-    assert found.json["sells"] is False
+    as_text = tollgauge("config", "check", TOLLGAUGE_WACTH_KEY="hunter2")
+    as_json = tollgauge("config", "check", "--json", TOLLGAUGE_WACTH_KEY="hunter2")
+    assert (as_text.code, as_json.code, as_json.err) == (0, 0, "")
+    assert as_json.json["good"] is True
+    assert as_json.json["sells"] is False
     for words in ("[[sources]]", "probe.references", "no contact", "TOLLGAUGE_WATCH_KEY?"):
-        assert any(words in warning for warning in found.json["warnings"]), words
-        assert words in told.err
-    assert "hunter2" not in told.out + told.err + found.out
+        assert any(words in warning for warning in as_json.json["warnings"]), words
+        assert words in as_text.err
+    assert "hunter2" not in as_text.out + as_text.err + as_json.out
 
 
 def test_config_check_reads_another_file_and_the_environment(

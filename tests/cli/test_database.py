@@ -65,11 +65,11 @@ def test_a_copy_from_sqlite_is_restored_into_an_empty_postgresql_database(
 def test_a_copy_of_the_database_is_made_and_put_back(tollgauge: Command, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/t.sqlite"
     tollgauge("migrate", DATABASE_URL=database)
-    made = tollgauge("backup", "copy.sqlite", "--json", DATABASE_URL=database)
-    assert made.code == 0, made.err
-    assert made.json["newest"] is True
-    assert made.json["rows"]["payment"] == 0
-    assert made.json["bytes"] == (tmp_path / "copy.sqlite").stat().st_size
+    done = tollgauge("backup", "copy.sqlite", "--json", DATABASE_URL=database)
+    assert done.code == 0, done.err
+    assert done.json["newest"] is True
+    assert done.json["rows"]["payment"] == 0
+    assert done.json["bytes"] == (tmp_path / "copy.sqlite").stat().st_size
     again = tollgauge("backup", "copy.sqlite", DATABASE_URL=database)
     assert (again.code, again.out) == (2, "")
     assert "add --force" in again.err

@@ -44,8 +44,8 @@ class DiscoverCommand:
         sys.argv = ["tollgauge", "discover", *words]
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        found = self._capsys.readouterr()
-        return Done(int(str(ended.value.code or 0)), found.out, found.err)
+        output = self._capsys.readouterr()
+        return Done(int(str(ended.value.code or 0)), output.out, output.err)
 
     def write(self, name: str, content: object) -> str:
         text = content if isinstance(content, str) else json.dumps(content)
@@ -212,8 +212,8 @@ def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agre
     assert load(*range(11, 14)).json["suspicious"] is True  # as much, but others
     again = load(*range(11, 15)).json
     assert (again["complete"], again["suspicious"], again["delisted"]) == (True, False, 16)
-    told = load(*range(11, 15), 30).json
-    assert (told["complete"], told["events"]) == (True, {"listed": 1})
+    document = load(*range(11, 15), 30).json
+    assert (document["complete"], document["events"]) == (True, {"listed": 1})
 
 
 def test_the_same_file_once_more_is_no_second_crawl(command: DiscoverCommand) -> None:
@@ -268,9 +268,9 @@ def test_what_could_not_be_read_is_counted_with_its_reason_and_examples(
 ) -> None:
     bad = [f"ftp://h{n}.dev/" for n in range(5)]
     path = command.write("list.json", {"items": [entry(1), *bad, 7]})
-    found = command.discover(path, "--json").json
-    assert found["skipped"] == {"scheme-not-http": 5, "not-an-object": 1}
-    assert found["examples"]["scheme-not-http"] == bad[:3]
+    document = command.discover(path, "--json").json
+    assert document["skipped"] == {"scheme-not-http": 5, "not-an-object": 1}
+    assert document["examples"]["scheme-not-http"] == bad[:3]
     text = command.discover(path).out
     assert "5 scheme-not-http: a scheme other than https (ftp://h0.dev/, ftp://h1.dev/" in text
 

@@ -66,9 +66,9 @@ def test_discover_exits_1_for_a_listing_that_is_not_whole(
     (tmp_path / "part.json").write_text(
         json.dumps({"items": ["https://api.example.com/paid"], "pagination": {"total": 2}})
     )
-    found = tollgauge("discover", "part.json", "--json", DATABASE_URL="sqlite://")
-    assert (found.code, found.json["complete"], found.json["new"]) == (1, False, 1)
-    told = tollgauge("discover", "part.json", DATABASE_URL="sqlite://")
-    assert told.code == 1
-    assert "complete   no" in told.out
-    assert "not all of it" in told.err
+    done = tollgauge("discover", "part.json", "--json", DATABASE_URL="sqlite://")
+    assert (done.code, done.json["complete"], done.json["new"]) == (1, False, 1)
+    done = tollgauge("discover", "part.json", DATABASE_URL="sqlite://")
+    assert done.code == 1
+    assert "complete   no" in done.out
+    assert "not all of it" in done.err

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from tests.support.command_line import Command, captured
 from tests.support.http_service import PAY_TO
+from tests.support.whole_report import whole_report
 
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
@@ -184,26 +185,26 @@ def test_lint_and_probe_ask_public_addresses_only(tollgauge: Command, url: str) 
 
 
 def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Path) -> None:
-    report = examples.trust_report()
+    report = whole_report()
     (tmp_path / "report.json").write_bytes(orjson.dumps(report))
     (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
     for name in ("report.json", "evidence.json"):
         done = tollgauge("score", name, "--json")
         assert (done.code, done.err) == (0, "")
         assert {"score", "grade", "stats", "flags", "policy"} < set(done.json)
-        found = done.json
+        document = done.json
         claim = {"agrees": True, "differences": []} if name == "report.json" else None
-        assert found.pop("claim", None) == claim
-        raising = found.pop("improvements")
+        assert document.pop("claim", None) == claim
+        raising = document.pop("improvements")
         assert raising == examples.snapshot("")["improvements"]
         lines = tollgauge("score", name).out
         assert "what would raise this score:" in lines
         assert all(f"({row['code']}): {row['fix']}" in lines for row in raising)
-        for field, value in found.items():
+        for field, value in document.items():
             assert value == report[field], field
-    told = tollgauge("score", "report.json")
-    assert told.code == 0
-    assert f"{report['score']} of 100" in told.out
+    as_text = tollgauge("score", "report.json")
+    assert as_text.code == 0
+    assert f"{report['score']} of 100" in as_text.out
 
 
 def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_score_exits_2_for_what_is_no_evidence(
 
 def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
     """A report that claims something else in one field, and what it claimed before."""
-    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report = whole_report()
     *way, last = field.split("/")
     place = report
     for name in way:
@@ -306,7 +307,7 @@ def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
     document = dead_evidence()
     score = tollgauge("score", "-", "--json", stdin=orjson.dumps(document)).json
     assert score["recommendation"] == "avoid"
-    report = examples.trust_report()
+    report = whole_report()
     digest = evidence_digest(from_json(document))
     evidence = report["evidence"] | {"document": document, "digest": digest}
     before = score_of(from_json(document), POLICY_1)
@@ -333,7 +334,7 @@ def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
 
 
 def test_what_a_report_says_of_the_policy_before_is_compared_too(tollgauge: Command) -> None:
-    report = examples.trust_report()
+    report = whole_report()
     before = report["previousPolicy"]
     forged = report | {"previousPolicy": before | {"score": 99.9}}
     done = tollgauge("score", "-", stdin=orjson.dumps(forged))
@@ -351,7 +352,7 @@ def test_a_claim_of_nothing_is_compared_too(tollgauge: Command) -> None:
 
 
 def test_words_and_what_no_evidence_gives_are_no_claims(tollgauge: Command) -> None:
-    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report = whole_report()
     report |= {"advertisedBy": {"serviceName": "x", "description": "y"}, "added": "later"}
     for flag in [*report["flags"].values(), *report["flagsDetailed"]]:
         flag["message"] = "In the words of another version."
@@ -363,7 +364,7 @@ def test_words_and_what_no_evidence_gives_are_no_claims(tollgauge: Command) -> N
 
 
 def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command) -> None:
-    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report = whole_report()
     report["evidence"]["document"]["firstSeen"] -= 1
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == 1
@@ -399,7 +400,7 @@ def test_score_fetches_the_evidence_that_a_short_report_names(
     tollgauge: Command, status: int, code: int, words: str
 ) -> None:
     server, url = served(to_json(examples._evidence()), status=status)
-    report = examples.short_trust_report() | {}
+    report = examples.trust_report() | {}
     report["evidence"] = report["evidence"] | {"url": url}
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
     server.shutdown()
@@ -411,7 +412,7 @@ def test_score_fetches_the_evidence_that_a_short_report_names(
 def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: Command) -> None:
     other = replace(examples._evidence(), listed=False)
     server, url = served(to_json(other))
-    report = examples.short_trust_report() | {}
+    report = examples.trust_report() | {}
     report["evidence"] = report["evidence"] | {"url": url}
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
     server.shutdown()

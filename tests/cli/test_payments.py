@@ -53,8 +53,8 @@ async def a_day(store: Store) -> None:
     block = header(101, at=yesterday())
     await sold(store, 1, at=yesterday())
     await sold(store, 9, State.REJECTED, at=yesterday())
-    found = (came(block, 1, by=nonce(1)), came(block, 2, 700), came(block, 3, 60, by=nonce(9)))
-    await advanced(store, cursor, [block], *found)
+    transfers = (came(block, 1, by=nonce(1)), came(block, 2, 700), came(block, 3, 60, by=nonce(9)))
+    await advanced(store, cursor, [block], *transfers)
     await read_to(store, midnight() + 1)
 
 
@@ -85,9 +85,9 @@ async def test_books_that_match_are_good(store: Store) -> None:
     await a_day(store)
     plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
     assert (plain.exit_code, shown.exit_code) == (0, 0), plain.output
-    found = orjson.loads(shown.stdout)
-    assert found["unexplained"] == 0
-    (day,) = found["days"]
+    document = orjson.loads(shown.stdout)
+    assert document["unexplained"] == 0
+    (day,) = document["days"]
     assert (day["payTo"], day["complete"], day["unexplained"]) == (PAY_TO, True, False)
     assert (day["sales"], day["settled"]) == (1, "5000")
     assert (day["transfers"], day["received"]) == (3, "5760")
@@ -102,9 +102,9 @@ async def test_a_difference_on_a_complete_day_is_exit_1(store: Store) -> None:
     plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
     assert (plain.exit_code, shown.exit_code) == (1, 1)
     assert "NOT EXPLAINED" in plain.stdout
-    found = orjson.loads(shown.stdout)
-    assert found["unexplained"] == 1
-    assert [day["difference"] for day in found["days"]] == ["-5000"]
+    document = orjson.loads(shown.stdout)
+    assert document["unexplained"] == 1
+    assert [day["difference"] for day in document["days"]] == ["-5000"]
 
 
 async def test_where_the_chain_is_not_read_the_books_are_open_and_say_why(

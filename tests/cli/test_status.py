@@ -21,11 +21,11 @@ def test_the_status_of_a_service_that_nobody_runs_needs_attention(
     assert tollgauge("status", DATABASE_URL=database).code == 2
     tollgauge("migrate", DATABASE_URL=database)
     before = (tmp_path / "t.sqlite").read_bytes()
-    found = tollgauge("status", "--json", DATABASE_URL=database)
-    assert (found.code, found.json["good"]) == (1, False), found.err
-    assert found.json["attention"][0].startswith("Never run yet: schedule, lateness, probe, alert")
-    assert "No backup was ever made with tollgauge backup." in found.json["unwise"]
-    assert any("no [[sources]]" in words for words in found.json["unwise"])
+    done = tollgauge("status", "--json", DATABASE_URL=database)
+    assert (done.code, done.json["good"]) == (1, False), done.err
+    assert done.json["attention"][0].startswith("Never run yet: schedule, lateness, probe, alert")
+    assert "No backup was ever made with tollgauge backup." in done.json["unwise"]
+    assert any("no [[sources]]" in words for words in done.json["unwise"])
     assert (tmp_path / "t.sqlite").read_bytes() == before
     text = tollgauge("status", DATABASE_URL=database)
     assert text.code == 1

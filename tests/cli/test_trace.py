@@ -35,9 +35,9 @@ class Saved:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def world() -> AsyncIterator[World]:
     async with run_chain() as chain:
-        made = World(chain)
-        await made.open()
-        yield made
+        world = World(chain)
+        await world.open()
+        yield world
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -85,10 +85,10 @@ def test_captured_files_need_no_node(saved: Saved, run: Run) -> None:
     ):
         code, text = run("--tx", saved.tx, *more, "--json")
         assert code == 0
-        found = json.loads(text)
-        assert {name: found[name] for name in saved.expected} == saved.expected
-        assert found["payments"][0]["method"] == "receiveWithAuthorization"
-        assert found["ledger"] is None
+        document = json.loads(text)
+        assert {name: document[name] for name in saved.expected} == saved.expected
+        assert document["payments"][0]["method"] == "receiveWithAuthorization"
+        assert document["ledger"] is None
 
 
 def test_people_read_the_same(saved: Saved, run: Run) -> None:
@@ -168,10 +168,10 @@ def test_misuse_is_exit_2_and_prints_no_result(
 def test_a_node_is_asked_by_hash(saved: Saved, run: Run) -> None:
     for name in ("TOLLGAUGE_NETWORKS_BASE_MAINNET", "TOLLGAUGE_RPC_URL"):
         code, text = run(saved.tx_hash, "--json", **{name: saved.rpc_url})
-        found = json.loads(text)
+        document = json.loads(text)
         assert code == 0
-        assert {key: found[key] for key in saved.expected} == saved.expected
-        assert (found["status"], found["network"]) == ("success", "base-mainnet")
+        assert {key: document[key] for key in saved.expected} == saved.expected
+        assert (document["status"], document["network"]) == ("success", "base-mainnet")
     code, text = run("0x" + "ab" * 32, "--json")
     assert (code, json.loads(text)["status"]) == (1, "not-found")
 

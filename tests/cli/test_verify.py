@@ -13,6 +13,7 @@ import pytest
 from tests.support.command_line import Command, Done
 from tests.support.signing import KEY, OTHER_KEY
 from tests.support.static_server import serving
+from tests.support.whole_report import whole_report
 
 from tollgauge.core.answer_signature import PublicKey, SigningKey, Typ
 from tollgauge.core.evidence import to_json
@@ -47,7 +48,7 @@ def evidence() -> bytes:
 
 
 def full_report() -> Any:
-    return orjson.loads(orjson.dumps(examples.trust_report()))
+    return whole_report()
 
 
 def save(
@@ -147,7 +148,7 @@ def test_evidence_that_was_changed_does_not_have_the_digest_that_the_report_name
 def test_a_short_report_s_evidence_is_fetched_from_the_service(
     tollgauge: Command, service: str
 ) -> None:
-    short = examples.short_trust_report()
+    short = examples.trust_report()
     save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/x"}})
 
     online = tollgauge("verify", "report.json", "--url", service, "--json")
@@ -161,7 +162,7 @@ def test_a_short_report_s_evidence_is_fetched_from_the_service(
 
 
 def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, service: str) -> None:
-    short = examples.short_trust_report()
+    short = examples.trust_report()
     save(short)
     short = short | {"evidence": short["evidence"] | {"url": "http://127.0.0.1:9/trap"}}
     Path("report.json").write_bytes(orjson.dumps(short))
@@ -175,7 +176,7 @@ def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, serv
 def test_evidence_that_cannot_be_fetched_leaves_the_score_open(
     tollgauge: Command, service: str
 ) -> None:
-    short = examples.short_trust_report()
+    short = examples.trust_report()
     save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/gone"}})
     done = tollgauge("verify", "report.json", "--url", service)
 

@@ -122,8 +122,8 @@ async def test_a_settlement_of_something_else_is_unclear(told: dict[str, str], r
 
 
 async def test_a_settlement_that_names_payer_and_amount_is_settled() -> None:
-    told = {"payer": PAYER.upper().replace("X", "x"), "amount": "5000"}
-    async with facing(JSONResponse(SETTLED | told)) as (client, _):
+    named = {"payer": PAYER.upper().replace("X", "x"), "amount": "5000"}
+    async with facing(JSONResponse(SETTLED | named)) as (client, _):
         assert await client.settle(payment(), {}) == SettledReply(transaction=TX)
 
 

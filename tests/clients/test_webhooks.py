@@ -36,16 +36,16 @@ TOLD = notice.event(
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Receivers]:
-    async with receivers(tmp_path) as found:
-        yield found
+    async with receivers(tmp_path) as world:
+        yield world
 
 
 @pytest.fixture
 async def egress(world: Receivers) -> AsyncIterator[Egress]:
-    made = Egress(world.egress(deadline_ms=3_000))
-    made.start()
-    yield made
-    await made.close()
+    client = Egress(world.egress(deadline_ms=3_000))
+    client.start()
+    yield client
+    await client.close()
 
 
 async def send(egress: Egress, host: str, kind: Kind, path: str = "/hook") -> Sent:

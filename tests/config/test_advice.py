@@ -25,7 +25,7 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
 
 
 def test_a_service_that_is_set_up_in_full_gets_no_advice(tmp_path: Path) -> None:
-    found = loaded(
+    config = loaded(
         tmp_path,
         f"""
 [server]
@@ -47,7 +47,7 @@ location = "https://directory.example.com/discovery"
         TOLLGAUGE_WATCH_KEY="k" * 32,
         TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK,
     )
-    assert advice(found) == ()
+    assert advice(config) == ()
 
 
 def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
         (SELLS, {}, "signing.key is not set"),
         (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "travel in the open"),
     ):
-        found = advice(loaded(tmp_path, text, **environment))
-        assert any(expected in each for each in found), (expected, found)
+        words = advice(loaded(tmp_path, text, **environment))
+        assert any(expected in word for word in words), (expected, words)
 
 
 def test_without_references_the_hosts_that_are_named_already_are_asked(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ name = "two"
 kind = "file"
 location = "listing.json"
 """
-    found = loaded(tmp_path, text)
+    config = loaded(tmp_path, text)
     named = ("https://directory.example.com:8443/", "https://facilitator.example.com/")
-    assert found.references == named
-    assert any("directory.example.com, facilitator.example.com alone" in x for x in advice(found))
+    assert config.references == named
+    assert any("directory.example.com, facilitator.example.com alone" in x for x in advice(config))
     own = loaded(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
     assert own.references == ("https://www.example.com/",)
     assert load(None, {}).references == ()

@@ -35,7 +35,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_values_of_every_kind_come_from_the_file(tmp_path: Path) -> None:
-    found = loaded(
+    config = loaded(
         tmp_path,
         f"""
 [server]
@@ -71,22 +71,22 @@ kind = "file"
 location = "listing.json"
 """,
     )
-    assert found.server.json_logs is True
-    assert found.server.front.free_per_minute == 7
-    assert found.server.front.trusted_proxies == ("127.0.0.1", "2001:db8::1")
-    assert found.sale.price("/v1/x402-trust") == "0.010000"
-    assert found.facilitator.verify_timeout_s == 3.0
-    assert found.egress.ports == frozenset({80, 443, 8443})
-    assert found.egress.mapped == {"api.example.com": ("127.0.0.1", 4443)}
-    assert found.egress.ca_file == str(EXAMPLE)
-    assert found.probe.cadence.every_ms == 60_000
-    assert found.probe.cadence.watched_every_ms == Config().probe.cadence.watched_every_ms
-    assert [source.name for source in found.sources] == ["one", "two"]
-    assert found.sources[0].pause_ms == 10
+    assert config.server.json_logs is True
+    assert config.server.front.free_per_minute == 7
+    assert config.server.front.trusted_proxies == ("127.0.0.1", "2001:db8::1")
+    assert config.sale.price("/v1/x402-trust") == "0.010000"
+    assert config.facilitator.verify_timeout_s == 3.0
+    assert config.egress.ports == frozenset({80, 443, 8443})
+    assert config.egress.mapped == {"api.example.com": ("127.0.0.1", 4443)}
+    assert config.egress.ca_file == str(EXAMPLE)
+    assert config.probe.cadence.every_ms == 60_000
+    assert config.probe.cadence.watched_every_ms == Config().probe.cadence.watched_every_ms
+    assert [source.name for source in config.sources] == ["one", "two"]
+    assert config.sources[0].pause_ms == 10
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
-    found = loaded(
+    config = loaded(
         tmp_path,
         '[server]\nport = 1\nhost = "::"\n[probe.cadence]\nevery_ms = 1_000_000\n',
         TOLLGAUGE_SERVER_PORT="9001",
@@ -98,14 +98,14 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         TOLLGAUGE_EGRESS_CA_FILE=str(EXAMPLE),
         TOLLGAUGE_FACILITATOR_VERIFY_TIMEOUT_S="1.5",
     )
-    assert (found.server.port, found.server.host) == (9001, "::")
-    assert found.server.json_logs is True
-    assert found.server.front.free_per_minute == 12
-    assert found.server.front.trusted_proxies == ("127.0.0.1", "10.0.0.1")
-    assert found.probe.cadence.every_ms == 2_000_000
-    assert found.egress.ports == frozenset({443, 8443})
-    assert found.egress.ca_file == str(EXAMPLE)
-    assert found.facilitator.verify_timeout_s == 1.5
+    assert (config.server.port, config.server.host) == (9001, "::")
+    assert config.server.json_logs is True
+    assert config.server.front.free_per_minute == 12
+    assert config.server.front.trusted_proxies == ("127.0.0.1", "10.0.0.1")
+    assert config.probe.cadence.every_ms == 2_000_000
+    assert config.egress.ports == frozenset({443, 8443})
+    assert config.egress.ca_file == str(EXAMPLE)
+    assert config.facilitator.verify_timeout_s == 1.5
 
 
 def test_the_database_may_go_by_its_common_name() -> None:
@@ -116,9 +116,9 @@ def test_the_database_may_go_by_its_common_name() -> None:
 
 def test_several_nodes_are_separated_by_commas() -> None:
     names = {"TOLLGAUGE_RPC_URL": " http://a , http://b,", "TOLLGAUGE_NETWORKS_BASE_MAINNET": ""}
-    found = load(None, names)
-    assert found.rpc.url == ("http://a", "http://b")
-    assert found.networks.base_mainnet == ()
+    config = load(None, names)
+    assert config.rpc.url == ("http://a", "http://b")
+    assert config.networks.base_mainnet == ()
 
 
 def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path) -> None:
@@ -163,17 +163,17 @@ def test_a_file_of_a_secret_that_cannot_be_used_is_named(
 
 def test_facilitator_headers_come_from_the_environment() -> None:
     text = "Authorization: Bearer a:b; X-Key:  c \n X-Other: d"
-    found = load(None, {"TOLLGAUGE_FACILITATOR_HEADERS": text}).facilitator
-    assert found.headers == (
+    settings = load(None, {"TOLLGAUGE_FACILITATOR_HEADERS": text}).facilitator
+    assert settings.headers == (
         ("Authorization", "Bearer a:b"),
         ("X-Key", "c"),
         ("X-Other", "d"),
     )
-    assert "Bearer" not in repr(found)
+    assert "Bearer" not in repr(settings)
 
 
 def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
-    found = problems(
+    messages = problems(
         tmp_path,
         """
 nonsense = 1
@@ -204,7 +204,7 @@ kind = "file"
         TOLLGAUGE_SCORE_BATCH="many",
         TOLLGAUGE_SERVER_HOSTS="x",
     )
-    text = "\n".join(found)
+    text = "\n".join(messages)
     for expected in (
         "nonsense is not a section",
         "unknown is not a section",
@@ -224,27 +224,29 @@ kind = "file"
         "TOLLGAUGE_SERVER_HOSTS (environment) is not a setting",
     ):
         assert expected in text, expected
-    assert len(found) == 16, text
+    assert len(messages) == 16, text
 
 
 def test_a_problem_is_not_said_twice(tmp_path: Path) -> None:
     """A section that could not be read holds defaults, of which nothing can be said."""
-    found = problems(tmp_path, f'[sale]\npay_to = "{PAY_TO}"\n[facilitator]\nurl = 7\n', OTHER="x")
-    assert found == ("facilitator.url must be a text",)
+    messages = problems(
+        tmp_path, f'[sale]\npay_to = "{PAY_TO}"\n[facilitator]\nurl = 7\n', OTHER="x"
+    )
+    assert messages == ("facilitator.url must be a text",)
 
 
 @pytest.mark.parametrize("path", [s.path for s in settings_of(Config) if s.secret])
 def test_secrets_are_refused_in_the_file(tmp_path: Path, path: str) -> None:
     section, _, key = path.partition(".")
-    (found,) = problems(tmp_path, f'[{section}]\n{key} = "hunter2"\n')
-    assert found.startswith(f"{path} is a secret: set TOLLGAUGE_{section.upper()}_{key.upper()}")
-    assert "hunter2" not in found
+    (message,) = problems(tmp_path, f'[{section}]\n{key} = "hunter2"\n')
+    assert message.startswith(f"{path} is a secret: set TOLLGAUGE_{section.upper()}_{key.upper()}")
+    assert "hunter2" not in message
 
 
 def test_a_database_password_is_refused_in_the_file(tmp_path: Path) -> None:
     text = '[store]\nurl = "postgresql://me:hunter2@host/db"\n'
-    (found,) = problems(tmp_path, text)
-    assert found == "store.url holds a password: set DATABASE_URL instead"
+    (message,) = problems(tmp_path, text)
+    assert message == "store.url holds a password: set DATABASE_URL instead"
     assert loaded(tmp_path, '[store]\nurl = "postgresql://me@host/db"\n').store.url
     assert load(None, {"DATABASE_URL": "postgresql://me:hunter2@host/db"}).store.url
 
@@ -398,9 +400,9 @@ def test_without_a_public_address_it_is_where_the_server_listens(
 def test_what_could_not_work_is_refused_before_the_start(
     tmp_path: Path, text: str, environment: dict[str, str], expected: str
 ) -> None:
-    (found,) = problems(tmp_path, text, **environment)
-    assert expected in found
-    assert "secret" not in found
+    (message,) = problems(tmp_path, text, **environment)
+    assert expected in message
+    assert "secret" not in message
 
 
 def test_a_misspelt_variable_of_the_environment_is_noticed() -> None:

@@ -20,6 +20,7 @@ from tests.support.signing import (
     THUMBPRINT,
     canonical,
     header_of,
+    verify,
 )
 
 from tollgauge.core.answer_signature import (
@@ -30,7 +31,6 @@ from tollgauge.core.answer_signature import (
     Typ,
     read,
     read_keys,
-    verify,
 )
 
 NOW = 1_700_000_000_999

@@ -23,13 +23,8 @@ from tollgauge.core.evidence import (
     TermChange,
     from_json,
 )
-from tollgauge.core.improvement import (
-    SHOWN,
-    Improvement,
-    improvements,
-    mended_components,
-    mended_flags,
-)
+from tollgauge.core.improvement import SHOWN, Improvement, improvements
+from tollgauge.core.mended import mended_components, mended_flags
 from tollgauge.core.policy import CURRENT, POLICIES
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.scoring import score

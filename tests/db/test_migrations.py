@@ -121,8 +121,8 @@ async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) 
     store = Store.open(empty)
     await store.writing(stored_before)
     await store.migrate()
-    found = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
-    assert [row and (row.state, row.answer) for row in found] == [
+    stored = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
+    assert [row and (row.state, row.answer) for row in stored] == [
         (State.SETTLED, StoredAnswer(status=200, body=b"paid for")),
         (State.SETTLED, None),
         (State.UNKNOWN, StoredAnswer(status=200, body=b"not yet")),

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -55,10 +56,10 @@ class Counter:
         return dict(answer.json())
 
     async def payer_has(self) -> int:
-        return await self.chain.balance(self.chain.accounts[1].address)
+        return await balance(self.chain, self.chain.accounts[1].address)
 
     async def payee_has(self) -> int:
-        return await self.chain.balance(_PAYEE)
+        return await balance(self.chain, _PAYEE)
 
     async def sent_by_facilitator(self) -> int:
         address = self.chain.accounts[0].address

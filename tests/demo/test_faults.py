@@ -44,8 +44,12 @@ def _asked(faults: Faults, seller: Seller) -> Reply:
 
 def _errors(seller: Seller, answer: Answer) -> set[str]:
     url = seller.url
-    made = Exchange(url=url, method=seller.method, at=_NOW, result=answer, timings=Timings(total=9))
-    return {finding.rule for finding in lint(made).findings if finding.severity is Severity.ERROR}
+    exchange = Exchange(
+        url=url, method=seller.method, at=_NOW, result=answer, timings=Timings(total=9)
+    )
+    return {
+        finding.rule for finding in lint(exchange).findings if finding.severity is Severity.ERROR
+    }
 
 
 @pytest.fixture
@@ -187,12 +191,12 @@ async def control_url(faults: Faults) -> AsyncIterator[str]:
 
 
 async def test_a_fault_is_switched_through_the_door(faults: Faults, control_url: str) -> None:
-    found = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=True)
-    assert found["on"] == faults.on() == {"weather": ["down"]}
-    assert found == await asyncio.to_thread(control.state, control_url)
-    assert found["kinds"].keys() == set(Kind)
-    found = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=False)
-    assert found["on"] == faults.on() == {}
+    state = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=True)
+    assert state["on"] == faults.on() == {"weather": ["down"]}
+    assert state == await asyncio.to_thread(control.state, control_url)
+    assert state["kinds"].keys() == set(Kind)
+    state = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=False)
+    assert state["on"] == faults.on() == {}
 
 
 async def test_the_door_says_what_does_not_exist(control_url: str) -> None:

@@ -155,10 +155,10 @@ async def test_the_market_is_big_varied_and_every_seller_has_a_name_of_its_own()
 async def test_every_kind_answers_with_its_status(visitor: Visitor) -> None:
     sellers = [seller for seller in SELLERS if seller.kind in _STATUS]
     answers = await asyncio.gather(*map(visitor.ask, sellers))
-    found = {
+    status_by_host = {
         seller.host: answer.status_code for seller, answer in zip(sellers, answers, strict=True)
     }
-    assert found == {seller.host: _STATUS[seller.kind] for seller in sellers}
+    assert status_by_host == {seller.host: _STATUS[seller.kind] for seller in sellers}
 
 
 async def test_right_v2_sellers_satisfy_the_official_sdk(visitor: Visitor) -> None:

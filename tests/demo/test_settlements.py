@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from tests.support.balance import balance
 
 from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
@@ -61,12 +62,12 @@ def test_a_customer_pays_what_was_asked_for_at_that_time() -> None:
 
 def test_overlapping_spans_of_customers_agree() -> None:
     later = list(purchases(_START + 10 * DAY_MS, _END, present=_END))
-    assert later == [each for each in _MONTH if each.at > _START + 10 * DAY_MS]
-    assert {each.at % SLOT_MS for each in _MONTH} == {0}
+    assert later == [purchase for purchase in _MONTH if purchase.at > _START + 10 * DAY_MS]
+    assert {purchase.at % SLOT_MS for purchase in _MONTH} == {0}
 
 
 def test_no_two_purchases_are_the_same_authorization() -> None:
-    keys = Counter((each.seller.label, each.at, each.number) for each in _MONTH)
+    keys = Counter((purchase.seller.label, purchase.at, purchase.number) for purchase in _MONTH)
     assert max(keys.values()) == 1
 
 
@@ -82,7 +83,7 @@ async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> N
         sales = Settlements(chain)
         await sales.past(bought, until=now)
         for owner, amount in expected.items():
-            assert await chain.balance(owner) == amount
+            assert await balance(chain, owner) == amount
         head = await chain.rpc("eth_getBlockByNumber", "latest", False)
         times = {
             int((await chain.rpc("eth_getBlockByNumber", hex(n), False))["timestamp"], 16)
@@ -91,10 +92,10 @@ async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> N
         assert {purchase.at // 1000 for purchase in bought} < times
         assert int(head["timestamp"], 16) == now // 1000
         sale = sale_at(now)
-        before = await chain.balance(sale.pay_to)
+        before = await balance(chain, sale.pay_to)
         await sales.now([sale])
         # A payee that sends the money back was given as much first.
-        assert await chain.balance(sale.pay_to) == before + sale.amount
+        assert await balance(chain, sale.pay_to) == before + sale.amount
 
 
 async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> None:
@@ -102,7 +103,7 @@ async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> No
     async with run_chain() as chain:
         sales = Settlements(chain)
         await sales.now([round_trip])
-        assert await chain.balance(round_trip.payer.address) == round_trip.amount
+        assert await balance(chain, round_trip.payer.address) == round_trip.amount
         with pytest.raises(ChainError):
             await sales.now([round_trip])
 
@@ -131,27 +132,27 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
             while (await service.round("score")).get("scored"):
                 pass
             figures = await service.store.reading(reports.ecosystem, now=app.now_ms())
-            found = {
+            score_by_label = {
                 label: score_from_json(row.result)
                 for label in (*_SOLD, "fx")
                 if (row := await service.store.reading(scores.get, _endpoint(label, world)))
                 is not None
             }
-    money = {label: score.settlement for label, score in found.items()}
-    flags = {label: {flag.code for flag in score.flags} for label, score in found.items()}
+    money = {label: score.settlement for label, score in score_by_label.items()}
+    flags = {label: {flag.code for flag in score.flags} for label, score in score_by_label.items()}
     paid = Counter[str]()
     for purchase in bought:
         paid[purchase.seller.label] += purchase.amount
     assert all(money.values())
     assert {label: each.volume for label, each in money.items() if each} == {
-        label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in found
+        label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in score_by_label
     }
     assert figures.volume_micro_usd == sum(paid.values())
     assert figures.organic_micro_usd == sum(paid.values()) - paid["whisper"]
-    assert _activity(found["tokenrisk"]) > _activity(found["barometer"]) > 0
+    assert _activity(score_by_label["tokenrisk"]) > _activity(score_by_label["barometer"]) > 0
     # Its customers pay a tenth of a cent each, which counts nothing.
-    assert _activity(found["weather"]) == 0
-    assert _activity(found["fx"]) == _activity(found["whisper"]) == 0
+    assert _activity(score_by_label["weather"]) == 0
+    assert _activity(score_by_label["fx"]) == _activity(score_by_label["whisper"]) == 0
     assert "no-settlements" in flags["fx"]
     assert "self-paid" in flags["whisper"]
     assert "shared-payto" in flags["anything"]
@@ -179,9 +180,9 @@ async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
     async with asyncio.timeout(60):
         while True:
             await service.round("index")
-            found = await service.store.reading(reports.ecosystem, now=app.now_ms())
-            if (found.payers or 0) >= payers:
-                return found
+            counts = await service.store.reading(reports.ecosystem, now=app.now_ms())
+            if (counts.payers or 0) >= payers:
+                return counts
             await asyncio.sleep(0.05)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from tests.support.balance import balance
 from web3 import Web3
 from web3.exceptions import ContractLogicError
 
@@ -99,8 +100,8 @@ async def test_a_signed_transfer_moves_exactly_its_value(bench: Bench, form: str
     else:
         receipt = bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
     assert receipt["status"] == 1
-    assert await bench.chain.balance(bench.payer.address) == 9_300
-    assert await bench.chain.balance(bench.payee) == 700
+    assert await balance(bench.chain, bench.payer.address) == 9_300
+    assert await balance(bench.chain, bench.payee) == 700
 
 
 async def test_the_use_of_an_authorization_is_logged_just_before_its_transfer(
@@ -155,7 +156,7 @@ async def test_only_the_payee_may_redeem_a_receive_authorization(bench: Bench) -
     with pytest.raises(ContractLogicError, match="invalid signature"):
         bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
     bench.send(f"receiveWithAuthorization{_VRS}", *terms.values(), *_split(signature), sender=3)
-    assert await bench.chain.balance(bench.payee) == 700
+    assert await balance(bench.chain, bench.payee) == 700
 
 
 async def test_a_cancelled_authorization_reads_as_used_and_moves_nothing(bench: Bench) -> None:
@@ -171,7 +172,7 @@ async def test_a_cancelled_authorization_reads_as_used_and_moves_nothing(bench: 
     signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     with pytest.raises(ContractLogicError, match="authorization is used or canceled"):
         bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
-    assert await bench.chain.balance(bench.payee) == 0
+    assert await balance(bench.chain, bench.payee) == 0
 
 
 async def test_a_contract_wallet_signs_through_its_own_code(bench: Bench) -> None:
@@ -180,7 +181,7 @@ async def test_a_contract_wallet_signs_through_its_own_code(bench: Bench) -> Non
     await bench.chain.mint(wallet, 700)
     terms = bench.terms(8) | {"from": wallet}
     bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), b"anything")
-    assert await bench.chain.balance(bench.payee) == 700
+    assert await balance(bench.chain, bench.payee) == 700
 
 
 async def test_an_empty_signature_is_nobodys(bench: Bench) -> None:

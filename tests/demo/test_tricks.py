@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from docs.gaming_history import History, history
+from docs.gaming_payments import Payment, sums_of
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core import discovery
 from tollgauge.core.endpoint import Endpoint, Perimeter, parse_resource
@@ -24,9 +26,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo import behaviours
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.customers import purchases
-from tollgauge.demo.history import History, history
 from tollgauge.demo.market import Market, run_market
-from tollgauge.demo.payments import Payment, sums_of
 from tollgauge.demo.seller import PROBER, Request, Seller, offer_at
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.monitor.probing import Prober
@@ -117,8 +117,8 @@ def test_a_fresh_path_is_no_better_than_what_its_site_was() -> None:
     old, fresh = month(one("bad-record")), month(one("fresh-path"), days=3)
     median = best(old).score_tenths
     assert best(old).recommendation == "avoid"
-    told = best(fresh, site_median_tenths=median)
-    assert (told.score_tenths, told.recommendation) == (median, "avoid")
+    score = best(fresh, site_median_tenths=median)
+    assert (score.score_tenths, score.recommendation) == (median, "avoid")
     assert best(fresh).recommendation == "proceed"
 
 
@@ -237,7 +237,7 @@ async def test_as_many_paths_as_may_sell_the_same_are_none(prober: Prober) -> No
 async def test_the_address_of_a_prober_that_names_itself_is_what_a_cloaker_looks_for(
     store: Store, market: Market
 ) -> None:
-    found = []
+    results = []
     for agent in ("tollgauge/1 (contact: a@b.example)", "somebody/1 (contact: a@b.example)"):
         egress = Egress(
             EgressSettings(mapped=market.mapped, ca_file=str(market.ca_file), user_agent=agent)
@@ -245,6 +245,6 @@ async def test_the_address_of_a_prober_that_names_itself_is_what_a_cloaker_looks
         egress.start()
         prober = Prober(store=store, egress=egress, clock=lambda: NOW, cadence=Cadence())
         seen = await prober.probe_alone(endpoint(one("cloaks-by-agent")), first=False)
-        found.append(seen.result.status)
+        results.append(seen.result.status)
         await egress.close()
-    assert found == [402, 503]
+    assert results == [402, 503]

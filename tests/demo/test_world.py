@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import httpx
 import pytest
+from tests.support.balance import balance
 
 from tollgauge.clients.tls import public_authorities
 from tollgauge.core.endpoint import Perimeter, parse_resource
@@ -96,8 +97,8 @@ async def test_a_world_starts_in_seconds_and_names_its_parts() -> None:
     began = time.process_time()
     async with World.start(clock=lambda: _END) as world:
         assert time.process_time() - began < 3  # CPU: the clock counts other programs too
-        assert await world.chain.balance(world.buyer.address) == BUYER_FUNDS
-        assert await world.chain.balance(world.pay_to) == 0
+        assert await balance(world.chain, world.buyer.address) == BUYER_FUNDS
+        assert await balance(world.chain, world.pay_to) == 0
         assert world.ca_file.read_text().startswith("-----BEGIN CERTIFICATE-----")
         assert {seller.host for seller in SELLERS} < world.mapped.keys()
         assert httpx.URL(world.directory_url).host in world.mapped

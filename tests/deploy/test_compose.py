@@ -45,8 +45,8 @@ def test_our_services_write_to_volumes_alone(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     writable = [volume for volume in service["volumes"] if not volume.endswith(":ro")]
     assert writable == (["backups:/var/backups/tollgauge"] if name == "backup" else [])
-    (made,) = (line for line in values(IMAGE, "RUN") if "install -d" in line)
-    assert "/var/backups/tollgauge" in made, "a new volume belongs to whom the folder belongs to"
+    (install,) = (line for line in values(IMAGE, "RUN") if "install -d" in line)
+    assert "/var/backups/tollgauge" in install, "a new volume belongs to whom the folder belongs to"
 
 
 def environment_of(name: str, folder: Path, secrets: dict[str, str]) -> dict[str, str]:

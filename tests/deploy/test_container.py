@@ -86,8 +86,8 @@ def test_what_is_copied_into_the_build_is_let_through() -> None:
 
 def test_the_image_runs_as_nobody_in_particular() -> None:
     assert values(IMAGE, "USER") == [f"{USER}:{USER}"]
-    (made,) = (line for line in values(IMAGE, "RUN") if "useradd" in line)
-    assert f"--uid {USER} --user-group" in made
+    (useradd,) = (line for line in values(IMAGE, "RUN") if "useradd" in line)
+    assert f"--uid {USER} --user-group" in useradd
     assert BUILD[0] == ("FROM", IMAGE[0][1] + " AS build")
     assert re.fullmatch(r"docker\.io/library/python:3\.1[1-9]-slim-\w+", IMAGE[0][1])
 

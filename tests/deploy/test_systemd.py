@@ -121,9 +121,9 @@ def test_two_processes_of_one_machine_have_two_ports_for_metrics() -> None:
 
 def test_the_copies_that_are_removed_are_those_that_were_made() -> None:
     settings = section(BACKUP)
-    (made,), (removed,) = settings["ExecStart"], settings["ExecStartPost"]
+    (copy,), (removed,) = settings["ExecStart"], settings["ExecStartPost"]
     folder = "/var/lib/tollgauge-backups"
-    assert f"{folder}/$$(date -u +%%FT%%H%%M%%S).copy" in made
+    assert f"{folder}/$$(date -u +%%FT%%H%%M%%S).copy" in copy
     assert removed == f"/usr/bin/find {folder} -name *.copy -mtime +14 -delete"
     assert Path(folder).name in settings["StateDirectory"][0].split()
     assert section(UNITS / "tollgauge-backup.timer", "Timer")["OnCalendar"] == ["daily"]

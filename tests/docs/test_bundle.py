@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.http_service import WEATHER, configuration, opened
-from tests.support.signing import KEY, PRIVATE_JWK
+from tests.support.signing import KEY, PRIVATE_JWK, verify
 
-from tollgauge.core.answer_signature import verify
 from tollgauge.core.preflight import Code
 from tollgauge.demo.serving import serve
 from tollgauge.web.signing import SigningSettings

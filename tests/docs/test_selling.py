@@ -37,10 +37,10 @@ def blocks(kind: str) -> list[str]:
 
 
 def is_signed_by_the_old_payto(row: dict[str, Any]) -> bool:
-    found = seller_file.read(file(row), HOST)
-    assert found is not None
-    assert found.problems == ()
-    (signed,) = found.announcements
+    seller = seller_file.read(file(row), HOST)
+    assert seller is not None
+    assert seller.problems == ()
+    (signed,) = seller.announcements
     assert signed.announcement == announcement()
     signer = recovered(text_digest(signed.announcement.text), signed.signature)
     return signer == announcement().before
@@ -97,9 +97,9 @@ def test_the_text_that_is_shown_is_the_one_that_is_signed() -> None:
 
 def test_the_file_that_is_shown_can_be_read() -> None:
     shown = next(block for block in blocks("json") if '"statement"' in block)
-    found = seller_file.read(shown.encode(), "api.example.com")
-    assert found is not None
-    assert (found.contact, found.problems) == ("ops@api.example.com", ())
+    file = seller_file.read(shown.encode(), "api.example.com")
+    assert file is not None
+    assert (file.contact, file.problems) == ("ops@api.example.com", ())
 
 
 def test_the_limits_that_are_told_are_those_that_hold() -> None:

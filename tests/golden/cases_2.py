@@ -81,9 +81,9 @@ def dead_after_delisting() -> Json:
 
 def pauses() -> Json:
     """Payable for six hours, then one 503 that asks for six hours of silence, again and again."""
-    told = probes(bursts(12, 12))
-    kept = [told[0]]
-    kept += [after for before, after in pairwise(told) if "payable" in (before[1], after[1])]
+    results = probes(bursts(12, 12))
+    kept = [results[0]]
+    kept += [after for before, after in pairwise(results) if "payable" in (before[1], after[1])]
     return evidence_2(kept, hold_for=6 * HOUR)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.support.balance import balance
 from tests.support.guarded_clients import (
     Setup,
     guarded_httpx,
@@ -165,7 +166,7 @@ async def start(
 async def taken(world: SellerWorld, account: TestAccount) -> None:
     """Wait until the chain shows a payment of an account."""
     async with asyncio.timeout(30):
-        while await world.chain.balance(account.address) == FUNDS:  # noqa: ASYNC110 - no event
+        while await balance(world.chain, account.address) == FUNDS:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
 
 

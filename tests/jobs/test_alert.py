@@ -28,9 +28,9 @@ async def test_a_daily_digest_counts_checks_and_events(watch_service: WatchServi
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     watch_service.clock.now = NOW + DAY_MS
     await watch_service.alert()
-    told = watch_service.receivers.events()
-    assert sorted(each["type"] for each in told) == ["daily_digest", "price_change"]
-    (digest,) = (each for each in told if each["type"] == "daily_digest")
+    events = watch_service.receivers.events()
+    assert sorted(each["type"] for each in events) == ["daily_digest", "price_change"]
+    (digest,) = (each for each in events if each["type"] == "daily_digest")
     assert digest["evidence"] == {"checkedTimes": 4, "excludedTimes": 0, "events": 1}
     await watch_service.alert()
     assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 1
@@ -59,9 +59,9 @@ async def test_a_failed_delivery_is_tried_again_under_the_same_id(
     await watch_service.alert()
     sent = watch_service.receivers.of(ALERTS)[1:]
     assert len(sent) == 3
-    assert len({each.headers["webhook-id"] for each in sent}) == 1
-    assert len({each.headers["webhook-timestamp"] for each in sent}) == 3
-    assert len({each.body for each in sent}) == 1
+    assert len({message.headers["webhook-id"] for message in sent}) == 1
+    assert len({message.headers["webhook-timestamp"] for message in sent}) == 3
+    assert len({message.body for message in sent}) == 1
     await watch_service.alert()
     assert len(watch_service.receivers.of(ALERTS)) == 4
 

@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 from tests.support.http_service import Clock
 from tests.support.score_rows import NOW
-from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT
+from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT, verify
 from tests.support.statements import execute
 from tests.support.trust_records import add, content, priced, scored
 
-from tollgauge.core.answer_signature import SigningKey, verify
+from tollgauge.core.answer_signature import SigningKey
 from tollgauge.core.bundle import Variant
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS

@@ -105,14 +105,14 @@ def accounted(tally: Tally) -> bool:
 
 
 async def events_of(store: Store, url: str) -> list[tuple[str, str, str, str]]:
-    found = await store.reading(listings.events, parse_resource(url).id, since=0, until=NOW * 2)
-    return [(event.event, event.source, event.before, event.after) for event in found]
+    events = await store.reading(listings.events, parse_resource(url).id, since=0, until=NOW * 2)
+    return [(event.event, event.source, event.before, event.after) for event in events]
 
 
 async def statuses(store: Store, count: int) -> list[Listing | None]:
     ids = [parse_resource(f"https://s{n}.dev/x").id for n in range(count)]
-    found = await store.reading(endpoints.get_many, ids)
-    return [found[each].status if each in found else None for each in ids]
+    endpoints_by_id = await store.reading(endpoints.get_many, ids)
+    return [endpoints_by_id[id_].status if id_ in endpoints_by_id else None for id_ in ids]
 
 
 async def test_a_crawl_lists_what_a_directory_has(
@@ -363,11 +363,11 @@ NETWORKS = {"base": "eip155:8453", "base-sepolia": "eip155:84532"}
 def raw_listing(name: str) -> dict[tuple[str, str], tuple[str, str, str] | None]:
     """(host, path) to (amount, payTo, network) of the first entry, None without terms."""
     data = json.loads(gzip.decompress((DATA / name).read_bytes()))
-    found: dict[tuple[str, str], tuple[str, str, str] | None] = {}
+    listing: dict[tuple[str, str], tuple[str, str, str] | None] = {}
     for entry in data["resources"]:
         parts = urlsplit(entry["resource"])
-        found.setdefault((parts.netloc.lower(), parts.path or "/"), raw_terms(entry["accepts"]))
-    return found
+        listing.setdefault((parts.netloc.lower(), parts.path or "/"), raw_terms(entry["accepts"]))
+    return listing
 
 
 def raw_terms(accepts: list[dict[str, Any]]) -> tuple[str, str, str] | None:

@@ -13,16 +13,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.support.fake_chain import (
-    PAYERS,
-    STRANGER,
-    USED,
-    WALLETS,
-    FakeChain,
-    FakeNode,
-    Mood,
-    address,
-)
+from tests.support.fake_chain import PAYERS, STRANGER, USED, WALLETS, FakeChain, address
+from tests.support.fake_node import FakeNode, Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
 
@@ -179,8 +171,8 @@ async def test_an_authorization_that_a_node_hid_is_told_when_the_block_is_final(
         silent = True
 
         def logs(self, where: dict[str, Any]) -> list[dict[str, Any]]:
-            found = super().logs(where)
-            return [log for log in found if not (self.silent and log["topics"][0] == USED)]
+            logs = super().logs(where)
+            return [log for log in logs if not (self.silent and log["topics"][0] == USED)]
 
     node = Reticent(chain)
     async with (
@@ -350,5 +342,7 @@ async def test_only_endpoints_whose_payto_got_something_are_scored_again(databas
         dirty = await indexer.store.writing(
             endpoints.claim_dirty, now=indexer.now(), limit=9, max_age_ms=10**12
         )
-        found = await indexer.store.writing(endpoints.get_many, dirty)
-    assert [each.quote.pay_to for each in found.values() if each.quote] == ["0x" + WALLETS[1].hex()]
+        endpoints_by_id = await indexer.store.writing(endpoints.get_many, dirty)
+    assert [endpoint.quote.pay_to for endpoint in endpoints_by_id.values() if endpoint.quote] == [
+        "0x" + WALLETS[1].hex()
+    ]

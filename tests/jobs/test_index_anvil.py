@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.support.balance import balance
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World, encoded
@@ -68,14 +69,20 @@ class Market:
 
     async def batch(self, values: list[int]) -> str:
         """Several payments in one transaction of another contract, one of them to a stranger."""
-        made = [
+        signed = [
             self.world.sign("Transfer", self.world.sender(0), 1),
             *(self.world.sign("Transfer", self.seller(n % 2), v) for n, v in enumerate(values)),
         ]
         forms = ["vrs", "bytes"]
-        calls = [(USDC, each.call("transfer", forms[n % 2])) for n, each in enumerate(made)]
+        calls = [
+            (USDC, authorization.call("transfer", forms[n % 2]))
+            for n, authorization in enumerate(signed)
+        ]
         tx = await self.world.send(self.world.places["Batcher"], self.world.batch(calls))
-        rows = [(each.payee, each.payer, True, each.value) for each in made[1:]]
+        rows = [
+            (authorization.payee, authorization.payer, True, authorization.value)
+            for authorization in signed[1:]
+        ]
         return self._note(tx, *rows)
 
     async def refund(self, which: int, value: int) -> str:
@@ -96,13 +103,13 @@ class Market:
 
     async def expected(self) -> list[tuple[Any, ...]]:
         """What the chain of now holds of everything that was sent."""
-        found = []
+        entries = []
         for tx, rows in self.sent.items():
             receipt = await self.world.chain.rpc("eth_getTransactionReceipt", tx)
             if receipt is not None and receipt["status"] == "0x1":
                 place = (int(receipt["blockNumber"], 16), receipt["blockHash"], tx)
-                found += [(*place, *row) for row in rows]
-        return sorted(found)
+                entries += [(*place, *row) for row in rows]
+        return sorted(entries)
 
     async def anything(self, dice: random.Random) -> None:
         which, value = dice.randrange(2), dice.randrange(1, 2_000)
@@ -141,11 +148,11 @@ async def store(path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def logs(market: Market) -> AsyncIterator[ChainLogs]:
-    made = ChainLogs(
+    logs = ChainLogs(
         [Node(market.world.chain.rpc_url)], chain_id=8453, token=USDC, settings=SETTINGS
     )
-    yield made
-    await made.close()
+    yield logs
+    await logs.close()
 
 
 def now() -> int:
@@ -180,7 +187,7 @@ async def settle(store: Store, logs: ChainLogs) -> None:
 
 
 async def table(store: Store) -> list[tuple[Any, ...]]:
-    found = (await fetch(store, sa.select(transfers.transfer))).all()
+    rows = (await fetch(store, sa.select(transfers.transfer))).all()
     return sorted(
         (
             row.number,
@@ -191,7 +198,7 @@ async def table(store: Store) -> list[tuple[Any, ...]]:
             row.incoming,
             int(row.value),
         )
-        for row in found
+        for row in rows
     )
 
 
@@ -213,7 +220,7 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
     for which, gifts in ((0, 5_000), (1, 0)):
         wallet = market.seller(which).lower()
         net = sum(row[-1] if row[5] else -row[-1] for row in expected if row[3] == wallet)
-        assert await market.world.chain.balance(wallet) == net + gifts
+        assert await balance(market.world.chain, wallet) == net + gifts
         sums = await store.reading(volumes.sums, 8453, wallet, as_of=now())
         assert sums.raw.volume == sum(row[-1] for row in expected if row[3] == wallet and row[5])
         assert sums.organic.volume == net

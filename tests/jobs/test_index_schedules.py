@@ -14,12 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.fake_chain import (
-    WALLETS,
-    FakeChain,
-    FakeNode,
-    Mood,
-)
+from tests.support.fake_chain import WALLETS, FakeChain
+from tests.support.fake_node import FakeNode, Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 
 from tollgauge.jobs.index_visit import IndexSettings

@@ -35,12 +35,12 @@ DIRECTORY = "https://directory.example/discovery/resources"
 
 
 def seller(kind: str) -> Seller:
-    return next(each for each in SELLERS if each.kind == kind)
+    return next(seller for seller in SELLERS if seller.kind == kind)
 
 
 def of(*kinds: str) -> list[Endpoint]:
-    found = [seller(kind) for kind in kinds]
-    return [endpoint(each.url, method=each.method, body=each.body or None) for each in found]
+    sellers = [seller(kind) for kind in kinds]
+    return [endpoint(each.url, method=each.method, body=each.body or None) for each in sellers]
 
 
 @dataclass
@@ -87,12 +87,12 @@ async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: L
     kinds = ("perfect-v2", "perfect-v1", "needs-post", "flapping", "not-found", "dead")
     added = of(*kinds)
     await loop.add(*added)
-    made: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     clock = loop.clock
     assert isinstance(clock, Clock)
     while clock.now < START + DAY_MS:
         tally = await loop.probe()
-        made["probed"] += int(str(tally.get("probed", 0)))
+        counted["probed"] += int(str(tally.get("probed", 0)))
         clock.now = max(clock.now + 1, await loop.next_due([each.id for each in added]))
     await loop.score()
     recorded = 0
@@ -104,7 +104,7 @@ async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: L
         gaps = [after.at - before.at for before, after in pairwise(regular)]
         assert all(28 * MINUTE_MS <= gap <= 32 * MINUTE_MS for gap in gaps)
         assert all(result.attribution is Attribution.THEIRS for result in history)
-    assert recorded == made["probed"]
+    assert recorded == counted["probed"]
     good, v1, post, flapping, lost, dead = [await loop.history(each.id) for each in added]
     assert all(r.compliant and r.outcome is Outcome.PAYMENT_REQUIRED for r in good + v1 + post)
     assert {r.outcome for r in flapping} == {Outcome.PAYMENT_REQUIRED, Outcome.SERVER_ERROR}
@@ -213,8 +213,8 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
         claim = await held_claim(loop.store, now=loop.clock())
         endpoint, _ = await live.fresh_result(resource, claim)
         assert endpoint.status is Listing.UNLISTED
-        found = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
-        shown[url] = found is not None
+        snapshot = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
+        shown[url] = snapshot is not None
     assert list(shown.values()) == [False, True, False]
     provider = await loop.store.reading(reports.provider, honest.host)
     assert provider is not None

@@ -218,15 +218,15 @@ async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
         await loop.add(*added)
         clock = loop.clock
         assert isinstance(clock, Clock)
-        found = []
+        results = []
         for _ in added:
             clock.now += 10 * SECOND_MS
             assert (await loop.probe())["probed"] == 1
         for each in added:
-            found += await loop.history(each.id)
-    told = [result.attribution for result in sorted(found, key=lambda result: result.at)]
+            results += await loop.history(each.id)
+    attributions = [result.attribution for result in sorted(results, key=lambda result: result.at)]
     doubt = [Attribution.THEIRS, *[Attribution.UNKNOWN] * 3]
-    assert told == ([Attribution.OURS] * 4 if references else doubt)
+    assert attributions == ([Attribution.OURS] * 4 if references else doubt)
 
 
 @pytest.mark.parametrize("others", [0, 6])

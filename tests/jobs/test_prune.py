@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.forecasts import row as forecast_row
-from tests.support.probe_archive import DAY, DOWN, GOOD, START, cadence
+from tests.support.probe_archive import DAY, DOWN, GOOD, START, cadence, sums_by_month
 from tests.support.statements import fetch
 
 from tollgauge.core.changes import delisting
@@ -78,7 +78,7 @@ async def test_after_a_year_the_file_is_half_larger_at_most_than_after_100_days(
     after_100_days, after_a_year = sizes[100 // len(DAYS) - 1], sizes[-1]
     assert after_100_days > 40  # pages: it holds something
     assert after_a_year <= 1.5 * after_100_days
-    folded = await store.reading(months.of_endpoint, ENDPOINTS[0].id)
+    folded = await store.reading(sums_by_month, ENDPOINTS[0].id)
     days = await store.reading(
         probes.days, ENDPOINTS[0].id, first_day=DAY, last_day=begins[-1] + len(DAYS)
     )

@@ -27,9 +27,9 @@ def now_ms() -> int:
 
 def job(run: Callable[[], object]) -> Job:
     async def round_() -> Tally:
-        found = run()
-        if asyncio.iscoroutine(found):
-            await found
+        tally = run()
+        if asyncio.iscoroutine(tally):
+            await tally
         return {}
 
     return Job("index", round_, every_s=0.01, timeout_s=3_600, exclusive=True)

@@ -90,8 +90,8 @@ async def test_a_file_is_fetched_once_a_day_and_stored(
     seller.answer = (200, {}, file(row(item), contact="ops@seller.dev", statement="We move."))
     assert (await loop().run())["files"] == 1
     assert seller.asked == [PATH]
-    found = await stored(store)
-    assert found == StoredSellerFile(
+    stored_file = await stored(store)
+    assert stored_file == StoredSellerFile(
         host=HOST,
         read_at=NOW,
         contact="ops@seller.dev",
@@ -152,11 +152,11 @@ async def test_a_wrong_signature_announces_nothing_and_is_said(
     elsewhere = row(announcement(host="other.seller.dev"))
     seller.answer = (200, {}, file(forged, elsewhere, row(announcement())))
     await loop().run()
-    found = await stored(store)
-    assert found is not None
-    assert found.announcements == (announcement(),)
+    stored_file = await stored(store)
+    assert stored_file is not None
+    assert stored_file.announcements == (announcement(),)
     wrong = "the signature is not that of `from` over the text for this host."
-    assert found.problems == (f"`payToChanges[0]`: {wrong}", f"`payToChanges[1]`: {wrong}")
+    assert stored_file.problems == (f"`payToChanges[0]`: {wrong}", f"`payToChanges[1]`: {wrong}")
 
 
 async def test_an_instant_that_has_passed_announces_nothing(
@@ -165,9 +165,9 @@ async def test_an_instant_that_has_passed_announces_nothing(
     clock.now = NOW + 3 * DAY_MS + HOUR_MS
     seller.answer = (200, {}, file(row(announcement())))
     await loop().run()
-    found = await stored(store)
-    assert found is not None
-    assert found.announcements == ()
+    stored_file = await stored(store)
+    assert stored_file is not None
+    assert stored_file.announcements == ()
 
 
 @pytest.mark.parametrize("accepts", [True, False])
@@ -189,9 +189,9 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
         prover = Prover([Node(f"http://127.0.0.1:{port}", timeout_s=5)])
         await loop(prover).run()
         await prover.close()
-    found = await stored(store)
-    assert found is not None
-    assert found.announcements == ((announcement(),) if accepts else ())
+    stored_file = await stored(store)
+    assert stored_file is not None
+    assert stored_file.announcements == ((announcement(),) if accepts else ())
     assert [call["method"] for call in asked] == ["eth_chainId", "eth_call"]
 
 
@@ -202,7 +202,7 @@ async def test_a_chain_that_cannot_be_asked_announces_nothing_and_says_so(
     prover = Prover([Node("http://127.0.0.1:9", timeout_s=1)])
     await loop(prover).run()
     await prover.close()
-    found = await stored(store)
-    assert found is not None
-    assert found.announcements == ()
-    assert "the chain could not be asked" in found.problems[0]
+    stored_file = await stored(store)
+    assert stored_file is not None
+    assert stored_file.announcements == ()
+    assert "the chain could not be asked" in stored_file.problems[0]

@@ -170,13 +170,13 @@ async def test_the_minute_is_judged_not_the_wave(world: World) -> None:
     """Two fail in each wave, of whatever worker: the fifth site makes them suspicious."""
     added = sellers(8)
     await world.add(added, PAID, at=START - HOUR_MS)
-    found = []
+    results = []
     for first in range(0, 8, 2):
         at = START + first * SECOND_MS
         world.clock.now = at + SECOND_MS
         pair = [observation(one, TIME_OUT, at=at) for one in added[first : first + 2]]
-        found += whose(await world.attributed(*pair))
-    assert found == [Attribution.THEIRS] * 4 + [Attribution.OURS] * 4
+        results += whose(await world.attributed(*pair))
+    assert results == [Attribution.THEIRS] * 4 + [Attribution.OURS] * 4
 
 
 async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> None:

@@ -28,8 +28,8 @@ ANN, BEN = "0x" + "0a" * 20, "0x" + "0b" * 20
 
 
 def header(number: int, *, fork: str = "", at: int = NOON) -> Header:
-    found = hashlib.sha256(f"{number}{fork}".encode()).digest()
-    return Header(number, found, bytes(32), at)
+    digest = hashlib.sha256(f"{number}{fork}".encode()).digest()
+    return Header(number, digest, bytes(32), at)
 
 
 def nonce(number: int) -> str:

@@ -41,14 +41,14 @@ async def crawl(
 
 
 async def stored(store: Store, one: ListedItem) -> Endpoint:
-    found = await store.reading(endpoints.get, one.resource.id)
-    assert found is not None
-    return found
+    row = await store.reading(endpoints.get, one.resource.id)
+    assert row is not None
+    return row
 
 
 async def events(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
-    found = await store.reading(listings.events, one.resource.id, since=0, until=NOW + 10**12)
-    return [(event.event, event.source, event.before, event.after) for event in found]
+    events = await store.reading(listings.events, one.resource.id, since=0, until=NOW + 10**12)
+    return [(event.event, event.source, event.before, event.after) for event in events]
 
 
 async def term_changes(

@@ -17,5 +17,5 @@ def write(path: Path, content: bytes | str) -> Path:
 
 
 def names(path: Path) -> list[str]:
-    found = [read_item(item) for item in file.read(path).items]
-    return [i.resource.url if isinstance(i, ListedItem) else i.reason for i in found]
+    items = [read_item(item) for item in file.read(path).items]
+    return [i.resource.url if isinstance(i, ListedItem) else i.reason for i in items]

@@ -51,12 +51,12 @@ class Client:
 
     async def until_closed(self, seconds: float = SOON) -> bytes:
         """What comes before the server closes. Raises TimeoutError."""
-        found = b""
+        received = b""
         async with asyncio.timeout(seconds):
             with contextlib.suppress(ConnectionError):
                 while piece := await self.reader.read(65_536):
-                    found += piece
-        return found
+                    received += piece
+        return received
 
     @property
     def closed(self) -> bool:

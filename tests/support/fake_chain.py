@@ -1,4 +1,4 @@
-"""A chain of one token, and nodes that tell of it over HTTP: honestly, late, or not at all.
+"""A chain of one token; tests.support.fake_node has nodes that tell of it.
 
 The chain knows for every transfer whether an authorization made it, so what an indexer should
 find follows from the blocks without any of the code under test.
@@ -6,15 +6,11 @@ find follows from the blocks without any of the code under test.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import random
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-import orjson
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 OTHER_TOKEN = "0x" + "99" * 20
@@ -219,7 +215,7 @@ class FakeChain:
 
     def expected(self, wallets: Sequence[bytes]) -> set[tuple[Any, ...]]:
         """What an indexer of these wallets should hold, from the blocks alone."""
-        found = set()
+        entries = set()
         for block in self.blocks:
             place = 0
             for tx in block.txs:
@@ -227,208 +223,21 @@ class FakeChain:
                     key = (block.number, block.hash, place + offset)
                     at = block.at * 1_000
                     if move.receiver in wallets and move.authorized:
-                        found.add((*key, move.receiver, move.sender, True, move.value, at))
+                        entries.add((*key, move.receiver, move.sender, True, move.value, at))
                     if move.sender in wallets and move.sender != move.receiver:
-                        found.add((*key, move.sender, move.receiver, False, move.value, at))
+                        entries.add((*key, move.sender, move.receiver, False, move.value, at))
                 place += len(tx.logs)
-        return found
+        return entries
 
     def deposits(self, own: bytes) -> set[tuple[Any, ...]]:
         """Everything that came to an address of ours, and whether an authorization brought it."""
-        found = set()
+        rows = set()
         for block in self.blocks:
             place = 0
             for tx in block.txs:
                 for offset, move in tx.moves:
                     if move.receiver == own:
                         key = (block.number, block.hash, place + offset, move.sender, move.value)
-                        found.add((*key, move.authorized, block.at * 1_000))
+                        rows.add((*key, move.authorized, block.at * 1_000))
                 place += len(tx.logs)
-        return found
-
-
-@dataclass
-class Mood:
-    """How a node behaves; shares are of calls or requests."""
-
-    lag: int = 0
-    lie_empty: float = 0.0
-    lie_partly: float = 0.0
-    duplicate: float = 0.0
-    throttle: float = 0.0
-    garbage: float = 0.0
-    cut: float = 0.0
-    range_max: int | None = None
-    results_max: int | None = None
-    topics_max: int | None = None
-    batch_max: int | None = None
-    fork: list[Block] | None = None
-    finalized: bool = True
-
-
-@dataclass
-class FakeNode:
-    """A node over HTTP. `calls` counts methods, `largest_topics` the longest list it was sent."""
-
-    chain: FakeChain
-    seed: int = 0
-    mood: Mood = field(default_factory=Mood)
-    calls: dict[str, int] = field(default_factory=dict)
-    largest_topics: int = 0
-    methods_with_pending: int = 0
-
-    def __post_init__(self) -> None:
-        self.dice = random.Random(self.seed)
-
-    @property
-    def blocks(self) -> list[Block]:
-        blocks = self.mood.fork if self.mood.fork is not None else self.chain.blocks
-        return blocks[: max(1, len(blocks) - self.mood.lag)]
-
-    def answer(self, body: bytes) -> tuple[int, bytes]:
-        if self.dice.random() < self.mood.throttle:
-            return 429, b'{"jsonrpc":"2.0","error":{"code":429,"message":"slow down"}}'
-        request = orjson.loads(body)
-        if isinstance(request, list):
-            if self.mood.batch_max is not None and len(request) > self.mood.batch_max:
-                error = {"code": -32600, "message": "batch too large"}
-                return 200, orjson.dumps({"jsonrpc": "2.0", "id": None, "error": error})
-            replies = [self.reply(each) for each in request]
-            self.dice.shuffle(replies)
-            text = orjson.dumps(replies)
-        else:
-            text = orjson.dumps(self.reply(request))
-        if self.dice.random() < self.mood.garbage:
-            return 200, self.dice.choice(
-                (b"<html>502</html>", b"[]", b"{}", b"null", b"[null]", text[: len(text) // 2])
-            )
-        return 200, text
-
-    def reply(self, call: dict[str, Any]) -> dict[str, Any]:
-        method, params = call["method"], call["params"]
-        self.calls[method] = self.calls.get(method, 0) + 1
-        if b"pending" in orjson.dumps(params):
-            self.methods_with_pending += 1
-        try:
-            return {"jsonrpc": "2.0", "id": call["id"], "result": self.result(method, params)}
-        except RefusedError as error:
-            told = {"code": error.code, "message": str(error)}
-            return {"jsonrpc": "2.0", "id": call["id"], "error": told}
-
-    def result(self, method: str, params: list[Any]) -> Any:
-        blocks = self.blocks
-        if method == "eth_chainId":
-            return hex(8453)
-        if method == "eth_blockNumber":
-            return hex(blocks[-1].number)
-        if method == "eth_getBlockByNumber":
-            return self.block(params[0])
-        if method == "eth_getTransactionReceipt":
-            return self.chain.receipts.get(params[0])
-        if method == "eth_getLogs":
-            return self.logs(params[0])
-        raise RefusedError(-32601, "the method does not exist")
-
-    def block(self, tag: str) -> dict[str, Any] | None:
-        blocks = self.blocks
-        if tag == "latest":
-            return blocks[-1].header()
-        if tag == "finalized":
-            if not self.mood.finalized:
-                raise RefusedError(-32602, "unknown tag")
-            final = blocks[max(0, len(blocks) - 1 - FINAL_DEPTH)]
-            self.chain.final = max(self.chain.final, final.number)
-            return final.header()
-        number = int(tag, 16)
-        return blocks[number].header() if number < len(blocks) else None
-
-    def logs(self, where: dict[str, Any]) -> list[dict[str, Any]]:
-        self.check_limits(where)
-        if "blockHash" in where:
-            span = [block for block in self.blocks if "0x" + block.hash.hex() == where["blockHash"]]
-            if not span:
-                raise RefusedError(-32000, "unknown block")
-        else:
-            span = self.blocks[int(where["fromBlock"], 16) : int(where["toBlock"], 16) + 1]
-        found = [log for block in span for log in block.logs if matches(log, where)]
-        if self.mood.results_max is not None and len(found) > self.mood.results_max:
-            raise RefusedError(-32005, f"query returned more than {self.mood.results_max} results")
-        return self.as_told(found)
-
-    def check_limits(self, where: dict[str, Any]) -> None:
-        for words in where["topics"]:
-            if isinstance(words, list):
-                self.largest_topics = max(self.largest_topics, len(words))
-                if self.mood.topics_max is not None and len(words) > self.mood.topics_max:
-                    raise RefusedError(-32602, "exceed max topics")
-        most = self.mood.range_max
-        if most is not None and "fromBlock" in where:
-            first, last = int(where["fromBlock"], 16), int(where["toBlock"], 16)
-            if last - first + 1 > most:
-                hint = f"; this block range should work: [{hex(first)}, {hex(first + most - 1)}]"
-                words = f"up to a {most} block range{self.dice.choice(('', hint))}"
-                raise RefusedError(-32600, words)
-
-    def as_told(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if self.dice.random() < self.mood.lie_empty:
-            return []
-        if self.dice.random() < self.mood.lie_partly:
-            found = [log for log in found if self.dice.random() < 0.5]
-        if found and self.dice.random() < self.mood.duplicate:
-            found = found + self.dice.sample(found, 1)
-        return found
-
-    @contextlib.asynccontextmanager
-    async def served(self) -> AsyncIterator[str]:
-        """Yields the node's URL."""
-        writers: set[asyncio.StreamWriter] = set()
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writers.add(writer)
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                while await self.one(reader, writer):
-                    pass
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        finally:
-            server.close()
-            for writer in writers:
-                writer.close()
-            await asyncio.sleep(0)
-
-    async def one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
-        fields = dict(
-            line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line
-        )
-        body = await reader.readexactly(int(fields[b"content-length"]))
-        if self.dice.random() < self.mood.cut:
-            return False
-        status, text = self.answer(body)
-        lines = f"HTTP/1.1 {status} X\r\ncontent-length: {len(text)}\r\n\r\n"
-        writer.write(lines.encode() + text)
-        await writer.drain()
-        return True
-
-
-class RefusedError(Exception):
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def matches(log: dict[str, Any], where: dict[str, Any]) -> bool:
-    if log["address"] != where["address"]:
-        return False
-    for place, wanted in enumerate(where["topics"]):
-        if wanted is None:
-            continue
-        if place >= len(log["topics"]):
-            return False
-        allowed = wanted if isinstance(wanted, list) else [wanted]
-        if log["topics"][place] not in allowed:
-            return False
-    return True
+        return rows

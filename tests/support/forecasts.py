@@ -26,7 +26,7 @@ HOUR = START // (2 * HALF_HOUR)
 
 
 def forecast(**changes: Any) -> Forecast:
-    made = Forecast(
+    usual = Forecast(
         payable_now=990,
         payable_24h=950,
         grade="A",
@@ -34,7 +34,7 @@ def forecast(**changes: Any) -> Forecast:
         age_days=12,
         baselines=(1_000, 999, 998, 997),
     )
-    return replace(made, **changes)
+    return replace(usual, **changes)
 
 
 def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 2, **changes: Any) -> ForecastRow:
@@ -97,11 +97,11 @@ def nothing_calibrated() -> Calibration:
 
 def _sums(count: int) -> Sums:
     sums = Sums([(KEPT, count, 0)])
-    made = forecast(payable_now=950)
+    usual = forecast(payable_now=950)
     for number in range(count):
         payable = number % 10 != 0
         for horizon in (NOW, DAY):
-            sums.add_forecast(made, horizon, payable=payable)
+            sums.add_forecast(usual, horizon, payable=payable)
         for horizon in (NEXT, DAY):
-            sums.add_groups(made, horizon, payable=payable)
+            sums.add_groups(usual, horizon, payable=payable)
     return sums

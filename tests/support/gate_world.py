@@ -61,9 +61,9 @@ class World:
             return bent
         bend = getattr(self, verb)
         if bend is not None:
-            made = bend()
-            answer: Response = await made if asyncio.iscoroutine(made) else made
-            return answer
+            answer = bend()
+            response: Response = await answer if asyncio.iscoroutine(answer) else answer
+            return response
         if verb == "verify":
             return JSONResponse({"isValid": True})
         return settled()
@@ -90,9 +90,9 @@ class GateClient:
         return await self.http.post(path, content=content, headers=headers)
 
     async def row(self, header: str) -> payments.LedgerRow:
-        found = await self.store.reading(payments.get, decode(header).id)
-        assert found is not None
-        return found
+        stored = await self.store.reading(payments.get, decode(header).id)
+        assert stored is not None
+        return stored
 
 
 def payment(nonce: int = 1, signed: dict[str, str] | None = None, extensions: object = None) -> str:

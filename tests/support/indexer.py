@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
-from tests.support.fake_chain import (
-    BLOCK_SECONDS,
-    START,
-    TOKEN,
-    FakeChain,
-    FakeNode,
-    Mood,
-)
+from tests.support.fake_chain import BLOCK_SECONDS, START, TOKEN, FakeChain
+from tests.support.fake_node import FakeNode, Mood
 from tests.support.statements import fetch
 
 from tollgauge.clients.chain.logs import ChainLogs
@@ -117,8 +111,8 @@ class Indexer:
         raise AssertionError(f"still at work: {self.tallies[-3:]}")
 
     async def rows(self) -> set[tuple[Any, ...]]:
-        found = (await fetch(self.store, sa.select(transfers.transfer))).all()
-        assert all(row.nonce is not None for row in found if row.incoming)
+        stored = (await fetch(self.store, sa.select(transfers.transfer))).all()
+        assert all(row.nonce is not None for row in stored if row.incoming)
         table = [
             (
                 row.number,
@@ -130,15 +124,15 @@ class Indexer:
                 int(row.value),
                 row.at,
             )
-            for row in found
+            for row in stored
         ]
         assert len(set(table)) == len(table)
         return set(table)
 
     async def deposits(self) -> set[tuple[Any, ...]]:
         """Everything that was booked as having come to us."""
-        found = (await fetch(self.store, sa.select(deposits.deposit))).all()
-        assert {row.pay_to for row in found} <= {"0x" + (self.own or b"").hex()}
+        stored = (await fetch(self.store, sa.select(deposits.deposit))).all()
+        assert {row.pay_to for row in stored} <= {"0x" + (self.own or b"").hex()}
         table = [
             (
                 row.number,
@@ -149,16 +143,16 @@ class Indexer:
                 row.nonce is not None,
                 row.at,
             )
-            for row in found
+            for row in stored
         ]
         assert len(set(table)) == len(table)
         return set(table)
 
     async def days(self) -> dict[tuple[Any, ...], tuple[int, int, int]]:
-        found = (await fetch(self.store, sa.select(transfers.transfer_day))).all()
+        table = (await fetch(self.store, sa.select(transfers.transfer_day))).all()
         return {
             (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
-            for row in found
+            for row in table
         }
 
 

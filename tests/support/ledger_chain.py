@@ -45,8 +45,8 @@ class FakeChain:
         return next((u for b in self.blocks for u in b.uses if u.nonce == nonce), None)
 
     def paid(self, nonce: str) -> bool:
-        found = self.use(nonce)
-        return found is not None and found.to == PAY_TO
+        use = self.use(nonce)
+        return use is not None and use.to == PAY_TO
 
     def mine(self, at_s: int, *uses: Use) -> None:
         number = len(self.blocks)

@@ -60,28 +60,28 @@ class KillableFacilitator(Facilitator):
     """The client, with the point after its settle call."""
 
     async def settle(self, *arguments: Any, **more: Any) -> Any:
-        found = await super().settle(*arguments, **more)
+        row = await super().settle(*arguments, **more)
         point("after the facilitator answered")
-        return found
+        return row
 
 
 class KillableGate(Gate):
     """The gate, with the points after its steps. The product itself knows nothing of them."""
 
     async def _claim(self, *arguments: Any, **more: Any) -> Any:
-        found = await super()._claim(*arguments, **more)
+        claim = await super()._claim(*arguments, **more)
         point("after the claim")
-        return found
+        return claim
 
     async def _verify(self, *arguments: Any, **more: Any) -> Any:
-        found = await super()._verify(*arguments, **more)
+        verified = await super()._verify(*arguments, **more)
         point("after verify")
-        return found
+        return verified
 
     async def _compute(self, *arguments: Any, **more: Any) -> Any:
-        found = await super()._compute(*arguments, **more)
+        answer = await super()._compute(*arguments, **more)
         point("after the answer is made")
-        return found
+        return answer
 
     @property
     def settlement(self) -> Settlement:
@@ -92,10 +92,10 @@ class KillableSettlement(Settlement):
     """The gate's settlement, with the points after its steps."""
 
     async def store_intent(self, *arguments: Any, **more: Any) -> Any:
-        found = await super().store_intent(*arguments, **more)
-        assert found.state is State.SETTLING
+        row = await super().store_intent(*arguments, **more)
+        assert row.state is State.SETTLING
         point("after the answer and the intent are stored")
-        return found
+        return row
 
     async def conclude(self, *arguments: Any, **more: Any) -> Any:
         row = await super().conclude(*arguments, **more)

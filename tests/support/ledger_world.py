@@ -1,9 +1,7 @@
 """A world for the ledger: a chain, a facilitator that may lie, and workers that may die.
 
 The gate, the store and both clients are the real ones; what is played is the wire under the
-clients (httpx transports), the clock, and death. A worker dies by an exception that nothing
-catches, and from then on whatever it tries, dies too: nothing of it reaches the database or a
-wire again, as after `kill -9`.
+clients (httpx transports), the clock, and death (tests/support/killable_worker).
 """
 
 from __future__ import annotations
@@ -14,10 +12,10 @@ import functools
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import httpx
-from sqlalchemy import Connection
+from tests.support.killable_worker import KillableStore, Worker
 from tests.support.ledger_chain import (
     ASSET,
     NETWORK,
@@ -36,67 +34,16 @@ from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
-from tollgauge.db.engine import Store, Work
+from tollgauge.db.engine import Store
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 NOW = 1_800_000_000_000
 OTHER = "0x" + "ee" * 20
 VALID_S = 300
-
-
-class Crash(BaseException):
-    """The worker is gone."""
-
-
-@dataclass
-class Worker:
-    """One process: its points at which it may die, and whether it has."""
-
-    dies_at: int | None = None
-    passed: int = 0
-    dead: bool = False
-    trail: list[str] = field(default_factory=list)
-
-    def point(self, name: str) -> None:
-        if self.dead:
-            raise Crash
-        self.passed += 1
-        self.trail.append(name)
-        if self.passed == self.dies_at:
-            self.dead = True
-            raise Crash
-
-
-class KillableStore(Store):
-    """The same database, reached by a worker that may die before, in and after a transaction."""
-
-    def __init__(self, store: Store, worker: Worker) -> None:
-        super().__init__(store._database)
-        self.worker = worker
-
-    async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        self.worker.point("before a transaction")
-
-        def killable(connection: Connection) -> R:
-            result = work(connection, *args, **kwargs)
-            self.worker.point("before a commit")
-            return result
-
-        result = await super().writing(killable)
-        self.worker.point("after a commit")
-        return result
-
-    async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        if self.worker.dead:
-            raise Crash
-        return await super().reading(work, *args, **kwargs)
 
 
 @dataclass
@@ -327,8 +274,8 @@ class LedgerWorld:
 
         def http(play: Any) -> httpx.AsyncClient:
             async def handle(request: httpx.Request) -> httpx.Response:
-                found: httpx.Response = await play(request, worker)
-                return found
+                answer: httpx.Response = await play(request, worker)
+                return answer
 
             return httpx.AsyncClient(transport=httpx.MockTransport(handle))
 

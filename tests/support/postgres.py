@@ -171,13 +171,13 @@ async def _emptied(connection: Any) -> bool:
 
 def binaries() -> Path | None:
     """The newest PostgreSQL of the machine that has a server."""
-    found = sorted(
+    programs = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"),
         key=lambda path: int(path.parent.parent.name),
     )
     on_path = shutil.which("initdb")
-    if found:
-        return found[-1].parent
+    if programs:
+        return programs[-1].parent
     return Path(on_path).resolve().parent if on_path else None
 
 

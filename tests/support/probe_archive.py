@@ -6,15 +6,20 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.rollup import Totals
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.db.engine import Store
+from tollgauge.db.schema import probe_month
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes import archive, months, probes
 
 DAY = 20_000
 START = DAY * DAY_MS
@@ -79,13 +84,13 @@ def lively(seed: int, *, first: int, last: int, number: int) -> list[ProbeResult
     """Probes at distinct random instants, of every kind."""
     rng = random.Random(seed)
     instants = {rng.randint(first, last) for _ in range(number)} | {first, last}
-    found = []
+    results = []
     for at in sorted(instants):
         base = rng.choice((GOOD, GOOD, GOOD, *KINDS))
         times = [rng.randrange(0, 200) for _ in range(4)]
         timings = Timings(dns=times[0], connect=times[1], ttfb=times[2], total=sum(times))
-        found.append(replace(base, at=at, timings=timings))
-    return found
+        results.append(replace(base, at=at, timings=timings))
+    return results
 
 
 def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
@@ -93,7 +98,7 @@ def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
     certificate and a price change now and then.
     """
     rng = random.Random(seed)
-    found, at, base = [], start, GOOD
+    results, at, base = [], start, GOOD
     while at < start + days * DAY_MS:
         if rng.random() < 0.002:
             base = replace(base, quote=replace(QUOTE, amount=rng.choice((5_000, 10_000, 20_000))))
@@ -106,9 +111,9 @@ def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
             total=sum(phases) + rng.randrange(3),
         )
         kind = DOWN if rng.random() < 0.01 else base
-        found.append(replace(kind, at=at, timings=timings if kind is base else DOWN.timings))
+        results.append(replace(kind, at=at, timings=timings if kind is base else DOWN.timings))
         at += 30 * MINUTE_MS + rng.randrange(-90_000, 90_000)
-    return found
+    return results
 
 
 def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
@@ -140,3 +145,9 @@ async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
         if not closed:
             return total
         total += closed
+
+
+def sums_by_month(tx: Connection, endpoint_id: str) -> dict[int, Totals]:
+    """The sums of the months of an endpoint of which days were folded, by month (202601)."""
+    query = sa.select(probe_month).where(probe_month.c.endpoint_id == endpoint_id)
+    return {row.month: months._totals(row) for row in tx.execute(query)}

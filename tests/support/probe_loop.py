@@ -72,9 +72,9 @@ class Loop:
         await self.store.writing(endpoints.insert, *added)
 
     async def get(self, endpoint_id: str) -> Endpoint:
-        found = await self.store.reading(endpoints.get, endpoint_id)
-        assert found is not None
-        return found
+        stored = await self.store.reading(endpoints.get, endpoint_id)
+        assert stored is not None
+        return stored
 
     async def history(self, endpoint_id: str, *, until: int = START + 90 * DAY_MS) -> list[Any]:
         since = START - DAY_MS  # every day between is asked for: not since 1970

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import trustme
-from tests.support.hostile_server import answer
+from tests.support.hostile_replies import answer
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import ADDRESSES_MAX, Resolver
@@ -56,9 +56,9 @@ async def ask(ca_file: str, resolver: Sequence[Sequence[str]], *, url: str) -> o
         EgressSettings(ca_file=ca_file, deadline_ms=3_000, resolver=lambda _host: resolver[0])
     )
     egress.start()
-    made = await egress.fetch(Request(url=url))
+    exchange = await egress.fetch(Request(url=url))
     await egress.close()
-    return said(made)
+    return said(exchange)
 
 
 async def main(folder: Path) -> dict[str, object]:
@@ -105,9 +105,9 @@ async def at_once(ca_file: str, url: str) -> list[str]:
         EgressSettings(ca_file=ca_file, deadline_ms=3_000, resolver=lambda _host: next(answers))
     )
     egress.start()
-    made = await asyncio.gather(*(egress.fetch(Request(url=url)) for _ in range(20)))
+    exchanges = await asyncio.gather(*(egress.fetch(Request(url=url)) for _ in range(20)))
     await egress.close()
-    return sorted({str(said(item)) for item in made})
+    return sorted({str(said(item)) for item in exchanges})
 
 
 async def rebinding(ca_file: str, url: str) -> tuple[list[str], object]:

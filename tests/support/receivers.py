@@ -101,7 +101,7 @@ class Receivers:
         )
 
     def of(self, host: str) -> list[Received]:
-        return [each for each in self.got if each.host == host]
+        return [request for request in self.got if request.host == host]
 
     def events(self, host: str = ALERTS) -> list[Any]:
         """What a JSON receiver was told, tests left out."""
@@ -135,10 +135,10 @@ async def receivers(folder: Path) -> AsyncIterator[Receivers]:
     authority.cert_pem.write_to_path(str(ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*NAMES).configure_cert(context)
-    found = Receivers(port=0, ca_file=str(ca_file))
-    async with serve(found, tls=context) as port:
-        found.port = port
+    receivers_at_work = Receivers(port=0, ca_file=str(ca_file))
+    async with serve(receivers_at_work, tls=context) as port:
+        receivers_at_work.port = port
         try:
-            yield found
+            yield receivers_at_work
         finally:
-            found.released.set()
+            receivers_at_work.released.set()

@@ -41,9 +41,9 @@ def signed(
         "validBefore": int(message["validBefore"]),
         "nonce": bytes.fromhex(message["nonce"][2:]),
     }
-    made = account(by or payer).sign_typed_data(DOMAIN, FIELDS, typed)
+    signature = account(by or payer).sign_typed_data(DOMAIN, FIELDS, typed)
     document["payload"] = {
         "authorization": message,
-        "signature": "0x" + bytes(made.signature).hex(),
+        "signature": "0x" + bytes(signature.signature).hex(),
     }
     return base64.b64encode(json.dumps(document).encode()).decode()

@@ -1,9 +1,12 @@
-"""Keys that tests sign with, and joserfc as a second reader of what was signed."""
+"""Keys that tests sign with, and how they check what was signed: as a client does, and with joserfc
+as a second reader.
+"""
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterable
 from typing import Final
 
 import rfc8785
@@ -11,7 +14,14 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry, deserialize_compact
 
-from tollgauge.core.answer_signature import SigningKey
+from tollgauge.core.answer_signature import (
+    PublicKey,
+    Signature,
+    SignatureError,
+    SigningKey,
+    Typ,
+    read,
+)
 
 PRIVATE_JWK: Final = json.dumps(
     {
@@ -38,6 +48,23 @@ def header_of(signature: str, payload: bytes, key: SigningKey = KEY) -> dict[str
         warnings.simplefilter("ignore", SecurityWarning)  # it says that EdDSA has a newer name
         checked = deserialize_compact(signature, public, registry=_REGISTRY, payload=payload)
     return dict(checked.headers())
+
+
+def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signature:
+    """The signature of a body, if one of the keys made it for a body of this `typ`. Raises
+    SignatureError that says why not.
+    """
+    signature = read(text)
+    if signature.typ != typ:
+        raise SignatureError(f"What was signed is a {signature.typ}, not a {typ}.")
+    own = [key for key in keys if key.fingerprint == signature.kid]
+    if not own:
+        raise SignatureError("It was signed by a key that is not known.")
+    if not any(key.counts_at(signature.iat) for key in own):
+        raise SignatureError("It was signed at a time when its key did not count.")
+    if not signature.is_valid(body, own[0]):
+        raise SignatureError("The signature is not that of this body.")
+    return signature
 
 
 def canonical(body: bytes) -> bytes:

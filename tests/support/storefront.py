@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.balance import balance
 from tests.support.ports import free_port
 
 from tollgauge import app
@@ -66,7 +67,7 @@ class Storefront:
     stall: Stall
 
     async def income(self) -> int:
-        return await self.world.chain.balance(self.world.pay_to)
+        return await balance(self.world.chain, self.world.pay_to)
 
     async def settled(self) -> list[LedgerRow]:
         """The settled payments, newest first."""

@@ -36,8 +36,8 @@ _FIELDS = [
 
 def contracts() -> dict[str, dict[str, Any]]:
     """The compiled wrappers by name: `creation`, `abi`."""
-    found: dict[str, dict[str, Any]] = json.loads(_ARTEFACT.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, dict[str, Any]] = json.loads(_ARTEFACT.read_text(encoding="utf-8"))
+    return document
 
 
 def encoded(signature: str, *arguments: object) -> str:
@@ -48,14 +48,14 @@ def encoded(signature: str, *arguments: object) -> str:
 
 def _split(types: str) -> list[str]:
     """The types between commas that stand in no tuple."""
-    found, depth = [""], 0
+    parts, depth = [""], 0
     for char in types:
         depth += (char == "(") - (char == ")")
         if char == "," and depth == 0:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += char
-    return [each for each in found if each]
+            parts[-1] += char
+    return [part for part in parts if part]
 
 
 def _domain() -> dict[str, Any]:
@@ -108,10 +108,10 @@ class World:
 
     async def open(self) -> None:
         await self.chain.mint(self.payer.address, 10_000_000)
-        for name, found in contracts().items():
-            takes = next((each for each in found["abi"] if each["type"] == "constructor"), None)
+        for name, contract in contracts().items():
+            takes = next((each for each in contract["abi"] if each["type"] == "constructor"), None)
             arguments = encode(["address"], [USDC]).hex() if takes else ""
-            call = {"from": self.sender(), "data": found["creation"] + arguments}
+            call = {"from": self.sender(), "data": contract["creation"] + arguments}
             done = await self.receipt(await self.chain.rpc("eth_sendTransaction", call))
             self.places[name] = done["contractAddress"]
 
@@ -121,7 +121,7 @@ class World:
     def sign(self, kind: str, payee: str, value: int, **changes: Any) -> Signed:
         """A signed authorization; `kind` is Transfer or Receive."""
         self.nonces += 1
-        made = Signed(
+        signed = Signed(
             payer=self.payer.address,
             payee=payee,
             value=value,
@@ -129,13 +129,13 @@ class World:
             signature=b"",
             **changes,
         )
-        names = [each["name"] for each in _FIELDS]
+        names = [field["name"] for field in _FIELDS]
         signature = self.payer.sign_typed_data(
             _domain(),
             {f"{kind}WithAuthorization": _FIELDS},
-            dict(zip(names, made.terms, strict=True)),
+            dict(zip(names, signed.terms, strict=True)),
         ).signature
-        return Signed(**(vars(made) | {"signature": bytes(signature)}))
+        return Signed(**(vars(signed) | {"signature": bytes(signature)}))
 
     def sign_cancel(self, nonce: bytes) -> bytes:
         """The payer's signature that cancels an authorization."""
@@ -155,10 +155,10 @@ class World:
         return tx_hash
 
     async def receipt(self, tx_hash: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = None
-        while found is None:
-            found = await self.chain.rpc("eth_getTransactionReceipt", tx_hash)
-        return found
+        receipt: dict[str, Any] | None = None
+        while receipt is None:
+            receipt = await self.chain.rpc("eth_getTransactionReceipt", tx_hash)
+        return receipt
 
     async def captured(self, tx_hash: str) -> tuple[Any, Any, Any]:
         """Transaction, receipt and call trace, as a node sends them."""

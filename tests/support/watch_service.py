@@ -88,9 +88,9 @@ class WatchService:
         return await self.running.http.delete(path(bought), headers=bearer(bought["secret"]))
 
     async def endpoint(self) -> Endpoint:
-        found: Endpoint | None = await self.store.reading(endpoints.get, ID)
-        assert found is not None
-        return found
+        stored: Endpoint | None = await self.store.reading(endpoints.get, ID)
+        assert stored is not None
+        return stored
 
     async def list_it(self) -> None:
         """A directory lists the endpoint, so that it is public."""
@@ -105,7 +105,7 @@ class WatchService:
     ) -> None:
         """One check, some minutes after the last, as the probe loop records it."""
         self.clock.now += minutes * MINUTE_MS
-        found = ProbeResult(
+        probed = ProbeResult(
             at=self.clock(),
             outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
             attribution=Attribution.OURS if ours else Attribution.THEIRS,
@@ -117,7 +117,7 @@ class WatchService:
             quote=QUOTE if up else None,
             reason="common-mode" if ours else "",
         )
-        result = replace(found, **more)
+        result = replace(probed, **more)
         seen = Observation(endpoint=await self.endpoint(), result=result, learned=None)
         await self.store.writing(
             probing.record, (seen,), cadence=Cadence(), owner="test", now=self.clock()

@@ -41,8 +41,12 @@ async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
     (result,) = await store.reading(probes.history, known.id, since=now - 1, until=now_ms())
     await egress.close()
     await store.close()
-    told = {"outcome": result.outcome, "attribution": result.attribution, "reason": result.reason}
-    sys.stdout.write(json.dumps(told | {"total": result.timings.total}))
+    document = {
+        "outcome": result.outcome,
+        "attribution": result.attribution,
+        "reason": result.reason,
+    }
+    sys.stdout.write(json.dumps(document | {"total": result.timings.total}))
 
 
 if __name__ == "__main__":

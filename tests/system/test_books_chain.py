@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
+from tests.support.balance import balance
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
@@ -44,8 +45,8 @@ A_DAY_S = 86_400
 
 async def batch(signer: Signer, pay_to: str, values: Sequence[int]) -> str:
     """Several authorizations to us in one transaction of another contract."""
-    made = [signer.sign("Transfer", pay_to, value) for value in values]
-    calls = [(USDC, each.call("transfer", "vrs")) for each in made]
+    signed = [signer.sign("Transfer", pay_to, value) for value in values]
+    calls = [(USDC, authorization.call("transfer", "vrs")) for authorization in signed]
     return await signer.send(signer.places["Batcher"], signer.batch(calls))
 
 
@@ -76,7 +77,7 @@ async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     (mine,) = [
         each for each in await store.reading(books.accounts) if each.address == pay_to.lower()
     ]
-    found = [await store.reading(books.of_day, mine, day) for day in days]
+    book_days = [await store.reading(books.of_day, mine, day) for day in days]
     figures = [
         (
             day.sales,
@@ -87,7 +88,7 @@ async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
             day.awaited,
             day.difference,
         )
-        for day in found
+        for day in book_days
     ]
     return tuple(map(sum, zip(*figures, strict=True)))
 
@@ -113,21 +114,21 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
                 await chain.mint(signer.payer.address, 1_000_000)
                 await gift(chain, pay_to, GIFT)
                 await unsold(signer, pay_to, UNSOLD)
-                before = await chain.balance(pay_to)
+                before = await balance(chain, pay_to)
                 await buy(url, WEATHER, account=world.buyer)
             await indexed(service)
             stray = GIFT + UNSOLD
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
             assert await summed(service.store, pay_to, began) == known
-            found = await service.store.reading(books.unattributed, limit=9)
-            assert {(each.value, each.nonce is None) for each in found} == {
+            deposits = await service.store.reading(books.unattributed, limit=9)
+            assert {(deposit.value, deposit.nonce is None) for deposit in deposits} == {
                 (GIFT, True),
                 (UNSOLD, False),
             }
 
             # The block of the third sale is lost, and what it brought with it.
             await chain.rpc("anvil_reorg", 1, [])
-            assert await chain.balance(pay_to) == before
+            assert await balance(chain, pay_to) == before
             await chain.rpc("anvil_mine", hex(2))
             await indexed(service)
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, PRICE, 0)
@@ -192,8 +193,10 @@ async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
                     if value == 1:
                         await process.stdout.readline()
                     sent[await gift(chain, pay_to, 10 + value)] = [(10 + value, False)]
-                    made = await unsold(signer, pay_to, 20 + value, ("vrs", "bytes")[value % 2])
-                    sent[made] = [(20 + value, True)]
+                    transaction = await unsold(
+                        signer, pay_to, 20 + value, ("vrs", "bytes")[value % 2]
+                    )
+                    sent[transaction] = [(20 + value, True)]
                 if turn == 1:
                     await chain.rpc("anvil_reorg", 3, [])
                 await process.stdout.readline()
@@ -208,14 +211,14 @@ async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
                 receipt = await chain.rpc("eth_getTransactionReceipt", tx)
                 if receipt is not None and receipt["status"] == "0x1":
                     expected += [(tx, *row) for row in rows]
-            found: list[tuple[str, int, bool]] = []
+            booked: list[tuple[str, int, bool]] = []
             while await process.stdout.readline():
-                last, found = found, await payment_of(store)
-                if len(found) >= len(expected) and last == found:
+                last, booked = booked, await payment_of(store)
+                if len(booked) >= len(expected) and last == booked:
                     break
         finally:
             process.kill()
             await process.wait()
         assert 2 * 8 <= len(expected) < 3 + 2 * 8, "the reorganisation dropped some"
-        assert found == sorted(expected)
-        assert await chain.balance(pay_to) == sum(value for _, value, _ in expected)
+        assert booked == sorted(expected)
+        assert await balance(chain, pay_to) == sum(value for _, value, _ in expected)

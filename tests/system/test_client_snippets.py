@@ -31,8 +31,8 @@ def snippets(language: str) -> list[str]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shop() -> AsyncIterator[Storefront]:
-    async with storefront() as found:
-        yield found
+    async with storefront() as shop:
+        yield shop
 
 
 def test_no_snippet_is_left_out() -> None:
@@ -59,10 +59,10 @@ def files(folder: Path) -> list[str]:
 
 
 def needs(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    place = shutil.which(program)
+    if place is None:
         pytest.skip(f"{program} is missing")
-    return found
+    return place
 
 
 @pytest.mark.asyncio(loop_scope="module")

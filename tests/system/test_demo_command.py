@@ -16,9 +16,10 @@ import httpx
 import pytest
 from tests.support.ports import free_port
 from tests.support.prepared import command
+from tests.support.signing import verify
 from tests.support.trust_records import content
 
-from tollgauge.core.answer_signature import PublicKey, verify
+from tollgauge.core.answer_signature import PublicKey
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"

@@ -38,16 +38,16 @@ async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Pa
         board = await service.store.reading(reports.leaderboard, now=app.now_ms())
         ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in SELLERS}
         by_id = await service.store.reading(scores.results, ids.values())
-    told = {seller: by_id[ids[seller]] for seller in SELLERS}
+    rows = {seller: by_id[ids[seller]] for seller in SELLERS}
     for seller in SELLERS:
         if seller.label in HONEST:
-            assert (told[seller].grade, told[seller].recommendation) == ("A", "proceed")
+            assert (rows[seller].grade, rows[seller].recommendation) == ("A", "proceed")
     played = [seller for seller in TRICKS if seller.kind not in UNSEEN]
     assert len(played) > 30
     for seller in played:
-        assert told[seller].grade != "A", seller.url
+        assert rows[seller].grade != "A", seller.url
         # Between its jumps the price of one is what it was before.
-        assert told[seller].recommendation != "proceed" or seller.kind == "price-jumping"
+        assert rows[seller].recommendation != "proceed" or seller.kind == "price-jumping"
     shown = [row.resource for row in board.rows]
     assert not {seller.url for seller in played} & set(shown)
     sites = Counter(site(urlsplit(resource).hostname or "") for resource in shown)

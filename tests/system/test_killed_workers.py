@@ -79,12 +79,12 @@ def rows(schedule: Schedule, *, now: int) -> list[Endpoint]:
 def recorded(tx: Connection) -> dict[str, list[int]]:
     """When each endpoint was probed, by its id."""
     table = schema.probe
-    found: dict[str, list[int]] = {
+    instants: dict[str, list[int]] = {
         id_: [] for id_ in tx.execute(sa.select(schema.endpoint.c.id)).scalars()
     }
     for id_, at in tx.execute(sa.select(table.c.endpoint_id, table.c.at).order_by(table.c.at)):
-        found[id_].append(at)
-    return found
+        instants[id_].append(at)
+    return instants
 
 
 def unprobed_since(tx: Connection, at: int) -> int:

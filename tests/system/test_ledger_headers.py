@@ -81,11 +81,11 @@ def test_every_other_base64_is_the_same_text_or_refused(text: bytes, bend: Any) 
     strict = base64.b64encode(text).decode()
     bent = bend(strict)
     try:
-        found = decode(bent)
+        payment = decode(bent)
     except PaymentHeaderError:
         return
     assert bent == strict, "only the canonical base64 is read"
-    assert same(found, decode(HEADER))
+    assert same(payment, decode(HEADER))
 
 
 @UNTIMED
@@ -97,12 +97,14 @@ def test_a_changed_bit_is_the_same_payment_or_another_or_refused(
     place %= len(text)
     bent = text[:place] + bytes([text[place] ^ change]) + text[place + 1 :]
     try:
-        found = decode(base64.b64encode(bent).decode())
+        payment = decode(base64.b64encode(bent).decode())
     except PaymentHeaderError:
         return
     first = decode(HEADER)
-    key = (found.network, found.asset, found.payer, found.nonce)
-    assert (found.id == first.id) == (key == (first.network, first.asset, first.payer, first.nonce))
+    key = (payment.network, payment.asset, payment.payer, payment.nonce)
+    assert (payment.id == first.id) == (
+        key == (first.network, first.asset, first.payer, first.nonce)
+    )
 
 
 def signed(signature: str) -> Payment:

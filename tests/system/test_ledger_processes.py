@@ -26,8 +26,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.support.fork_server import ForkServer, started, until_stopped
+from tests.support.killable_worker import Worker
 from tests.support.ledger_process import POINTS
-from tests.support.ledger_world import LedgerWorld, Worker
+from tests.support.ledger_world import LedgerWorld
 from tests.support.postgres import Server
 
 from tollgauge.clients.chain.authorization import Prover
@@ -94,11 +95,11 @@ class LedgerServers:
     async def row(self) -> payments.LedgerRow:
         store = Store.open(self.database)
         try:
-            found = await store.reading(payments.get, decode(self.world.header).id)
+            stored = await store.reading(payments.get, decode(self.world.header).id)
         finally:
             await store.close()
-        assert found is not None
-        return found
+        assert stored is not None
+        return stored
 
 
 @pytest.fixture
@@ -119,10 +120,10 @@ async def servers_on(
         sent = httpx.Request("POST", str(request.url), content=await request.body())
         wire = world.node if request.url.path == "/node" else world.facilitate
         try:
-            found = await wire(sent, Worker())
+            answer = await wire(sent, Worker())
         except httpx.TransportError:
-            found = httpx.Response(504)
-        return Response(found.content, found.status_code, media_type="application/json")
+            answer = httpx.Response(504)
+        return Response(answer.content, answer.status_code, media_type="application/json")
 
     paths = ("/verify", "/settle", "/node")
     played = Starlette(routes=[Route(path, play, methods=["POST"]) for path in paths])
@@ -189,18 +190,18 @@ async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away
         await ledger_servers.send(ledger_servers.server(kill=point))
     ledger_servers.world.settle = "settled"
     stored = len(ledger_servers.runs)
-    server, found = ledger_servers.server(), []
+    server, outcomes = ledger_servers.server(), []
     for seconds in (0, 61, 30):
         ledger_servers.tick(seconds)
         paid_before = ledger_servers.world.paid
         answer = await ledger_servers.send(server)
-        found.append(answer.status_code)
+        outcomes.append(answer.status_code)
         assert answer.status_code in (200, 503)
         assert answer.status_code == 503 or ledger_servers.world.paid, "delivered unpaid"
         assert answer.status_code == 200 or not paid_before, "paid and not delivered"
         if answer.status_code == 200:
             break
-    assert found[-1] == 200, found
+    assert outcomes[-1] == 200, outcomes
     row = await ledger_servers.row()
     assert (row.state, row.answer and row.answer.body) == (State.SETTLED, answer.content)
     assert answer.content.decode() in ledger_servers.runs

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import HealthCheck, Phase, event, example, given, note, settings
 from hypothesis import strategies as st
+from tests.support.killable_worker import Crash, Worker
 from tests.support.ledger_chain import Use, word
-from tests.support.ledger_world import OTHER, VALID_S, Answer, Crash, LedgerWorld, Worker
+from tests.support.ledger_world import OTHER, VALID_S, Answer, LedgerWorld
 
 from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store
@@ -155,13 +156,13 @@ class Play:
         self.doubtful = self.doubtful or call.verify == "lies"
         worker = Worker(dies_at=call.dies_at)
         gate = world.gate(self.store, worker, with_node=self.with_node)
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(self.sent(gate) for _ in range(call.copies)), return_exceptions=True
         )
         world.node_down = False
-        for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, Crash):
-                raise each
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, Crash):
+                raise result
         self.claimed = self.claimed or await self.row() is not None
 
     async def sent(self, gate: gate_module.Gate) -> None:
@@ -302,8 +303,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as found:
-        yield found
+    with asyncio.Runner() as runner:
+        yield runner
 
 
 def test_no_schedule_loses_or_gives_away_a_payment(

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.ledger_world import VALID_S, LedgerWorld, Worker
+from tests.support.killable_worker import Worker
+from tests.support.ledger_world import VALID_S, LedgerWorld
 from typer.testing import CliRunner
 
 from tollgauge import cli
@@ -38,9 +39,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:
-    found = await store.reading(payments.get, decode(world.header).id)
-    assert found is not None
-    return found
+    stored = await store.reading(payments.get, decode(world.header).id)
+    assert stored is not None
+    return stored
 
 
 async def reconcile(store: Store, world: LedgerWorld) -> dict[str, object]:
@@ -171,7 +172,7 @@ async def test_a_forged_signature_cannot_take_over_a_stored_answer(store: Store)
 
 async def dies(world: LedgerWorld, store: Store, *, at: str) -> bool:
     """A worker that dies at the first point of this name."""
-    from tests.support.ledger_world import Crash
+    from tests.support.killable_worker import Crash
 
     class DyingWorker(Worker):
         def point(self, name: str) -> None:
@@ -352,13 +353,13 @@ async def test_the_operator_sees_payments_and_attempts_but_nothing_signed(
     monkeypatch.chdir(tmp_path)
     run = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--json"])
     assert run.exit_code == 0, run.output
-    (found,) = orjson.loads(run.stdout)["payments"]
-    assert found["state"] == "settled"
-    assert found["paymentId"] == decode(world.header).id
-    assert [tried["kind"] for tried in found["attempts"]] == ["verify", "intent", "settle"]
+    (payment,) = orjson.loads(run.stdout)["payments"]
+    assert payment["state"] == "settled"
+    assert payment["paymentId"] == decode(world.header).id
+    assert [tried["kind"] for tried in payment["attempts"]] == ["verify", "intent", "settle"]
     plain = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--limit", "1"])
     for text in (run.stdout, plain.stdout):
-        assert found["paymentId"] in text
+        assert payment["paymentId"] in text
         assert "1b1b" not in text
         assert world.header[:40] not in text
         assert '"run"' not in text

@@ -20,6 +20,7 @@ import pytest_asyncio
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
+from tests.support.balance import balance
 from tests.support.prepared import command as prepared_command
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -62,7 +63,7 @@ class Business:
     url: str
 
     async def income(self) -> int:
-        return await self.world.chain.balance(self.world.pay_to)
+        return await balance(self.world.chain, self.world.pay_to)
 
     async def call(
         self, name: str, arguments: dict[str, Any], payment: object = None
@@ -276,7 +277,7 @@ async def test_the_guide_s_tools_and_addresses_are_the_ones_that_are_served(
     async with Client(f"{business.url}/mcp") as client:
         served = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", GUIDE, re.MULTILINE)
-    told = {name: re.findall(r"`(\w+)\??`", arguments) for name, arguments in rows}
-    assert {name: set(arguments) for name, arguments in told.items()} == {
+    arguments_by_tool = {name: re.findall(r"`(\w+)\??`", arguments) for name, arguments in rows}
+    assert {name: set(arguments) for name, arguments in arguments_by_tool.items()} == {
         name: set(schema["properties"]) for name, schema in served.items()
     }

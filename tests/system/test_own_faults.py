@@ -48,8 +48,8 @@ READS = (
 @pytest.fixture
 async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Running]:
     url = market_database(tmp_path / "service.db")
-    async with opened(configuration(store_url=url)) as found:
-        yield found
+    async with opened(configuration(store_url=url)) as service:
+        yield service
 
 
 @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ import trustme
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from sqlalchemy import Connection
+from tests.support.balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -67,7 +68,7 @@ class Business:
     url: str
 
     async def income(self) -> int:
-        return await self.world.chain.balance(self.world.pay_to)
+        return await balance(self.world.chain, self.world.pay_to)
 
     async def newest_ticket(self) -> str:
         (row,) = await self.service.store.reading(payments.latest, limit=1)
@@ -109,15 +110,15 @@ async def running(world: World, **changes: Any) -> AsyncIterator[Business]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def world() -> AsyncIterator[World]:
-    async with World.start(clock=app.now_ms) as found:
-        yield found
+    async with World.start(clock=app.now_ms) as world:
+        yield world
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def business(world: World) -> AsyncIterator[Business]:
-    async with running(world) as found:
-        await prepare(found.service, history_days=0, report=lambda *_: None)
-        yield found
+    async with running(world) as business:
+        await prepare(business.service, history_days=0, report=lambda *_: None)
+        yield business
 
 
 async def test_the_official_python_client_buys_a_report(business: Business) -> None:
@@ -310,8 +311,8 @@ async def test_a_lost_settlement_is_proven_by_the_chain(business: Business) -> N
     assert unused.proof is Proof.UNUSED
     cancelled = "0x" + "55" * 32
     await cancel(business.world, cancelled)
-    found = await chain.proof(replace(wanted, nonce=cancelled))
-    assert found.proof is Proof.CANCELLED
+    answer = await chain.proof(replace(wanted, nonce=cancelled))
+    assert answer.proof is Proof.CANCELLED
 
 
 async def cancel(world: World, nonce: str) -> None:
@@ -357,8 +358,8 @@ async def cancel(world: World, nonce: str) -> None:
 async def test_the_archive_holds_every_probe_of_the_round(business: Business) -> None:
     from tollgauge.core.endpoint import endpoint_id
 
-    found = await business.service.store.reading(
+    history = await business.service.store.reading(
         probes.history, endpoint_id(WEATHER), since=0, until=app.now_ms()
     )
-    assert found
-    assert all(result.compliant for result in found), [r.findings for r in found]
+    assert history
+    assert all(result.compliant for result in history), [r.findings for r in history]

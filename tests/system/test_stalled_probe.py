@@ -19,8 +19,8 @@ HOST = "good.sellers.example"
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with hostile_world(tmp_path) as made:
-        yield made
+    async with hostile_world(tmp_path) as world:
+        yield world
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ async def test_a_time_out_while_our_worker_was_stopped_is_ours(
         if worker.returncode is None:
             worker.kill()
             await worker.wait()
-    told = json.loads(out)
-    assert told["total"] >= deadline_ms
-    assert (told["outcome"], told["attribution"]) == ("timeout", "ours")
-    assert told["reason"] == "late-here"
+    document = json.loads(out)
+    assert document["total"] >= deadline_ms
+    assert (document["outcome"], document["attribution"]) == ("timeout", "ours")
+    assert document["reason"] == "late-here"

@@ -49,8 +49,8 @@ class Sold:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shop() -> AsyncIterator[Storefront]:
-    async with storefront() as found:
-        yield found
+    async with storefront() as shop:
+        yield shop
 
 
 async def run(shop: Storefront, *arguments: str, key: str = "") -> Any:

@@ -32,16 +32,16 @@ _SAYS_YES = "0x631626ba7e60e01b60005260206000f3"
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def world() -> AsyncIterator[World]:
     async with run_chain() as chain:
-        made = World(chain)
-        await made.open()
-        yield made
+        world = World(chain)
+        await world.open()
+        yield world
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def asks(world: World) -> AsyncIterator[Transactions]:
-    made = Transactions({NETWORK: (Node(world.chain.rpc_url),)})
-    yield made
-    await made.close()
+    transactions = Transactions({NETWORK: (Node(world.chain.rpc_url),)})
+    yield transactions
+    await transactions.close()
 
 
 def says(payment: TracedPayment) -> tuple[object, ...]:
@@ -84,18 +84,18 @@ async def test_a_direct_call_is_decoded_from_its_call_data(
 ) -> None:
     signed = world.sign(method.title(), world.sender(2), 700, after=5)
     tx_hash = await world.send(USDC, signed.call(method, form))
-    found = await asks.trace(NETWORK, tx_hash.upper().replace("0X", "0x"))
-    assert [says(each) for each in found.payments] == [expected(method, signed)]
-    assert (found.status, found.decoder, found.reason) == (Status.SUCCESS, Model.CALLDATA, None)
-    assert found.payments[0].log_index == await transfer_index(world, tx_hash, 0)
-    assert found.submitter == world.sender(2).lower()
+    trace = await asks.trace(NETWORK, tx_hash.upper().replace("0X", "0x"))
+    assert [says(payment) for payment in trace.payments] == [expected(method, signed)]
+    assert (trace.status, trace.decoder, trace.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert trace.payments[0].log_index == await transfer_index(world, tx_hash, 0)
+    assert trace.submitter == world.sender(2).lower()
     tx, receipt, calls = await world.captured(tx_hash)
-    assert found.block is not None
-    assert found.block.hash == receipt["blockHash"]
+    assert trace.block is not None
+    assert trace.block.hash == receipt["blockHash"]
     # The saved objects say the same, with or without the parts that a direct call can do without.
     for parts in ((receipt, None), (None, None), (None, calls), (receipt, calls)):
         saved = trace_files(tx, parts[0], calls=parts[1])
-        assert [says(each) for each in saved.payments] == [expected(method, signed)]
+        assert [says(payment) for payment in saved.payments] == [expected(method, signed)]
         assert trace_json(saved)["token"] == {
             "address": USDC.lower(),
             "symbol": "USDC",
@@ -108,9 +108,9 @@ async def test_a_data_suffix_changes_nothing(world: World, asks: Transactions) -
     for form in ("vrs", "bytes"):
         signed = world.sign("Transfer", world.sender(3), 9)
         tx_hash = await world.send(USDC, signed.call("transfer", form) + suffix)
-        found = await asks.trace(NETWORK, tx_hash)
-        assert [says(each) for each in found.payments] == [expected("transfer", signed)]
-        assert found.payments[0].suffix.hex() == suffix
+        trace = await asks.trace(NETWORK, tx_hash)
+        assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
+        assert trace.payments[0].suffix.hex() == suffix
 
 
 async def test_a_batch_gives_every_payment_that_happened_in_order(
@@ -127,13 +127,13 @@ async def test_a_batch_gives_every_payment_that_happened_in_order(
         (USDC, second.call("transfer", "bytes")),
     ]
     tx_hash = await world.send(world.places["Batcher"], world.batch(calls))
-    found = await asks.trace(NETWORK, tx_hash)
-    assert [says(each) for each in found.payments] == [
+    trace = await asks.trace(NETWORK, tx_hash)
+    assert [says(payment) for payment in trace.payments] == [
         expected("transfer", first),
         expected("transfer", second),
     ]
-    assert found.decoder is Model.CALLDATA
-    assert found.payments[1].log_index == await transfer_index(world, tx_hash, 1)
+    assert trace.decoder is Model.CALLDATA
+    assert trace.payments[1].log_index == await transfer_index(world, tx_hash, 1)
 
 
 async def test_a_bundle_of_user_operations_is_decoded(world: World, asks: Transactions) -> None:
@@ -144,12 +144,12 @@ async def test_a_bundle_of_user_operations_is_decoded(world: World, asks: Transa
     data = world.bundle(
         [(USDC, mine.call("transfer", "bytes")), (USDC, collected.call("receive", "vrs"))]
     )
-    found = await asks.trace(NETWORK, await world.send(world.places["EntryPoint"], data))
-    assert [says(each) for each in found.payments] == [
+    trace = await asks.trace(NETWORK, await world.send(world.places["EntryPoint"], data))
+    assert [says(payment) for payment in trace.payments] == [
         expected("transfer", mine),
         expected("receive", collected),
     ]
-    assert found.decoder is Model.CALLDATA
+    assert trace.decoder is Model.CALLDATA
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
@@ -176,9 +176,9 @@ async def test_a_contract_that_hides_the_call_needs_the_call_trace(
             *signed.vrs,
         )
     tx_hash = await world.send(collector, data)
-    found = await asks.trace(NETWORK, tx_hash)
-    assert [says(each) for each in found.payments] == [expected("receive", signed)]
-    assert found.decoder is Model.CALL_TRACE
+    trace = await asks.trace(NETWORK, tx_hash)
+    assert [says(payment) for payment in trace.payments] == [expected("receive", signed)]
+    assert trace.decoder is Model.CALL_TRACE
     logs_only = await asks.trace(NETWORK, tx_hash, Model.RECEIPT_LOGS)
     assert logs_only.payments[0].method is None
     assert logs_only.payments[0].amount == 31
@@ -186,7 +186,7 @@ async def test_a_contract_that_hides_the_call_needs_the_call_trace(
     # The saved call trace does the same; without it the logs still say what was paid.
     tx, receipt, calls = await world.captured(tx_hash)
     traced = trace_files(tx, receipt, calls=calls)
-    assert [says(each) for each in traced.payments] == [expected("receive", signed)]
+    assert [says(payment) for payment in traced.payments] == [expected("receive", signed)]
     assert trace_files(tx, receipt).payments[0].payer == signed.payer.lower()
     assert trace_files(tx, receipt).decoder is Model.RECEIPT_LOGS
 
@@ -196,11 +196,11 @@ async def test_a_proxy_with_the_tokens_own_interface_is_seen_through(
 ) -> None:
     signed = world.sign("Transfer", world.sender(3), 41)
     tx_hash = await world.send(world.places["Forwarder"], signed.call("transfer", "bytes"))
-    found = await asks.trace(NETWORK, tx_hash)
-    assert [says(each) for each in found.payments] == [expected("transfer", signed)]
+    trace = await asks.trace(NETWORK, tx_hash)
+    assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
     # From the call data alone, the signature tells the token.
     tx, _, _ = await world.captured(tx_hash)
-    assert [says(each) for each in trace_files(tx).payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace_files(tx).payments] == [expected("transfer", signed)]
 
 
 async def test_a_wallets_own_signature_is_decoded_like_any_other(
@@ -210,17 +210,17 @@ async def test_a_wallets_own_signature_is_decoded_like_any_other(
     await world.chain.rpc("anvil_setCode", wallet, _SAYS_YES)
     await world.chain.mint(wallet, 700)
     signed = Signed(wallet, world.sender(3), 51, b"\7" * 32, b"anything at all, at any length" * 7)
-    found = await asks.trace(NETWORK, await world.send(USDC, signed.call("transfer", "bytes")))
-    assert [says(each) for each in found.payments] == [expected("transfer", signed)]
+    trace = await asks.trace(NETWORK, await world.send(USDC, signed.call("transfer", "bytes")))
+    assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
 
 
 async def test_a_reverted_transaction_has_no_payments(world: World, asks: Transactions) -> None:
     signed = world.sign("Transfer", world.sender(3), 10**15)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
-    found = await asks.trace(NETWORK, tx_hash)
-    assert (found.status, found.payments) == (Status.REVERTED, ())
-    assert found.reason is not None
-    assert str(10**15) in found.reason
+    trace = await asks.trace(NETWORK, tx_hash)
+    assert (trace.status, trace.payments) == (Status.REVERTED, ())
+    assert trace.reason is not None
+    assert str(10**15) in trace.reason
     tx, receipt, calls = await world.captured(tx_hash)
     assert trace_files(tx, receipt).status is Status.REVERTED
     assert trace_files(tx, None, calls=calls).status is Status.REVERTED
@@ -230,9 +230,9 @@ async def test_a_plain_transfer_is_no_payment_by_authorization(
     world: World, asks: Transactions
 ) -> None:
     data = encoded("transfer(address,uint256)", world.sender(3), 0)
-    found = await asks.trace(NETWORK, await world.send(USDC, data))
-    assert (found.status, found.payments) == (Status.SUCCESS, ())
-    assert "plain ERC-20 transfer" in str(found.reason)
+    trace = await asks.trace(NETWORK, await world.send(USDC, data))
+    assert (trace.status, trace.payments) == (Status.SUCCESS, ())
+    assert "plain ERC-20 transfer" in str(trace.reason)
 
 
 async def test_calls_that_failed_inside_are_no_payments(world: World, asks: Transactions) -> None:
@@ -240,8 +240,8 @@ async def test_calls_that_failed_inside_are_no_payments(world: World, asks: Tran
     data = world.batch([(USDC, poor.call("transfer", "vrs"))])
     tx_hash = await world.send(world.places["Batcher"], data)
     for model in (None, *Model):
-        found = await asks.trace(NETWORK, tx_hash, model)
-        assert (found.status, found.payments) == (Status.SUCCESS, ())
+        trace = await asks.trace(NETWORK, tx_hash, model)
+        assert (trace.status, trace.payments) == (Status.SUCCESS, ())
 
 
 async def test_an_unknown_token_is_no_dollar_whatever_it_emits(
@@ -255,8 +255,8 @@ async def test_an_unknown_token_is_no_dollar_whatever_it_emits(
         10**9,
         b"\1" * 32,
     )
-    found = await asks.trace(NETWORK, await world.send(impostor, data))
-    shown = trace_json(found)["payments"][0]
+    trace = await asks.trace(NETWORK, await world.send(impostor, data))
+    shown = trace_json(trace)["payments"][0]
     assert shown["token"] == {"address": impostor, "symbol": "FAKE", "decimals": 4}
     assert shown["amountUsd"] is None
     assert shown["method"] is None
@@ -268,16 +268,16 @@ async def test_every_model_agrees_on_what_was_paid(world: World, asks: Transacti
         world.places["Batcher"], world.batch([(USDC, signed.call("transfer", "vrs"))])
     )
     for model in Model:
-        found = await asks.trace(NETWORK, tx_hash, model)
-        assert found.decoder is model
-        [paid] = found.payments
+        trace = await asks.trace(NETWORK, tx_hash, model)
+        assert trace.decoder is model
+        [paid] = trace.payments
         assert (paid.payer, paid.payee, paid.amount) == expected("transfer", signed)[1:4]
         assert paid.nonce == "0x" + signed.nonce.hex()
 
 
 async def test_an_unknown_hash_is_not_found(asks: Transactions) -> None:
-    found = await asks.trace(NETWORK, "0x" + "ab" * 32)
-    assert (found.status, found.payments, found.submitter) == (Status.NOT_FOUND, (), None)
+    trace = await asks.trace(NETWORK, "0x" + "ab" * 32)
+    assert (trace.status, trace.payments, trace.submitter) == (Status.NOT_FOUND, (), None)
 
 
 async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
@@ -289,10 +289,10 @@ async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
     try:
         tx_hash = str(await world.chain.rpc("eth_sendTransaction", call | {"gas": "0x30d40"}))
         for model in (None, *Model):
-            found = await asks.trace(NETWORK, tx_hash, model)
-            assert found.status is Status.PENDING
-            assert found.block is None
-            assert "nothing had moved" in str(found.reason)
+            trace = await asks.trace(NETWORK, tx_hash, model)
+            assert trace.status is Status.PENDING
+            assert trace.block is None
+            assert "nothing had moved" in str(trace.reason)
     finally:
         await world.chain.rpc("evm_setAutomine", True)
         await world.chain.rpc("evm_mine")

@@ -50,16 +50,16 @@ def needs_parts() -> None:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shop() -> AsyncIterator[Storefront]:
-    async with storefront() as found:
-        yield found
+    async with storefront() as shop:
+        yield shop
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield found
-        await found.close()
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

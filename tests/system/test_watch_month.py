@@ -69,8 +69,8 @@ SERIES = ROOT.parent / "shared" / "data" / "uptime-series"
 
 
 def one(kind: str, **changes: Any) -> Seller:
-    found = next(seller for seller in SELLERS if seller.kind == kind)
-    return replace(found, **changes)
+    match = next(seller for seller in SELLERS if seller.kind == kind)
+    return replace(match, **changes)
 
 
 @dataclass
@@ -104,8 +104,8 @@ class WatchedSeller:
         """Let so many checks happen, five minutes apart; the types of what was told."""
         for _ in range(times):
             self.clock.now += STEP + MINUTE_MS
-            made = await self.service.round("probe")
-            assert made.get("probed") == 1, made
+            tally = await self.service.round("probe")
+            assert tally.get("probed") == 1, tally
             await self.service.round("alert")
         events = self.receivers.events()
         new = [event["type"] for event in events[self.told :]]
@@ -119,7 +119,7 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
     key = bytes(range(32))
     secret = webhooks.new_secret(key)
     parsed = parse_resource(resource, service.config.egress.perimeter)
-    made = Watch(
+    watch = Watch(
         id="wat_" + "1" * 24,
         secret_hash=webhooks.secret_hash(secret),
         endpoint_id=parsed.id,
@@ -129,7 +129,7 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
     )
     target = Destination(
         id="dst_1",
-        watch_id=made.id,
+        watch_id=watch.id,
         kind=Kind.JSON,
         sealed_url=sealer.seal(
             f"https://{ALERTS}/a".encode(), context=destination_context("dst_1")
@@ -138,17 +138,17 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
         created_at=now,
     )
     await service.store.writing(discovery.adopt, parsed, source="request", now=now)
-    await service.store.writing(watch_payments.create, made, [target], payment_id="pay_1")
+    await service.store.writing(watch_payments.create, watch, [target], payment_id="pay_1")
     known = {
         column.name: None if column.nullable else 0 if is_number(column) else ""
         for column in payments.payment.c
     } | {"id": "pay_1", "state": PaymentState.SETTLED.value}
     await execute(service.store, payments.payment.insert().values(**known))
     await service.store.writing(watch_payments.apply, now=now)
-    found = await service.store.writing(watches.get, made.id)
-    assert found is not None
-    assert found.state is WatchState.ACTIVE
-    return made.id, secret
+    stored = await service.store.writing(watches.get, watch.id)
+    assert stored is not None
+    assert stored.state is WatchState.ACTIVE
+    return watch.id, secret
 
 
 def is_number(column: sa.Column[Any]) -> bool:
@@ -246,22 +246,22 @@ QUIET = ("perfect-v2", "perfect-v1", "dual", "price-changing", "payto-changing",
 def results_of(seller: Seller, *, days: int = 30) -> list[ProbeResult]:
     """What the service would have seen of a seller, every five minutes for a month."""
     verdicts: dict[int, Any] = {}
-    found = []
-    for made in past.exchanges(seller, start=NOW - days * DAY_MS, end=NOW, step_ms=STEP):
-        key = id(made.result)
+    results = []
+    for exchange in past.exchanges(seller, start=NOW - days * DAY_MS, end=NOW, step_ms=STEP):
+        key = id(exchange.result)
         if key not in verdicts:
-            verdicts[key] = (made.result, lint(replace(made, at=0, timings=Timings())))
-        found.append(judge(made, verdicts[key][1]))
-    return found
+            verdicts[key] = (exchange.result, lint(replace(exchange, at=0, timings=Timings())))
+        results.append(judge(exchange, verdicts[key][1]))
+    return results
 
 
 def flips_of(results: list[ProbeResult]) -> list[Change]:
     state = ChangeState()
-    told: list[Change] = []
+    flips: list[Change] = []
     for result in results:
-        state, found = advance(state, Probed(result=result))
-        told += found
-    return told
+        state, step = advance(state, Probed(result=result))
+        flips += step
+    return flips
 
 
 @pytest.mark.parametrize("kind", QUIET)
@@ -269,16 +269,16 @@ def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -
     """Against an oracle that knows the sellers' calendar and reads outages from the series."""
     seller = one(kind)
     results = results_of(seller)
-    told = flips_of(results)
+    flips = flips_of(results)
     seen = [offer_at(seller, result.at) for result in results if result.quote is not None]
     pairs = list(itertools.pairwise(seen))
     payees = sum(a.pay_to.lower() != b.pay_to.lower() for a, b in pairs)
     prices = sum(a.amount != b.amount for a, b in pairs)
-    counts = {name: [change.type for change in told].count(name) for name in EVENTS}
+    counts = {name: [change.type for change in flips].count(name) for name in EVENTS}
     assert counts["payto_change"] == payees
     assert counts["price_change"] == prices
     assert counts["asset_network_change"] == counts["spec_regression"] == 0
-    assert_outages_were_told(results, told)
+    assert_outages_were_told(results, flips)
     if kind == "price-changing":
         assert prices >= 3
     if kind == "payto-changing":
@@ -292,8 +292,8 @@ def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> 
     line = "".join("1" if result.up else "0" for result in results)
     ats = {change.at: change.type for change in told if change.type.startswith("liveness")}
     lonely = re.compile(r"(?<=1{14})(0+)(?=1{14})")
-    for found in lonely.finditer(line):
-        start, end = found.span()
+    for match in lonely.finditer(line):
+        start, end = match.span()
         inside = [ats.get(results[i].at) for i in range(start, end + 14)]
         expected: list[str | None] = [None] * len(inside)
         if end - start >= 2:
@@ -308,9 +308,9 @@ def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> 
 def test_real_uptime_series_are_told_as_they_were() -> None:
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):
-        for each in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
-            alive = bool(each.get("health", {}).get("isAlive"))
-            lines[each["url"]] = lines.get(each["url"], "") + ("1" if alive else "0")
+        for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            alive = bool(resource.get("health", {}).get("isAlive"))
+            lines[resource["url"]] = lines.get(resource["url"], "") + ("1" if alive else "0")
     assert len(lines) > 100
     for text in lines.values():
         for n in (1, 2, 5):
@@ -320,21 +320,21 @@ def test_real_uptime_series_are_told_as_they_were() -> None:
 def check_series(text: str, n: int) -> None:
     """Notices alternate, every one has its run of results, and no long outage goes untold."""
     machine = Liveness(n=n)
-    told: list[tuple[int, str]] = []
+    flips: list[tuple[int, str]] = []
     for end in range(1, len(text) + 1):
         recent = text[max(0, end - 12) : end]
         machine, kind = step(machine, recent=recent, since=end, seen_up="1" in text[:end])
         if kind:
-            told.append((end, kind))
+            flips.append((end, kind))
         run = len(text[:end]) - len(text[:end].rstrip("0"))
         if run >= max(n, 6) and "1" in text[:end]:
             assert machine.down, (text[:end], n)
-    for end, kind in told:
+    for end, kind in flips:
         if kind == "liveness_down":
             assert text[:end].endswith("0" * n)
         if kind == "liveness_recovered":
             assert text[:end].endswith("11")
-    kinds = [kind for _, kind in told]
+    kinds = [kind for _, kind in flips]
     for before, after in itertools.pairwise(kinds):
         assert before != after, (text, n)
 

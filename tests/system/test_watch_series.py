@@ -69,7 +69,7 @@ async def opened(folder: Path, empty: Path) -> AsyncIterator[tuple[root.Opened, 
 
 async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, int], str]:
     """A watch for each URL and sensitivity, with a destination each; their ids."""
-    made: dict[tuple[str, int], str] = {}
+    ids: dict[tuple[str, int], str] = {}
     sealer = service.config.watch.sealer
     for number, (url, n) in enumerate(itertools.product(urls, SENSITIVITIES)):
         resource = parse_resource(url, upgrade_http=True)
@@ -94,11 +94,11 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
             created_at=NOW,
         )
         await service.store.writing(watch_payments.create, watch, [kept], payment_id=id_)
-        made[url, n] = id_
+        ids[url, n] = id_
     await execute(service.store, watches.watch.update().values(state=WatchState.ACTIVE.value))
     await execute(service.store, watch_payments.watch_payment.update().values(applied=True))
     await execute(service.store, schema.endpoint.update().values(watched_until=NOW + 30 * DAY_MS))
-    return made
+    return ids
 
 
 async def replay(
@@ -134,13 +134,13 @@ async def replay(
     polling = Polling(service.server())
     polled: Told = {}
     for key, id_ in ids.items():
-        found = await polling.read(id_, id_, since="0", watch_since="0")
-        polled[key] = [(nth(event.observed_at), event.type) for event in found.events]
+        answer = await polling.read(id_, id_, since="0", watch_since="0")
+        polled[key] = [(nth(event.observed_at), event.type) for event in answer.events]
     got: Told = {key: [] for key in ids}
     places = {id_: key for key, id_ in ids.items()}
     for each in world.events():
         got[places[each["watch_id"]]].append((nth(each["observed_at"]), each["type"]))
-    return polled, {key: sorted(told) for key, told in got.items()}
+    return polled, {key: sorted(flips) for key, flips in got.items()}
 
 
 def nth(observed_at: int) -> int:
@@ -182,12 +182,12 @@ def runs(text: str) -> list[str]:
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Where the runs of misses are."""
-    found, at = [], 0
+    spans, at = [], 0
     for run in runs(text):
         if run[0] == "0":
-            found.append((at, at + len(run)))
+            spans.append((at, at + len(run)))
         at += len(run)
-    return found
+    return spans
 
 
 MADE = {
@@ -214,8 +214,8 @@ async def test_made_up_series_are_told_as_they_were(tmp_path: Path, empty_sqlite
         lines[f"https://dice{number}.example.com/v1/x"] = line
     async with opened(tmp_path, empty_sqlite) as (service, world):
         polled, got = await replay(service, world, lines)
-    for (url, n), told in polled.items():
-        check_told(lines[url], n, told)
+    for (url, n), events in polled.items():
+        check_told(lines[url], n, events)
     assert got == polled
     counts = {
         name: {n: len(polled[f"https://{name}.example.com/v1/x", n]) for n in SENSITIVITIES}
@@ -234,9 +234,9 @@ def real_series(*, at_least: int) -> dict[str, str]:
     """Every resource of the real series that changed so often, and some that never did."""
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):
-        for each in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
-            alive = bool(each.get("health", {}).get("isAlive"))
-            lines[each["url"]] = lines.get(each["url"], "") + ("1" if alive else "0")
+        for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            alive = bool(resource.get("health", {}).get("isAlive"))
+            lines[resource["url"]] = lines.get(resource["url"], "") + ("1" if alive else "0")
     changed = {url: line for url, line in lines.items() if len(runs(line)) > at_least}
     quiet = sorted(
         (url for url in lines if len(set(lines[url])) == 1), key=lambda u: -len(lines[u])
@@ -250,7 +250,7 @@ async def test_real_series_are_told_as_they_were(tmp_path: Path, empty_sqlite: P
     assert len(lines) >= 5
     async with opened(tmp_path, empty_sqlite) as (service, world):
         polled, got = await replay(service, world, lines)
-    for (url, n), told in polled.items():
-        check_told(lines[url], n, told)
+    for (url, n), events in polled.items():
+        check_told(lines[url], n, events)
     assert got == polled
     assert sum(map(len, polled.values())) > 10

@@ -20,8 +20,8 @@ from tollgauge.web.admin import Admin
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    async with opened(configuration()) as found:
-        yield found
+    async with opened(configuration()) as service:
+        yield service
 
 
 def client(app: Admin) -> httpx.AsyncClient:
@@ -34,13 +34,13 @@ def figure(name: str, **labels: str) -> float | None:
 
 async def test_it_tells_what_the_command_tells_and_measures_it(running: Running) -> None:
     service = running.service
-    told: list[Status] = []
+    printed: list[Status] = []
     await add(service.store, priced("/1"))
     await service.round("bundle")
 
     async def look() -> Status:
-        told.append(await read_status(service.config, service.store, clock=service.clock))
-        return told[-1]
+        printed.append(await read_status(service.config, service.store, clock=service.clock))
+        return printed[-1]
 
     async with client(Admin(look)) as http:
         ready = await http.get("/readyz")
@@ -48,7 +48,7 @@ async def test_it_tells_what_the_command_tells_and_measures_it(running: Running)
         assert (await http.get("/healthz")).json() == {"status": "ok"}
         assert (await http.get("/other")).status_code == 404
     assert ready.status_code == metrics.status_code == 200
-    (status,) = told
+    (status,) = printed
     assert ready.json() == orjson.loads(orjson.dumps(document(status)))
     assert figure("tollgauge_database_up") == 1
     assert figure("tollgauge_queue_due", queue="scores") == ready.json()["scores"]["due"]

@@ -84,7 +84,7 @@ def buy(
     body = {"resource": url} | ({"evidence": "full"} if evidence is EvidenceChoice.FULL else {})
     check_output(output, force=force)
     order = order_at(TRUST, body, service=service, config=config)
-    purchase = bought(order, limits, output, config=config)
+    purchase = buy_answer(order, limits, output, config=config)
     document = _document(orjson.loads(purchase.body), purchase, output)
     if output != _STANDARD_OUTPUT:
         show(document, _lines(document, purchase), as_json=as_json)
@@ -119,12 +119,12 @@ def order_at(path: str, body: dict[str, Any], *, service: str, config: Path | No
     return Order(url=f"{base_url}{path}", body=body)
 
 
-def bought(order: Order, limits: Limits, output: str, *, config: Path | None) -> Purchase:
+def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None) -> Purchase:
     """Buy an answer and write it to its output, for its owner alone, after its signature in a file
     beside it: then its payment need not be kept any more. `config` may name the demo that is paid
     with its own key.
     """
-    purchase, kept = _paid(order, limits, output, key=_key(order.url, config))
+    purchase, kept = _pay(order, limits, output, key=_key(order.url, config))
     if output != _STANDARD_OUTPUT:
         _write_signature(purchase.signature, f"{output}{SUFFIX}")
     _write(purchase.body, output)
@@ -138,7 +138,7 @@ def paid_line(purchase: Purchase) -> str:
     return f"paid {dollars(purchase.payment.value)} in USDC by {receipt}"
 
 
-def _paid(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purchase, KeptPayment]:
+def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purchase, KeptPayment]:
     """The purchase, and its kept payment."""
     from tollgauge.clients import purchase
 
@@ -151,7 +151,7 @@ def _paid(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purch
     folder = Path() if output == _STANDARD_OUTPUT else Path(output).parent
     kept = order.kept_payment(folder, payer)
     with progress_bar() as progress:
-        bought = asyncio.run(
+        result = asyncio.run(
             purchase.buy(
                 order,
                 key=key,
@@ -161,7 +161,7 @@ def _paid(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purch
                 report=lambda words: progress(words, 0, 0),
             )
         )
-    return bought, kept
+    return result, kept
 
 
 def _key(url: str, config: Path | None) -> str:

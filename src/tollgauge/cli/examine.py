@@ -87,9 +87,10 @@ def lint(
 
 def _explain(slug: str, *, as_json: bool) -> None:
     """Print what is known of a rule. Raises TollgaugeError for an unknown one."""
+    from tollgauge.core.finding import LINT_FLAG
     from tollgauge.core.lint.guide import explained, nearest
 
-    explanation = explained(slug.removeprefix("lint:"))
+    explanation = explained(slug.removeprefix(LINT_FLAG))
     if explanation is None:
         near = nearest(slug)
         raise TollgaugeError(

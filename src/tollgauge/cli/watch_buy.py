@@ -14,7 +14,7 @@ from tollgauge.cli.buy import (
     MaxPrice,
     Network,
     Service,
-    bought,
+    buy_answer,
     check_output,
     check_resource,
     limits_of,
@@ -58,7 +58,7 @@ def watch_buy(
     check_output(output, force=force)
     body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
     order = order_at(WATCH, body, service=service, config=config)
-    purchase = bought(order, limits, output, config=config)
+    purchase = buy_answer(order, limits, output, config=config)
     watch = orjson.loads(purchase.body)
     shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
     lines = [

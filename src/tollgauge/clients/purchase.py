@@ -39,8 +39,8 @@ from tollgauge.core.payment import EXPIRY_GRACE_S, SCHEME, Payment, canonical_bo
 from tollgauge.core.strictjson import RECURSION_LIMIT
 from tollgauge.core.units import dollars, known_asset, parse_amount
 
+# EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
-"""EVM libraries raise it, and then deeply nested JSON can crash the process."""
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TRIES: Final = 6

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.core.declared import METHODS
 from tollgauge.core.endpoint import Endpoint, ResourceError
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.exchange import BODY_METHODS, Answer, Exchange, Fault, FaultKind
 from tollgauge.core.lookalike import lookalike_paths, what_is_sold
 
 REQUESTS_MAX: Final = 3
@@ -31,7 +31,6 @@ _ACCEPT: Final = ("Accept", "application/json")
 _JSON: Final = ("Content-Type", "application/json")
 _EMPTY: Final = b"{}"
 _BARE: Final = "POST {}"
-_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _WRONG_WAY: Final = frozenset({400, 404, 405, 415, 422})
 
 
@@ -154,7 +153,7 @@ def _declared(endpoint: Endpoint) -> Way | None:
 
 @cache  # of a few methods
 def _bare(method: str) -> Way:
-    return Way(method=method, body=_EMPTY if method in _WITH_BODY else None)
+    return Way(method=method, body=_EMPTY if method in BODY_METHODS else None)
 
 
 def _label(endpoint: Endpoint, way: Way) -> str:

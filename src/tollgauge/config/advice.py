@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tollgauge.config.rules import is_loopback
+from tollgauge.config.rules import is_loopback, is_loopback_host
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -39,9 +39,7 @@ def advice(config: Config) -> tuple[str, ...]:
 
 
 def _unreachable(config: Config) -> bool:
-    host = config.server.host
-    local = host in ("localhost", "::1") or host.startswith("127.")
-    return is_loopback(config.server.base_url) and not local
+    return is_loopback(config.server.base_url) and not is_loopback_host(config.server.host)
 
 
 def _other_port(config: Config) -> bool:

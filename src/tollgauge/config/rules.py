@@ -73,7 +73,11 @@ def _references(config: Config) -> Iterator[Rule]:
 def is_loopback(url: str) -> bool:
     """Whether a URL can only be reached on this machine."""
     parts = _parts(url)
-    host = (parts.hostname or "") if parts else ""
+    return parts is not None and is_loopback_host(parts.hostname or "")
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a name or an address is this machine's own alone."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-import orjson
-
 from tollgauge.config import Config
 from tollgauge.config.read import FILE, PREFIX
+from tollgauge.config.write import toml_value
 
 _WIDTH: Final = 98
 _COLUMN: Final = 36
@@ -86,7 +85,9 @@ def _table(path: str, section: Any, words: str) -> Iterator[str]:
             tables += _table(f"{path}.{name}", hint, text)
         elif isinstance(default, Mapping):
             tables += [*_comment(text), f"[{path}.{name}]"]
-            tables += [f"#{_toml(key)} = {_toml(value)}" for key, value in _example(hint).items()]
+            tables += [
+                f"#{toml_value(key)} = {toml_value(value)}" for key, value in _example(hint).items()
+            ]
             tables.append("")
         elif name in secrets:
             variable = f"{PREFIX}{path}_{name}".upper().replace(".", "_")
@@ -110,7 +111,7 @@ def _array_table(path: str, section: Any) -> Iterator[str]:
 
 def _setting(name: str, value: Any, words: str) -> Iterator[str]:
     """A value with its meaning: beside it where both are short, else above it."""
-    line = f"#{name} = {_toml(value)}"
+    line = f"#{name} = {toml_value(value)}"
     beside = f"{line:{_COLUMN}}# {words}"
     if len(line) < _COLUMN and len(beside) <= _WIDTH:
         yield beside
@@ -127,20 +128,3 @@ def _example(hint: Any) -> Any:
     """The example that a setting declares."""
     (examples,) = (info.examples for info in hint.__metadata__ if getattr(info, "examples", None))
     return examples[0]
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it (toml.io/en/v1.0.0)."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() if value >= 10_000:
-            return f"{value:_}"
-        case frozenset():
-            return _toml(sorted(value))
-        case list() | tuple():
-            return f"[{', '.join(map(_toml, value))}]"
-        case str():
-            return orjson.dumps(value).decode()
-        case _:
-            return str(value)

@@ -6,12 +6,13 @@ decides whether it may hold them (`tollgauge demo` has none).
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
+
+import orjson
 
 from tollgauge.config import Config
 from tollgauge.config.read import settings_of
@@ -46,8 +47,8 @@ def _sections(config: Config) -> dict[str, dict[str, Any]]:
 def _lines(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
     yield head
     for name, value in rows.items():
-        key = name if _BARE.fullmatch(name) else _toml(name)
-        yield f"{key} = {_toml(value)}"
+        key = name if _BARE.fullmatch(name) else toml_value(name)
+        yield f"{key} = {toml_value(value)}"
     yield ""
 
 
@@ -58,7 +59,18 @@ def _value(config: Config, path: str) -> Any:
     return value
 
 
-def _toml(value: Any) -> str:
-    """A value in TOML, of whose texts, numbers, booleans and lists JSON is a part."""
-    listed = sorted(value) if isinstance(value, frozenset) else value
-    return json.dumps(listed, ensure_ascii=False)
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it (toml.io/en/v1.0.0)."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() if value >= 10_000:
+            return f"{value:_}"
+        case frozenset():
+            return toml_value(sorted(value))
+        case list() | tuple():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case str():
+            return orjson.dumps(value).decode()
+        case _:
+            return str(value)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED
-from tollgauge.core.finding import Severity
+from tollgauge.core.finding import Severity, is_lint
 from tollgauge.core.policy import Cap, weighted_sum
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
@@ -82,7 +82,7 @@ def by_flags(judgement: Judgement) -> Advice:
     errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
     if "not-payable" in errors:
         return Advice("not-payable")
-    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_FLAGS
+    own = {code for code in errors if not is_lint(code)} - _TEMPLATE_FLAGS
     if facts.evidence.templated and not own:
         return Advice("parameterize")
     if errors or grade in ("D", "F"):
@@ -109,7 +109,7 @@ def by_grade(judgement: Judgement) -> Advice:
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
     errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
-    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_FLAGS
+    own = {code for code in errors if not is_lint(code)} - _TEMPLATE_FLAGS
     if facts.evidence.templated and not own:
         return Advice("parameterize", judgement.message("unresolved-template") or "")
     if grade is None:

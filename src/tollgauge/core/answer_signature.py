@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -223,23 +223,6 @@ def read_keys(text: bytes) -> tuple[PublicKey, ...]:
     if isinstance(document, dict):
         return (PublicKey.of(document),)
     raise KeyFormatError("This is no JWK and no JWK Set: it is not an object.")
-
-
-def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signature:
-    """The signature of a body, if one of the keys made it for a body of this `typ`. Raises
-    SignatureError that says why not.
-    """
-    signature = read(text)
-    if signature.typ != typ:
-        raise SignatureError(f"What was signed is a {signature.typ}, not a {typ}.")
-    own = [key for key in keys if key.fingerprint == signature.kid]
-    if not own:
-        raise SignatureError("It was signed by a key that is not known.")
-    if not any(key.counts_at(signature.iat) for key in own):
-        raise SignatureError("It was signed at a time when its key did not count.")
-    if not signature.is_valid(body, own[0]):
-        raise SignatureError("The signature is not that of this body.")
-    return signature
 
 
 def _is_ours(header: Mapping[str, object]) -> bool:

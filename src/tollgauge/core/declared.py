@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from tollgauge.core.exchange import BODY_METHODS
 from tollgauge.core.text import clean_text
 
 BODY_MAX: Final = 8_192
@@ -25,7 +26,6 @@ BODY_MAX: Final = 8_192
 QUERY_MAX: Final = 1_024
 """Longest query in characters."""
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 FIELDS_MAX: Final = 64
 """How many fields of an input are read; further ones are left out."""
 _ONE_EXAMPLE: Final = ("example", "default", "const")
@@ -64,7 +64,7 @@ def declared_input(item: Mapping[str, object]) -> DeclaredInput:
         kind="mcp" if "mcp" in (source.get("type"), item.get("type")) else "http",
         method=method,
         query=_query(source, plain=plain),
-        body=None if method and method not in _WITH_BODY else _body(source, plain=plain),
+        body=None if method and method not in BODY_METHODS else _body(source, plain=plain),
     )
 
 

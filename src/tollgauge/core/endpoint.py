@@ -26,6 +26,8 @@ from tollgauge.core.terms import Quote
 
 URL_MAX: Final = 2_048
 """Longest URL in characters."""
+ID_PATTERN: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+"""An id of an endpoint (`endpoint_id`)."""
 _BAD_CHARACTERS: Final = re.compile(
     r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff"  # controls, backslash, surrogates
     r"\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # spaces and separators

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
+"""The methods that send a body."""
 
 
 class FaultKind(StrEnum):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from tollgauge.core.terms import Terms
+
+LINT_FLAG: Final = "lint:"
+"""How the code of a flag begins that stands for a rule of the linter."""
 
 
 class Severity(StrEnum):
@@ -21,6 +25,11 @@ class Severity(StrEnum):
     def rank(self) -> int:
         """Its place among all, 0 for the worst."""
         return tuple(Severity).index(self)
+
+
+def is_lint(code: str) -> bool:
+    """Whether the code of a flag stands for a rule of the linter."""
+    return code.startswith(LINT_FLAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,6 +102,11 @@ def clean_text(value: object, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters; an ellipsis ends one that was cut."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def clean_tags(value: object) -> tuple[str, ...]:
     """A provider's tags, cleaned, without repeats (case ignored), at most TAGS_MAX of them."""
     if not isinstance(value, list):

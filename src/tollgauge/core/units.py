@@ -94,6 +94,8 @@ LEGACY_NETWORKS: Final[dict[str, str]] = {
 """Every plain network name that can be translated: those of V1_NETWORKS, and names that sellers
 write although no client of version 1 knows them.
 """
+NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
+"""The same names by CAIP-2."""
 
 SOLANA_NETWORKS: Final = frozenset({_SOLANA, _SOLANA_DEVNET, _SOLANA_TESTNET})
 """The clusters that clients on Solana know: mainnet, devnet, testnet."""
@@ -180,6 +182,16 @@ ASSETS: Final[dict[tuple[str, str], Asset]] = {
 """Dollar tokens by (network, address), hex in lower case: those that the official clients pay by
 default, and Circle's USDC where they do not.
 """
+
+
+def whole_seconds(ms: int) -> int:
+    """Milliseconds as seconds, rounded up."""
+    return -(-ms // SECOND_MS)
+
+
+def evm_chain_id(network: str) -> int:
+    """The number of an EVM chain (EIP-155). Raises ValueError for any other network."""
+    return int(network.removeprefix("eip155:"))
 
 
 def known_asset(network: str, address: str) -> Asset | None:

@@ -143,11 +143,6 @@ class Chain:
         transaction = await self.rpc("eth_sendTransaction", call)
         await self.check([transaction])
 
-    async def balance(self, address: str) -> int:
-        """The atomic USDC of an address."""
-        call = {"to": USDC, "data": "0x70a08231" + word(int(address, 16))}
-        return int(await self.rpc("eth_call", call, "latest"), 16)
-
 
 @contextlib.asynccontextmanager
 async def run_chain(

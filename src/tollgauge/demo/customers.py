@@ -136,7 +136,9 @@ def sale_at(at: int) -> Purchase:
 
 
 _OPENING: Final = 6
+"""How many sellers have customers from the first moment."""
 _EARLY: Final = 6
+"""How many of its customers come then."""
 _SOLD: Final = tuple(
     seller
     for label in DEMAND

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, Final
 
-from tollgauge.core.units import LEGACY_NETWORKS
+from tollgauge.core.units import NETWORK_NAMES
 from tollgauge.demo.seller import Offer, Seller
 
 Json = dict[str, Any]
@@ -32,7 +32,6 @@ _ASSETS: Final[dict[str, tuple[str, Json]]] = {
         {"feePayer": "DKBPQxde6b2835w9qJh3i2VjciE7LHQME1NS5wxvrQyz"},
     ),
 }
-_LEGACY_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 
 
 def v2_entry(seller: Seller, offer: Offer) -> Json:
@@ -71,7 +70,7 @@ def v1_entry(seller: Seller, offer: Offer) -> Json:
     asset, extra = _ASSETS[seller.network]
     return {
         "scheme": "exact",
-        "network": _LEGACY_NAMES[seller.network],
+        "network": NETWORK_NAMES[seller.network],
         "maxAmountRequired": str(offer.amount),
         "resource": seller.url,
         "description": seller.description,

@@ -35,8 +35,8 @@ from tollgauge.demo.chain import NETWORK
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import LOOPBACK, serve
 
+# EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
-"""EVM libraries raise it, and then deeply nested JSON can crash the process."""
 
 _SDK_LOGS: Final = ("x402.signers", "x402.mechanisms.evm.exact.facilitator")
 _THREADS: Final = 16

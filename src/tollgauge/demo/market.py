@@ -33,8 +33,6 @@ from tollgauge.demo.serving import LOOPBACK, closed_port, serve
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-"""The current instant in milliseconds UTC."""
-
 Latency = Callable[[Seller, int], int]
 """A seller's usual milliseconds at an instant."""
 

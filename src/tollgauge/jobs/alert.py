@@ -37,6 +37,7 @@ from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResu
 BUDGET_S: Final = 60.0
 """How long a round goes on claiming; the loop turns at once while there is more."""
 STEP_S: Final = 0.2
+"""How long an attempt is waited for before the loop decides and claims again."""
 GATHER_S: Final = 0.01
 """How long attempts that end at nearly the same time are gathered, to be written at once."""
 REFILL: Final = 4
@@ -48,6 +49,7 @@ FAILING_SHARE: Final = 4
 HOST_SHARE: Final = 2
 """Of so many slots one is the most that a single host gets."""
 OURS_AGAIN_MS: Final = 5 * SECOND_MS
+"""When a delivery is tried again that failed because of us."""
 _OURS: Final = frozenset({FaultKind.LOCAL.value, "sealed"})
 
 
@@ -66,19 +68,20 @@ class Alerts:
 
 async def run(alerts: Alerts) -> dict[str, object]:
     """Decide and deliver until nothing is due, or the round's time is over."""
-    began = decided_at = filled = time.monotonic()
-    enough = freed = max(alerts.settings.in_flight // REFILL, 1)
+    began = decided_at = filled_at = time.monotonic()
+    refill = freed = max(alerts.settings.in_flight // REFILL, 1)
     decided = await decide(alerts)
     in_flight: dict[asyncio.Task[Sent], ClaimedDelivery] = {}
     tally: Counter[str] = Counter()
-    late = held = False
+    late = host_is_full = False
     try:
         while True:
             late = time.monotonic() - began > BUDGET_S
-            waits = held and freed < enough and time.monotonic() - filled <= STEP_S
+            too_few_freed = host_is_full and freed < refill
+            waits = too_few_freed and time.monotonic() - filled_at <= STEP_S
             if not late and not (in_flight and waits):
-                held = await _start_deliveries(alerts, in_flight)
-                freed, filled = 0, time.monotonic()
+                host_is_full = await _start_deliveries(alerts, in_flight)
+                freed, filled_at = 0, time.monotonic()
             if not in_flight:
                 break
             await asyncio.wait(in_flight, timeout=STEP_S, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The daily check: does what was sold equal what the chain brought?
+"""The check of the books, a day at a time: does what was sold equal what the chain brought?
 
 Rules (docs/payments.md):
 - a day is judged once it is complete, and its outcome is remembered; the last days are looked at

@@ -20,20 +20,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from tollgauge.core.units import Clock
+from tollgauge.core.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.db import leases
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, cause_of, log, place_of
 from tollgauge.store import job_rounds
 
-LEASE_MS: Final = 100_000
+LEASE_MS: Final = 100 * SECOND_MS
 """How long a lease holds that nobody renews, and so how long the work of a dead machine waits."""
-RENEW_MS: Final = 15_000
-MARGIN_MS: Final = 10_000
+RENEW_MS: Final = 15 * SECOND_MS
+MARGIN_MS: Final = 10 * SECOND_MS
 """How long before its lease a round is ended, so that it has ended when the lease has."""
 
-NOTED_EVERY_MS: Final = 60_000
-_SLACK_MS: Final = 5 * 60_000
+NOTED_EVERY_MS: Final = MINUTE_MS
+_SLACK_MS: Final = 5 * MINUTE_MS
 """How much later than it should a note may come."""
 
 Tally = Mapping[str, object]
@@ -89,8 +89,8 @@ class _Notes:
                 job_rounds.note,
                 job.name,
                 ended_at=now,
-                took_ms=int((time.monotonic() - began) * 1_000),
-                expected_by=now + int(pause_s * 1_000) + NOTED_EVERY_MS + _SLACK_MS,
+                took_ms=int((time.monotonic() - began) * SECOND_MS),
+                expected_by=now + int(pause_s * SECOND_MS) + NOTED_EVERY_MS + _SLACK_MS,
                 error=error,
             )
 
@@ -157,11 +157,11 @@ class _Loop:
         """A round under a lease that was taken after `began` (monotonic seconds), which is renewed
         until the round has ended. Raises TimeoutError when the lease was lost.
         """
-        alone_s = (LEASE_MS - MARGIN_MS) / 1000
+        alone_s = (LEASE_MS - MARGIN_MS) / SECOND_MS
 
         async def renew(until: asyncio.Timeout) -> None:
             while True:
-                await asyncio.sleep(RENEW_MS / 1000)
+                await asyncio.sleep(RENEW_MS / SECOND_MS)
                 asked = time.monotonic()
                 try:
                     renewed = await self._take_lease()

@@ -23,8 +23,8 @@ _CHANGE: Final = 16
 
 
 async def run(store: Store, *, cadence: Cadence, catch_up: int, clock: Clock) -> dict[str, object]:
-    """Plan once; how many hosts share a budget that is too small for their endpoints' cadence, and
-    how many had to be brought forward, which none should.
+    """Plan once; the tally counts the hosts whose share was written again, and those that had to be
+    made due earlier (`forgotten`), of which there should be none.
     """
     census = await store.reading(standings.census, now=clock())
     new = plan(census.loads, cadence, catch_up=catch_up)

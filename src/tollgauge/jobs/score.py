@@ -7,14 +7,13 @@ because the window moves on even when nothing else does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated, Final
 
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.observe import SCORES, log
@@ -37,7 +36,7 @@ class ScoreSettings:
 
 
 async def run(
-    store: Store, *, settings: ScoreSettings, cadence: Cadence, clock: Callable[[], int]
+    store: Store, *, settings: ScoreSettings, cadence: Cadence, clock: Clock
 ) -> dict[str, object]:
     """Score a batch of dirty or stale endpoints, which are probed at a cadence; the tally counts
     grades.

@@ -22,6 +22,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tollgauge.core.units import evm_chain_id
+
 WALLET_PATH: Final = "/demo/wallet"
 SCRIPT_PATH: Final = "/demo/wallet.js"
 WALLET_RDNS: Final = "dev.tollgauge.demo"
@@ -90,7 +92,7 @@ class DemoWallet:
             case "eth_accounts" | "eth_requestAccounts":
                 return [_account(self.settings.buyer_key).address]
             case "eth_chainId":
-                return hex(int(self.network.rpartition(":")[2]))
+                return hex(evm_chain_id(self.network))
             case "eth_signTypedData_v4":
                 typed = params[1] if isinstance(params[1], dict) else orjson.loads(params[1])
                 signed = _account(self.settings.buyer_key).sign_typed_data(full_message=typed)

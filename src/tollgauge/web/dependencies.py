@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from tollgauge.core.answer_signature import PublicKey
+from tollgauge.core.endpoint import ID_PATTERN
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.web.demo import DemoSettings, Loading
@@ -17,8 +17,6 @@ from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.paid.gate import Gate
 
 R = TypeVar("R")
-
-_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ class Dependencies(PaidDependencies):
         that is None, and for a text that is no id.
         """
         result = None
-        if _ID.fullmatch(endpoint_id):
+        if ID_PATTERN.fullmatch(endpoint_id):
             result = await self.store.reading(read, endpoint_id, **arguments)
         if result is None:
             raise unknown_resource()

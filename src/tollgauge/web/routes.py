@@ -29,6 +29,7 @@ from tollgauge.web.free.endpoint_lists import EndpointLists
 from tollgauge.web.free.lint import Linting
 from tollgauge.web.free.preflight import Preflights
 from tollgauge.web.free.routes import discovery_routes, free_routes
+from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
 from tollgauge.web.pages.routes import page_routes
@@ -118,7 +119,7 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
     server = mcp_server(dependencies)
     yield Route(
         "POST",
-        transport.PATH,
+        MCP_PATH,
         transport.PURPOSE,
         transport.HttpTransport(server, transport.security(dependencies.base_url)).exchange,
         "post_mcp",

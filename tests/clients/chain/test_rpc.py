@@ -75,7 +75,7 @@ def ok(value: Any, status: int = 200) -> Reply:
 def echo(request: Any) -> Reply:
     """Each call's result is its own parameters; batches come back in reverse."""
     if isinstance(request, list):
-        return ok([_result(each) for each in reversed(request)])
+        return ok([_result(call) for call in reversed(request)])
     return ok(_result(request))
 
 
@@ -85,10 +85,10 @@ def _result(call: Any) -> dict[str, Any]:
 
 def error(code: int, message: str, **more: Any) -> Callable[[Any], Reply]:
     def reply(request: Any) -> Reply:
-        told = {"code": code, "message": message} | more
-        one = {"jsonrpc": "2.0", "error": told}
+        details = {"code": code, "message": message} | more
+        one = {"jsonrpc": "2.0", "error": details}
         if isinstance(request, list):
-            return ok([one | {"id": each["id"]} for each in request])
+            return ok([one | {"id": call["id"]} for call in request])
         return ok(one | {"id": request["id"]})
 
     return reply
@@ -120,8 +120,8 @@ async def test_a_large_batch_goes_out_in_pieces() -> None:
 async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
     def alone(request: Any) -> Reply:
         if isinstance(request, list):
-            told = {"code": -32600, "message": "batch requests are not supported"}
-            return ok({"jsonrpc": "2.0", "id": None, "error": told})
+            error = {"code": -32600, "message": "batch requests are not supported"}
+            return ok({"jsonrpc": "2.0", "id": None, "error": error})
         return echo(request)
 
     server = Server(alone)
@@ -135,7 +135,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
 
 async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
     def half(request: Any) -> Reply:
-        replies = [_result(each) for each in request]
+        replies = [_result(call) for call in request]
         replies[1] = {"id": replies[1]["id"], "error": {"code": -32601, "message": "no"}}
         return ok(replies)
 
@@ -237,10 +237,10 @@ async def test_nonsense_is_an_rpc_error_and_nothing_else(
 ) -> None:
     async with Server(lambda _: (status, [], body)).served() as node:
         try:
-            found = await node.batch([Call("m")] * calls)
+            replies = await node.batch([Call("m")] * calls)
         except RpcError:
             return
-        assert all(isinstance(each, RpcError) for each in found)
+        assert all(isinstance(reply, RpcError) for reply in replies)
 
 
 async def test_a_reply_is_cut_off_where_it_gets_too_large() -> None:

@@ -37,7 +37,7 @@ async def claim(store: Store, *, now: int = NOW, limit: int = 128) -> list[str]:
     claimed = await store.writing(
         claims.claim_due, owner="one", now=now, limit=limit, lease_ms=60_000
     )
-    return [each.host for each in claimed]
+    return [delivery.host for delivery in claimed]
 
 
 async def plan(store: Store, *, catch_up: int = 2) -> dict[str, object]:

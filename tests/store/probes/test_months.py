@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.day_spans import spans_by_day
-from tests.support.probe_archive import DAY, GOOD, A, B, cadence, close_all, lively, prepare
+from tests.support.probe_archive import (
+    DAY,
+    GOOD,
+    A,
+    B,
+    cadence,
+    close_all,
+    lively,
+    prepare,
+    sums_by_month,
+)
 from tests.support.record_probe import record_probe
 
 from tollgauge.core.probe import ProbeResult
@@ -40,11 +50,11 @@ async def test_old_days_become_the_sums_of_their_months(store: Store) -> None:
     await close_all(store, first + 4)
     assert await fold_all(store, first + 3, limit=2) == 4  # three days of A, one of B
     folded = [one for one in results if day_of(one.at) < first + 3]
-    sums = await store.reading(months.of_endpoint, A.id)
+    sums = await store.reading(sums_by_month, A.id)
     assert {month: replace(part, spans=NO_SPANS) for month, part in sums.items()} == {
         month: sums_of(folded, month=month) for month in (month_of(first), month_of(first + 2))
     }
-    assert (await store.reading(months.of_endpoint, B.id))[month_of(first)].probes == 1
+    assert (await store.reading(sums_by_month, B.id))[month_of(first)].probes == 1
     kept = await store.reading(probes.days, A.id, first_day=first, last_day=first + 9)
     assert [day.day for day in kept] == [first + 3]
 
@@ -55,7 +65,7 @@ async def test_the_time_that_a_month_was_up_is_that_of_its_days(store: Store) ->
     await prepare(store, results)
     await close_all(store, first + 3)
     assert await fold_all(store, first + 3) == 3
-    (sums,) = (await store.reading(months.of_endpoint, A.id)).values()
+    (sums,) = (await store.reading(sums_by_month, A.id)).values()
     said = [one for one in map(statement, results) if one is not None]
     by_day = spans_by_day(said, until=end)
     assert sums.spans == spans_sum((spans, 1) for spans in by_day.values())
@@ -70,7 +80,7 @@ async def test_a_late_probe_of_a_folded_day_is_added_to_its_month(store: Store) 
     assert await store.writing(record_probe, A.id, replace(GOOD, at=results[0].at + 1))
     await close_all(store, DAY + 1)
     assert await fold_all(store, DAY + 1) == 1
-    (sums,) = (await store.reading(months.of_endpoint, A.id)).values()
+    (sums,) = (await store.reading(sums_by_month, A.id)).values()
     assert sums.probes == len([one for one in results if day_of(one.at) == DAY]) + 1
 
 

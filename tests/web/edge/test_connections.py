@@ -102,11 +102,11 @@ async def test_a_client_that_does_not_read_is_closed() -> None:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    found = b""
+    received = b""
     with contextlib.suppress(ConnectionError):
         while piece := connection.recv(1 << 20):
-            found += piece
-    return found
+            received += piece
+    return received
 
 
 async def test_a_request_that_is_answered_slowly_has_no_deadline_of_ours() -> None:

@@ -34,8 +34,8 @@ from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 @pytest.fixture
 async def running(database: str) -> AsyncIterator[Running]:
     """A service on each of the databases."""
-    async with opened(configuration(store_url=database)) as found:
-        yield found
+    async with opened(configuration(store_url=database)) as service:
+        yield service
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ async def on_file(
 ) -> AsyncIterator[tuple[Running, Path]]:
     """A service with content on SQLite, and its file."""
     path = tmp_path / "service.db"
-    async with opened(configuration(store_url=market_database(path))) as found:
-        yield found, path
+    async with opened(configuration(store_url=market_database(path))) as service:
+        yield service, path
 
 
 async def counts(running: Running) -> list[int]:
     """How many rows there are of what a sale writes."""
-    found = [
+    numbers = [
         await fetch(running.service.store, sa.select(sa.func.count()).select_from(table))
         for table in (payment, payment_answer)
     ]
-    return [each.scalar_one() for each in found]
+    return [number.scalar_one() for number in numbers]
 
 
 async def test_a_database_that_takes_a_sale_is_ready_and_keeps_nothing_of_the_try(

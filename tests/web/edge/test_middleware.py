@@ -55,8 +55,8 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("front") / "service.db")
-    async with opened(configuration(store_url=url)) as found:
-        yield found
+    async with opened(configuration(store_url=url)) as service:
+        yield service
 
 
 async def test_free_routes_carry_an_etag_and_may_be_kept_a_minute(running: Running) -> None:

@@ -27,13 +27,13 @@ async def test_a_ready_answer_is_the_answer_that_was_made(line: bytes) -> None:
             answers.append(await client.answer())
             if b"close" in line:
                 assert await client.until_closed() == b""
-        made, *ready = [(undated(head), body) for head, body in answers]
-        assert made[0].startswith(b"HTTP/1.1 200 OK\r\n")
-        assert (b"connection: close\r\n" in made[0]) == (b"close" in line)
+        undated_answers, *ready = [(undated(head), body) for head, body in answers]
+        assert undated_answers[0].startswith(b"HTTP/1.1 200 OK\r\n")
+        assert (b"connection: close\r\n" in undated_answers[0]) == (b"close" in line)
         assert {frozenset(head.split(b"\r\n")) for head, _ in ready} == {
-            frozenset(made[0].split(b"\r\n"))
+            frozenset(undated_answers[0].split(b"\r\n"))
         }
-        assert {body for _, body in ready} == {made[1]}
+        assert {body for _, body in ready} == {undated_answers[1]}
         assert all(b"\r\ndate: " in head for head, _ in answers)
 
 

@@ -10,10 +10,9 @@ import pytest
 import pytest_asyncio
 from tests.support import http_service
 from tests.support.http_service import WEATHER, WEATHER_ID, Running
-from tests.support.signing import KEY, canonical, header_of
+from tests.support.signing import KEY, canonical, header_of, verify
 
-from tollgauge.core import answer_signature
-from tollgauge.core.answer_signature import HEADER, SignatureError
+from tollgauge.core.answer_signature import HEADER, SignatureError, read
 from tollgauge.web.edge.cache import FRESH_SECONDS
 from tollgauge.web.signing import SigningSettings
 
@@ -62,9 +61,7 @@ async def test_the_answer_is_signed(running: Running, path: str, typ: str) -> No
 async def test_the_preview_by_post_is_signed_as_well(running: Running) -> None:
     answer = await running.http.post(PREVIEW, json={})
 
-    answer_signature.verify(
-        answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public]
-    )
+    verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
@@ -74,9 +71,7 @@ async def test_a_compressed_answer_has_a_signature_of_what_it_unpacks_to(
     answer = await running.get(PREVIEW, headers={"Accept-Encoding": encoding})
 
     assert answer.headers.get("Content-Encoding", "identity") == encoding
-    answer_signature.verify(
-        answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public]
-    )
+    verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 async def test_a_cached_answer_is_signed_once(running: Running) -> None:
@@ -86,7 +81,7 @@ async def test_a_cached_answer_is_signed_once(running: Running) -> None:
     again = await running.get(SNAPSHOT)
 
     assert again.headers[HEADER] == first.headers[HEADER]
-    assert answer_signature.read(again.headers[HEADER]).iat == running.clock() // 1000 - 2
+    assert read(again.headers[HEADER]).iat == running.clock() // 1000 - 2
 
 
 async def test_an_answer_that_was_not_modified_has_a_signature_of_what_the_client_has(
@@ -100,7 +95,7 @@ async def test_an_answer_that_was_not_modified_has_a_signature_of_what_the_clien
 
     assert again.status_code == 304
     assert again.headers[HEADER] != first.headers[HEADER], "it was built anew"
-    answer_signature.verify(again.headers[HEADER], first.content, "tollgauge-report", [KEY.public])
+    verify(again.headers[HEADER], first.content, "tollgauge-report", [KEY.public])
 
 
 async def test_the_answer_to_head_has_the_signature_of_the_answer_to_get(running: Running) -> None:
@@ -108,7 +103,7 @@ async def test_the_answer_to_head_has_the_signature_of_the_answer_to_get(running
     head: httpx.Response = await running.http.head(SNAPSHOT)
 
     body = (await running.get(SNAPSHOT)).content
-    answer_signature.verify(head.headers[HEADER], body, "tollgauge-snapshot", [KEY.public])
+    verify(head.headers[HEADER], body, "tollgauge-snapshot", [KEY.public])
 
 
 async def test_a_page_of_another_origin_may_read_the_signature(running: Running) -> None:
@@ -122,9 +117,7 @@ async def test_a_snapshot_does_not_pass_for_a_report(running: Running) -> None:
     answer = await running.get(SNAPSHOT)
 
     with pytest.raises(SignatureError, match="tollgauge-snapshot, not a tollgauge-report"):
-        answer_signature.verify(
-            answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public]
-        )
+        verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 @pytest.mark.parametrize(

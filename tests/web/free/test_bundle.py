@@ -10,10 +10,9 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.support.http_service import NOW, Running, configuration, opened
-from tests.support.signing import KEY, PRIVATE_JWK
+from tests.support.signing import KEY, PRIVATE_JWK, verify
 from tests.support.trust_records import add, priced
 
-from tollgauge.core.answer_signature import verify
 from tollgauge.core.bundle import Variant
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve

@@ -24,8 +24,8 @@ LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    async with http_service.opened(http_service.configuration()) as found:
-        yield found
+    async with http_service.opened(http_service.configuration()) as service:
+        yield service
 
 
 async def links(running: Running) -> dict[str, tuple[str, str]]:
@@ -56,10 +56,10 @@ async def test_everything_that_is_sold_is_listed_and_asks_to_be_paid(running: Ru
 async def test_the_words_name_every_paid_route_with_the_price_that_is_asked(
     running: Running,
 ) -> None:
-    found = await links(running)
+    hrefs = await links(running)
     for resource in (await running.get("/.well-known/x402")).json()["resources"]:
         path = urlsplit(resource.split(" ", 1)[1]).path
-        address, words = found[f"POST {path}"]
+        address, words = hrefs[f"POST {path}"]
         assert address == f"{BASE}{path}"
         terms = (await running.http.post(path)).json()["accepts"][0]
         price = float(words.removeprefix("$").split(". ", 1)[0])
@@ -78,11 +78,13 @@ async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) ->
     for path in (*(path for path in PRICES if "{" not in path), f"/v1/watch/{EXAMPLE_ID}/renew"):
         terms = [await running.http.request(method, path, **more) for method, more in asked]
         assert [term.status_code for term in terms] == [402] * len(asked), path
-        told = [orjson.loads(base64.b64decode(term.headers["payment-required"])) for term in terms]
-        assert all(each["accepts"] == told[0]["accepts"] for each in told)
-        assert all(each["resource"]["url"] == f"{BASE}{path}" for each in told)
-        assert told[0]["extensions"]["bazaar"]["info"]["input"]["method"] == "POST"
-        assert terms[0].json() == told[0]
+        documents = [
+            orjson.loads(base64.b64decode(term.headers["payment-required"])) for term in terms
+        ]
+        assert all(document["accepts"] == documents[0]["accepts"] for document in documents)
+        assert all(document["resource"]["url"] == f"{BASE}{path}" for document in documents)
+        assert documents[0]["extensions"]["bazaar"]["info"]["input"]["method"] == "POST"
+        assert terms[0].json() == documents[0]
 
 
 async def test_nothing_is_sold_by_get(running: Running) -> None:

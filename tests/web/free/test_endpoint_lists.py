@@ -86,9 +86,9 @@ async def hosts(running: Running, path: str, **parameters: Any) -> list[str]:
 
 
 async def test_words_find_listed_endpoints_best_first(running: Running) -> None:
-    found = await hosts(running, "/trust/search", q="weather forecast")
-    assert found == ["good", "unpriced", "cheap", "bad", "new"]
-    assert await hosts(running, "/v1/semantic-search", q="weather forecast") == found
+    names = await hosts(running, "/trust/search", q="weather forecast")
+    assert names == ["good", "unpriced", "cheap", "bad", "new"]
+    assert await hosts(running, "/v1/semantic-search", q="weather forecast") == names
     answer = await running.http.post("/v1/semantic-search", json={"query": "weather", "limit": 2.0})
     assert [row["host"] for row in answer.json()["results"]] == [
         "good.example.com",

@@ -42,9 +42,9 @@ async def test_feeds_are_found_from_their_pages(watch_service: WatchService) -> 
     await watch_service.list_it()
     for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
         answer = await watch_service.running.get(page, headers={"Accept": "text/html"})
-        found = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)
-        assert found is not None, page
-        href = re.search(r'href="([^"]+)"', found.group())
+        match = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)
+        assert match is not None, page
+        href = re.search(r'href="([^"]+)"', match.group())
         assert href is not None
         assert href.group(1).endswith(f"{page}/feed.xml")
         assert (await watch_service.running.get(href.group(1))).status_code == 200

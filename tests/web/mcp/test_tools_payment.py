@@ -131,8 +131,8 @@ async def service(
     tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path
 ) -> AsyncIterator[Sold]:
     path = Path(shutil.copy(empty_sqlite, tmp_path_factory.mktemp("mcp") / "ledger.db"))
-    async with selling(path, World()) as found:
-        yield found
+    async with selling(path, World()) as service:
+        yield service
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ async def watch_service(
 ) -> AsyncIterator[WatchService]:
     folder = tmp_path_factory.mktemp("watched")
     database = shutil.copy(empty_sqlite, folder / "service.db")
-    async with opened(f"sqlite:///{database}", folder) as found:
-        yield found
+    async with opened(f"sqlite:///{database}", folder) as service:
+        yield service
 
 
 @contextlib.asynccontextmanager

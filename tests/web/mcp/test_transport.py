@@ -141,11 +141,11 @@ async def test_a_search_finds_in_short_what_the_route_finds(served: Served) -> N
     asked: dict[str, Any] = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
     over_http = (await served.running.http.post("/v1/semantic-search", json=asked)).json()
     async with Client(served.url) as client:
-        found = body_of(await client.call_tool(SEARCH, asked))
+        answer = body_of(await client.call_tool(SEARCH, asked))
         refused = await client.call_tool(SEARCH, {"query": "weather", "limit": 51})
-    assert len(found["results"]) >= 3
-    assert found["match"] == over_http["match"] == "meaning"
-    for brief, whole in zip(found["results"], over_http["results"], strict=True):
+    assert len(answer["results"]) >= 3
+    assert answer["match"] == over_http["match"] == "meaning"
+    for brief, whole in zip(answer["results"], over_http["results"], strict=True):
         for name in ("resource", "score", "recommendation", "similarity", "amountUsd"):
             assert brief[name] == whole[name], name
     assert refused.is_error
@@ -204,8 +204,10 @@ async def test_what_an_agent_reads_of_the_tools_is_pinned(served: Served) -> Non
     async with Client(served.url, mode="legacy") as client:
         tools = (await client.list_tools()).tools
         words = client.instructions
-    found = {tool.name: digest(tool.model_dump(by_alias=True, exclude_none=True)) for tool in tools}
-    assert found == PINNED, "read every word and schema again as an agent would, then pin it"
+    digests = {
+        tool.name: digest(tool.model_dump(by_alias=True, exclude_none=True)) for tool in tools
+    }
+    assert digests == PINNED, "read every word and schema again as an agent would, then pin it"
     assert digest(words) == PINNED_INSTRUCTIONS
 
 

@@ -97,8 +97,8 @@ async def test_axe_finds_nothing_on_a_phone_in_light_and_on_a_desk_in_dark(
         async with with_axe(browser, theme=theme, width=width) as page:
             for path in paths:
                 await page.goto(base_url + path)
-                if found := await page.evaluate(VIOLATIONS):
-                    wrong[path, theme] = found
+                if violations := await page.evaluate(VIOLATIONS):
+                    wrong[path, theme] = violations
     assert wrong == {}, "\n".join(f"{key} {value}" for key, value in wrong.items())
 
 

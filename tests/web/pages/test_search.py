@@ -44,8 +44,8 @@ async def read(running: Running, path: str, **parameters: str) -> httpx.Response
 
 def links(answer: httpx.Response) -> set[str]:
     """The addresses on this site that a page links to, without their fragments."""
-    found = {attrs["href"] or "" for attrs in Reader(answer.content).all("a")}
-    return {link.partition("#")[0].removeprefix(BASE) for link in found if link.startswith("/")}
+    hrefs = {attrs["href"] or "" for attrs in Reader(answer.content).all("a")}
+    return {link.partition("#")[0].removeprefix(BASE) for link in hrefs if link.startswith("/")}
 
 
 async def test_every_listed_endpoint_and_every_provider_is_linked_from_the_first_page(
@@ -188,8 +188,8 @@ async def test_what_only_its_buyer_may_see_is_as_unknown_as_ever(running: Runnin
     await running.service.alternatives.refresh(store)
     listed = await running.get("/trust/endpoints", params={"status": "unlisted"})
     assert secret.url not in listed.text
-    found = await running.get("/trust/search", params={"q": secret.host})
-    assert found.json() == {"match": "provider", "results": []}
+    answer = await running.get("/trust/search", params={"q": secret.host})
+    assert answer.json() == {"match": "provider", "results": []}
 
 
 async def test_a_server_that_sells_nothing_offers_no_probe() -> None:

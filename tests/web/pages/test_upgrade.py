@@ -39,8 +39,8 @@ def page(shown: Snapshot | None = None, offer: Offer | None = OFFER, base: str =
 
 
 def script(reader: Reader) -> dict[str, str | None]:
-    (found,) = reader.all("script")
-    return found
+    (scripts,) = reader.all("script")
+    return scripts
 
 
 @pytest.mark.parametrize("offer", [OFFER, None], ids=["for sale", "not for sale"])

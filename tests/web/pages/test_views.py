@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.support.forecasts import calibrated, nothing_calibrated
@@ -71,9 +71,9 @@ PAGES: dict[str, Callable[[], bytes]] = {
 
 def facts(page: bytes) -> dict[str, str]:
     """The labelled figures of an endpoint page."""
-    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.decode(), re.DOTALL)
+    pairs = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.decode(), re.DOTALL)
     plain = re.compile(r"<[^>]*>")
-    return {name: html.unescape(plain.sub("", value)) for name, value in found}
+    return {name: html.unescape(plain.sub("", value)) for name, value in pairs}
 
 
 def hostile_view(text: str) -> EndpointView:
@@ -94,7 +94,7 @@ def hostile_view(text: str) -> EndpointView:
     return view(
         shown,
         components=(Component(name=text, weight=10, tenths=10),),
-        flags=(Flag(code=text, severity=cast("Severity", text), message=text),),
+        flags=(Flag(code=text, severity=Severity.ERROR, message=text),),
         caps=(Cap(code=text, limit_tenths=1, reason=text),),
         events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
     )
@@ -206,7 +206,7 @@ def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> No
 
 
 def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
-    found = facts(endpoint(view()))
+    facts_shown = facts(endpoint(view()))
     wanted = {
         "Recommendation": "proceed",
         "Trust grade and score": "A 83.1",
@@ -223,22 +223,25 @@ def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
         "Snapshot computed": "2025-11-24 11:00 UTC 5 hours old",
         "Better alternatives": "3",
     }
-    assert {name: found.get(name) for name in wanted} == wanted
+    assert {name: facts_shown.get(name) for name in wanted} == wanted
 
 
 def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
     page = endpoint(unmeasured())
-    found = facts(page)
-    assert found["Trust grade and score"] == "not scored yet"
-    assert found["30-day uptime"] == "—"
-    assert (found["Payable in half an hour"], found["Payable in 24 hours"]) == ("—", "—")
-    assert found["Avg latency (EU vantage)"] == "—"
-    assert found["Advertised price"] == "not advertised"
-    assert found["Network"] == "—"
-    assert found["Last probed"] == "never"
+    facts_shown = facts(page)
+    assert facts_shown["Trust grade and score"] == "not scored yet"
+    assert facts_shown["30-day uptime"] == "—"
+    assert (facts_shown["Payable in half an hour"], facts_shown["Payable in 24 hours"]) == (
+        "—",
+        "—",
+    )
+    assert facts_shown["Avg latency (EU vantage)"] == "—"
+    assert facts_shown["Advertised price"] == "not advertised"
+    assert facts_shown["Network"] == "—"
+    assert facts_shown["Last probed"] == "never"
     words = check_structure(page).words
     assert "There is no score yet" in words
-    assert (found["Price stability (30d)"], found["payTo"]) == ("—", "—")
+    assert (facts_shown["Price stability (30d)"], facts_shown["payTo"]) == ("—", "—")
     assert "No probe was made in these 30 days." in words
     assert "None yet: nothing was observed." in words
     assert "No directory lists it: it is known because somebody asked" in words

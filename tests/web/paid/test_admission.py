@@ -158,19 +158,19 @@ async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
     for payer in range(1, 1 + payer_limit.HOST_MOST):
         refused = await gate_client.buy(signed(payer, 1))
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-    made = gate_client.world.computed
+    computed = gate_client.world.computed
     refused = await gate_client.buy(signed(900, 1))
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     assert 1 <= int(refused.headers["Retry-After"]) <= payer_limit.HOST_WITHIN_MS // 1000
-    assert gate_client.world.computed == made, "nothing was verified or made"
+    assert gate_client.world.computed == computed, "nothing was verified or made"
     gate_client.world.hosts = ("other.example",)
     assert (await gate_client.buy(signed(900, 1))).status_code == 503
-    assert gate_client.world.computed == made + 1
+    assert gate_client.world.computed == computed + 1
     gate_client.world.hosts = ("slow.example",)
     gate_client.world.now = NOW + payer_limit.HOST_WITHIN_MS + 1
     late = signed(901, 1, until_s=gate_client.world.now // 1000 + 60)
     assert (await gate_client.buy(late)).status_code == 503
-    assert gate_client.world.computed == made + 2
+    assert gate_client.world.computed == computed + 2
 
 
 async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> None:

@@ -28,8 +28,8 @@ from tollgauge.web.paid import gate as gate_module
 
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[GateClient]:
-    async with opened(store, World()) as found:
-        yield found
+    async with opened(store, World()) as opened_client:
+        yield opened_client
 
 
 async def test_a_request_without_payment_is_told_the_terms_whatever_its_body(

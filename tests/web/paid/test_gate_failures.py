@@ -24,8 +24,8 @@ from tollgauge.web.paid.settlement import SETTLE_LEASE_MS
 
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[GateClient]:
-    async with opened(store, World()) as found:
-        yield found
+    async with opened(store, World()) as opened_client:
+        yield opened_client
 
 
 async def test_a_silent_facilitator_is_our_fault_and_costs_nothing(client: GateClient) -> None:
@@ -225,12 +225,12 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
 
     claim = await client.store.writing(pays_for_another)
     answer = StoredAnswer(status=200, body=b"{}")
-    made = await client.store.writing(
+    moved = await client.store.writing(
         payments.move, claim.row, State.SETTLING, now=NOW, answer=answer
     )
-    assert made is not None
+    assert moved is not None
     await client.store.writing(
-        payments.conclude, made, ends, now=NOW, transaction=TX, reason="why", lease_ms=0
+        payments.conclude, moved, ends, now=NOW, transaction=TX, reason="why", lease_ms=0
     )
     assert (await waiting).status_code == 409
     assert client.world.calls["settle"] == 0
@@ -297,6 +297,6 @@ async def test_every_attempt_is_recorded(client: GateClient) -> None:
             client.store, attempts.payment_attempt.select().order_by(attempts.payment_attempt.c.id)
         )
     ).mappings()
-    found = [(row["kind"], row["outcome"]) for row in rows]
-    assert [kind for kind, _ in found] == ["verify", "intent", "settle", "intent", "settle"]
-    assert found[-1] == ("settle", "settled")
+    steps = [(row["kind"], row["outcome"]) for row in rows]
+    assert [kind for kind, _ in steps] == ["verify", "intent", "settle", "intent", "settle"]
+    assert steps[-1] == ("settle", "settled")

@@ -58,8 +58,8 @@ async def client(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[SilentFacilitatorGate]:
     monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)  # no test waits for a trial
-    async with opened(store) as found:
-        yield found
+    async with opened(store) as opened_client:
+        yield opened_client
 
 
 @contextlib.asynccontextmanager

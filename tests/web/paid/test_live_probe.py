@@ -111,10 +111,10 @@ class Ours:
             await self.store.writing(record_probe, endpoint.id, was)
 
     async def history(self, url: str) -> list[ProbeResult]:
-        found = await self.store.reading(
+        history = await self.store.reading(
             probes.history, endpoint_id(url), since=START - 1, until=self.clock.now
         )
-        return list(found)
+        return list(history)
 
 
 @contextlib.asynccontextmanager
@@ -187,9 +187,9 @@ async def test_a_result_of_our_own_fault_is_not_shared_with_the_next_caller(
             with pytest.raises(Problem) as error:
                 await here.look(SHOP)
             assert refused(error) == (503, "probe-failed-here")
-        made = await here.history(SHOP)
-    assert len(made) == 2
-    assert made[1].at - made[0].at < 10 * SECOND_MS
+        history = await here.history(SHOP)
+    assert len(history) == 2
+    assert history[1].at - history[0].at < 10 * SECOND_MS
 
 
 @pytest.mark.parametrize("answer", ["private", "not found"])
@@ -209,9 +209,9 @@ async def test_a_name_that_nobody_can_vouch_for_is_asked_anew_for_the_next_calle
             with pytest.raises(Problem) as error:
                 await here.look("https://shop.nowhere.com/x")
             assert refused(error) == (503, "probe-failed-here")
-        made = await here.history("https://shop.nowhere.com/x")
+        history = await here.history("https://shop.nowhere.com/x")
     assert len(asked) == 2
-    assert {result.attribution for result in made} == {Attribution.UNKNOWN}
+    assert {result.attribution for result in history} == {Attribution.UNKNOWN}
 
 
 async def test_a_private_address_is_the_host_s_own_while_a_reference_answers(
@@ -227,6 +227,6 @@ async def test_a_private_address_is_the_host_s_own_while_a_reference_answers(
 async def test_a_result_that_tells_of_the_target_is_shared(tmp_path: Path) -> None:
     async with ours(tmp_path) as here:
         one, other = await asyncio.gather(here.look(SHOP), here.look(SHOP))
-        made = await here.history(SHOP)
+        history = await here.history(SHOP)
     assert one.at == other.at
-    assert len(made) == 1
+    assert len(history) == 1

@@ -42,9 +42,9 @@ async def sold(store: Store) -> reports.TrustReport:
     def sell(tx: Connection) -> reports.TrustReport:
         endpoints.insert(tx, ENDPOINT)
         record_probe(tx, ENDPOINT.id, PROBE)
-        made = reports.live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 2_000)
-        scores.save(tx, made.row)
-        return made
+        report = reports.live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 2_000)
+        scores.save(tx, report.row)
+        return report
 
     return await store.writing(sell)
 

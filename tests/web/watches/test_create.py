@@ -25,8 +25,8 @@ from tollgauge.store.watches import watches
 @pytest.fixture
 async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
-    async with opened(f"sqlite:///{database}", tmp_path) as found:
-        yield found
+    async with opened(f"sqlite:///{database}", tmp_path) as service:
+        yield service
 
 
 def answering(status: int) -> Callable[[Request], Response]:

@@ -38,8 +38,8 @@ async def test_every_destination_is_tested_and_told_in_its_own_format(
         }
     )
     tested = bought["delivery"]["connection_test"]
-    assert [each["kind"] for each in tested] == ["webhook", "discord", "slack"]
-    assert all(each["ok"] for each in tested)
+    assert [result["kind"] for result in tested] == ["webhook", "discord", "slack"]
+    assert all(result["ok"] for result in tested)
     assert "secretsecret" not in json.dumps(bought)
     assert len(watch_service.receivers.got) == 3
     await watch_service.probe()

@@ -33,8 +33,8 @@ A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
 @pytest.fixture
 async def watch_service(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
-    async with opened(database, tmp_path, deadline_ms=20_000) as found:
-        yield found
+    async with opened(database, tmp_path, deadline_ms=20_000) as service:
+        yield service
 
 
 async def paid(
@@ -49,8 +49,8 @@ async def paid(
 
 
 async def depth(watch_service: WatchService) -> outbox.Depth:
-    found: outbox.Depth = await watch_service.store.reading(outbox.depth)
-    return found
+    depth: outbox.Depth = await watch_service.store.reading(outbox.depth)
+    return depth
 
 
 async def happens(watch_service: WatchService, amount: int) -> None:
@@ -163,10 +163,10 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
     for days in (27, 30):
         watch_service.clock.now = NOW + days * DAY_MS
         await watch_service.alert()
-    told = {event["type"]: event["event_id"] for event in watch_service.receivers.events()}
+    id_by_type = {event["type"]: event["event_id"] for event in watch_service.receivers.events()}
     polled = (await watch_service.poll(bought))["watch_events"]
     own = {each["type"]: each["event_id"] for each in polled}
-    assert told == {name: own[name] for name in ("expiring", "expired")}
+    assert id_by_type == {name: own[name] for name in ("expiring", "expired")}
     (expiring,) = (each for each in polled if each["type"] == "expiring")
     assert expiring["detail"] == {"expiresAt": bought["expires_at"]}
 
@@ -179,8 +179,8 @@ async def test_what_happened_just_before_the_end_is_still_delivered(
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     watch_service.clock.now = NOW + PERIOD_MS + SECOND_MS
     await watch_service.alert()
-    told = [event["type"] for event in watch_service.receivers.events()]
-    assert sorted(told) == ["expired", "expiring", "price_change"] or sorted(told) == [
+    types = [event["type"] for event in watch_service.receivers.events()]
+    assert sorted(types) == ["expired", "expiring", "price_change"] or sorted(types) == [
         "expired",
         "price_change",
     ]
@@ -225,9 +225,9 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(watch_service: Wat
     await watch_service.alert()
     polled = await watch_service.poll(bought)
     assert polled["state"] == "active"
-    found = await watch_service.store.reading(watches.get, bought["watch_id"])
-    assert found is not None
-    assert found.expires_at == NOW + 2 * PERIOD_MS
+    stored = await watch_service.store.reading(watches.get, bought["watch_id"])
+    assert stored is not None
+    assert stored.expires_at == NOW + 2 * PERIOD_MS
     assert (await watch_service.endpoint()).watched_until == NOW + 2 * PERIOD_MS
 
 
@@ -257,7 +257,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
     await execute(
         watch_service.store,
         watch_payments.watch_payment.insert(),
-        [{**row, "payment_id": each} for each in ids],
+        [{**row, "payment_id": id_} for id_ in ids],
     )
     await paid(watch_service, ids[0], PaymentState.UNKNOWN)
     two = await watch_service.buy()
@@ -343,7 +343,7 @@ async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchS
 async def test_a_destination_can_change_its_format(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     edited = await watch_service.patch(bought, {"delivery": {"slack_url": A}})
-    assert [each["kind"] for each in edited.json()["destinations"]] == ["slack"]
+    assert [destination["kind"] for destination in edited.json()["destinations"]] == ["slack"]
     await happens(watch_service, 1)
     await watch_service.alert()
     assert watch_service.receivers.of(ALERTS)[-1].json["blocks"]
@@ -399,7 +399,10 @@ async def test_a_destination_that_took_long_to_fail_is_not_tried_again(
 async def places(watch_service: WatchService, bought: Any) -> set[tuple[str, str]]:
     """The hosts and formats of a watch's destinations."""
     state = (await watch_service.patch(bought, {"digest": False})).json()
-    return {(each["destination"].split("/")[2], each["kind"]) for each in state["destinations"]}
+    return {
+        (destination["destination"].split("/")[2], destination["kind"])
+        for destination in state["destinations"]
+    }
 
 
 async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unread(
@@ -481,7 +484,7 @@ async def test_a_host_that_never_answers_delays_no_other(watch_service: WatchSer
     while not watch_service.receivers.events(ALERTS):
         assert not sending.done()
         await asyncio.sleep(0.01)
-    assert [each.host for each in watch_service.receivers.got[before:]].count(OTHER) <= 4
+    assert [request.host for request in watch_service.receivers.got[before:]].count(OTHER) <= 4
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending

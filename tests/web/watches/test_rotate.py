@@ -118,11 +118,11 @@ async def test_deliveries_are_signed_with_the_new_secret(watch_service: WatchSer
     for _ in range(2):
         await watch_service.probe(up=False)
     await watch_service.alert()
-    told = watch_service.receivers.of(ALERTS)[-1]
-    assert told.json["type"] == "liveness_down"
+    delivery = watch_service.receivers.of(ALERTS)[-1]
+    assert delivery.json["type"] == "liveness_down"
     key = hashlib.sha256(fresh["secret"].encode()).hexdigest().encode()
-    signature = hmac.new(key, told.body, hashlib.sha256).hexdigest()
-    assert told.headers["x-signature"] == f"sha256={signature}"
+    signature = hmac.new(key, delivery.body, hashlib.sha256).hexdigest()
+    assert delivery.headers["x-signature"] == f"sha256={signature}"
 
 
 async def test_nobody_but_the_payer_rotates(watch_service: WatchService) -> None:

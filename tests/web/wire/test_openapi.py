@@ -93,8 +93,8 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("openapi") / "service.db")
-    async with opened(configuration(store_url=url)) as found:
-        yield found
+    async with opened(configuration(store_url=url)) as service:
+        yield service
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -164,9 +164,9 @@ async def test_generators_of_clients_find_one_name_for_each_schema(document: Any
 
 
 async def test_every_reference_in_it_leads_somewhere(document: Any) -> None:
-    found = set(references(document))
-    assert found <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
-    assert len(found) > 40
+    names = set(references(document))
+    assert names <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert len(names) > 40
 
 
 async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:

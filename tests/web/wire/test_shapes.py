@@ -63,15 +63,15 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("shapes") / "service.db")
-    async with opened(configuration(store_url=url)) as found:
-        yield found
+    async with opened(configuration(store_url=url)) as service:
+        yield service
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def samples(running: Running) -> list[dict[str, Any]]:
     answer = await running.get("/v1/x402-trust-preview")
-    found: list[dict[str, Any]] = answer.json()["samples"]
-    return found
+    document: list[dict[str, Any]] = answer.json()["samples"]
+    return document
 
 
 def has(value: dict[str, Any], names: str, *, beside: str = "") -> bool:
@@ -221,18 +221,22 @@ async def test_a_report_can_be_recomputed_from_the_evidence_that_it_names(
 
 
 async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
-    found = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
-    has(found, SNAPSHOT, beside="id resource endpointPage simulated improvements")
-    assert found["resource"] == WEATHER
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["firstSeen"])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["lastProbed"])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", found["snapshotComputed"])
-    assert found["status"] == "listed"
-    assert found["advertisedPriceUsd"] == 0.001
-    assert found["priceStability"] == "stable"
-    assert (found["down"], found["policyVersion"], found["previousPolicy"]) == (False, 2, None)
-    assert found["summary"].startswith(found["reason"])
-    assert found["simulated"] is True, "what demo.past wrote is marked"
+    document = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
+    has(document, SNAPSHOT, beside="id resource endpointPage simulated improvements")
+    assert document["resource"] == WEATHER
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["firstSeen"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["lastProbed"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", document["snapshotComputed"])
+    assert document["status"] == "listed"
+    assert document["advertisedPriceUsd"] == 0.001
+    assert document["priceStability"] == "stable"
+    assert (document["down"], document["policyVersion"], document["previousPolicy"]) == (
+        False,
+        2,
+        None,
+    )
+    assert document["summary"].startswith(document["reason"])
+    assert document["simulated"] is True, "what demo.past wrote is marked"
 
 
 async def test_what_no_directory_lists_is_not_called_listed(running: Running) -> None:
@@ -246,9 +250,9 @@ async def test_what_no_directory_lists_is_not_called_listed(running: Running) ->
     await running.service.store.writing(
         hosts.set_wildcards, {asked.host: False}, at=running.clock()
     )
-    found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
-    assert (found["status"], found["sources"]) == ("unlisted", [])
-    assert "listed" not in found["summary"]
+    document = (await running.get(f"/trust/snapshot/{resource.id}")).json()
+    assert (document["status"], document["sources"]) == ("unlisted", [])
+    assert "listed" not in document["summary"]
     page = (await running.get(f"/endpoint/{resource.id}")).text
     assert "unlisted" in page
     assert "No directory lists it" in page
@@ -270,28 +274,28 @@ async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Runn
 async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) -> None:
     stabilities = set()
     for row in (await running.get("/trust/leaderboard")).json()["endpoints"]:
-        found = await running.get("/trust/snapshot", params={"resource": row["resource"]})
-        stabilities.add(found.json()["priceStability"])
+        answer = await running.get("/trust/snapshot", params={"resource": row["resource"]})
+        stabilities.add(answer.json()["priceStability"])
     assert "stable" in stabilities
     assert all(re.fullmatch(r"stable|\d+ change\(s\)", stability) for stability in stabilities)
 
 
 async def test_the_stats_count_what_is_known(running: Running) -> None:
-    found = (await running.get("/trust/stats")).json()
+    document = (await running.get("/trust/stats")).json()
     chain = "volumeUsd30d organicVolumeUsd30d receivers30d payers30d indexedShare"
     counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
-    has(found, counts, beside=f"{chain} distributions")
-    assert all(found[name] is None for name in chain.split())  # no chain is indexed here
-    assert found["listed"] > 40
-    assert sum(found["grades"].values()) == found["active"]
-    assert 0 < found["reachableShare"] <= 1
+    has(document, counts, beside=f"{chain} distributions")
+    assert all(document[name] is None for name in chain.split())  # no chain is indexed here
+    assert document["listed"] > 40
+    assert sum(document["grades"].values()) == document["active"]
+    assert 0 < document["reachableShare"] <= 1
 
 
 async def test_the_example_of_the_docs_page_is_answered(running: Running) -> None:
     page = html.unescape((await running.get("/docs")).text)
-    found = re.search(rf"{BASE}(/trust/snapshot\?resource=[^'\s]+)", page)
-    assert found is not None
-    assert (await running.get(found[1])).status_code == 200
+    match = re.search(rf"{BASE}(/trust/snapshot\?resource=[^'\s]+)", page)
+    assert match is not None
+    assert (await running.get(match[1])).status_code == 200
 
 
 async def test_an_unknown_resource_is_404_and_says_what_to_do(running: Running) -> None:

@@ -6,6 +6,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples as count
+from tests.support.whole_report import whole_report
 
 from tollgauge.core import finding
 from tollgauge.web import wire
@@ -13,7 +14,7 @@ from tollgauge.web.wire import examples
 from tollgauge.web.wire.scores import DetailedFlag, FlagShape
 from tollgauge.web.wire.trust import SHORT_BYTES, FindingShape
 
-WHOLE = wire.TrustReportShape.model_validate(examples.trust_report())
+WHOLE = wire.TrustReportShape.model_validate(whole_report())
 SEVERITIES = [severity.value for severity in finding.Severity]
 FLAGS = st.lists(
     st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 400), st.integers(0, 200)), max_size=70

@@ -48,7 +48,7 @@ from tollgauge.core.trace.transaction import (
     read_receipt,
     read_transaction,
 )
-from tollgauge.core.units import eip3009_assets
+from tollgauge.core.units import eip3009_assets, evm_chain_id
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8
@@ -205,7 +205,7 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _WithReceipt | None:
     for reply in (chain, transaction, receipt_reply):
         if isinstance(reply, RpcError):
             raise reply
-    if quantity(chain) != int(network.partition(":")[2]):
+    if quantity(chain) != evm_chain_id(network):
         raise RpcUnavailable(f"{node.name} is a node of another chain.")
     if transaction is None:
         if receipt_reply is not None:

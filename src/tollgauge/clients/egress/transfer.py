@@ -27,7 +27,15 @@ from typing import Any, Final
 import pycurl
 
 from tollgauge.clients.egress.head import Head
-from tollgauge.core.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.exchange import (
+    BODY_METHODS,
+    Answer,
+    Defect,
+    Exchange,
+    Fault,
+    FaultKind,
+    Timings,
+)
 
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
@@ -197,7 +205,7 @@ class Transfer:
     def _set_request(self) -> None:
         plan, handle = self.plan, self.handle
         body = plan.body
-        if plan.method in ("POST", "PUT", "PATCH") and body is None:
+        if plan.method in BODY_METHODS and body is None:
             body = b""
         if plan.method == "HEAD":
             handle.setopt(pycurl.NOBODY, 1)

@@ -19,7 +19,7 @@ import orjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.finding import Lint
-from tollgauge.core.lint.reading import HEADER, HeaderFault, read_header
+from tollgauge.core.lint.header import HEADER, HeaderFault, read_header
 from tollgauge.core.terms import Terms
 
 _FORM: Final = (

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
 from tollgauge.core.lint.entries import payable_entry
-from tollgauge.core.lint.reading import Envelope, HeaderFault, Reading, members
+from tollgauge.core.lint.header import HeaderFault, members
+from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.terms import Quote
 

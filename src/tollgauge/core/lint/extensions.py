@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from tollgauge.core.lint.reading import Reading, members
+from tollgauge.core.exchange import BODY_METHODS
+from tollgauge.core.lint.header import members
+from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import Verdict
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
-_BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 _BODY_TYPES: Final = ("json", "form-data", "text")
 _ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
 _BAZAAR: Final = "bazaar"
@@ -132,7 +133,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
 @warning("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 knows."""
-    known = _QUERY_METHODS | _BODY_METHODS
+    known = _QUERY_METHODS | BODY_METHODS
     if reading.bazaar_input.get("type") == "http" and _http_method(reading) not in known:
         yield "extensions.bazaar.info.input.method"
 
@@ -154,7 +155,7 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
 )
 def bazaar_body(reading: Reading) -> Iterator[str]:
     """A method with a body whose input shows none."""
-    if _http_method(reading) not in _BODY_METHODS:
+    if _http_method(reading) not in BODY_METHODS:
         return
     declared = reading.bazaar_input
     if declared.get("bodyType") not in _BODY_TYPES or "body" not in declared:

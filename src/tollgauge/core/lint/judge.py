@@ -25,7 +25,8 @@ from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, status, transport
 from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, payable_entry
-from tollgauge.core.lint.reading import HEADER, Entry, Reading, read
+from tollgauge.core.lint.header import HEADER
+from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(

@@ -5,19 +5,15 @@ Rules (x402 v2 HTTP transport, and the official clients' order):
   requirements of one payment without an envelope around them are no envelope;
 - without one, or with one that does not decode, the JSON body is read;
 - a header or body that is nested deeper than 32 levels is not read.
-Every function takes any bytes and never raises.
+Every function takes any bytes and never raises. How the header is decoded is core/lint/header's.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
-
-import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint.accepts import (
@@ -28,16 +24,19 @@ from tollgauge.core.lint.accepts import (
     timeout_seconds,
 )
 from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
+from tollgauge.core.lint.header import (
+    NO_HEADER,
+    Header,
+    HeaderFault,
+    load_json,
+    members,
+    read_header,
+)
 from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
-from tollgauge.core.strictjson import depth
 from tollgauge.core.terms import Terms
 from tollgauge.core.units import legacy_network
 
-HEADER: Final = "payment-required"
-DEPTH_MAX: Final = 32
-"""Levels of JSON below the outermost object or array."""
-_STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 _SCHEMES: Final = {
     ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
     ("eip155", 1): frozenset({"exact"}),
@@ -45,31 +44,6 @@ _SCHEMES: Final = {
     ("solana", 1): frozenset({"exact"}),
 }
 """The schemes that an official client has, by kind of network and version (TypeScript 2.27)."""
-
-
-class HeaderFault(StrEnum):
-    """Why a header could not be read."""
-
-    BASE64 = "base64"
-    JSON = "json"
-    OBJECT = "object"
-    REQUIREMENTS = "requirements"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
-    which departures from standard base64 it has although it decodes, and its object or the fault
-    that hides it.
-    """
-
-    text: str = ""
-    count: int = 0
-    spaced: bool = False
-    urlsafe: bool = False
-    unpadded: bool = False
-    document: dict[str, object] | None = None
-    fault: HeaderFault | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +230,7 @@ class Reading:
 
     exchange: Exchange
     answer: Answer | None
-    header: Header = Header()
+    header: Header = NO_HEADER
     body: object = None
     envelope: Envelope = NO_ENVELOPE
     other: Envelope = NO_ENVELOPE
@@ -324,73 +298,8 @@ def read(exchange: Exchange) -> Reading:
     )
 
 
-def read_header(answer: Answer) -> Header:
-    """The header, decoded as leniently as its meaning allows.
-
-    Several headers of the name are joined with a comma as HTTP clients join them (RFC 9110
-    section 5.3), which no longer decodes. The specification names no base64 alphabet, so the
-    URL-safe one, missing padding and white space are read, and the rules warn of them.
-    """
-    values = answer.header_values(HEADER)
-    text = ", ".join(values)
-    encoded = text.encode("utf-8", "replace")  # what is not ASCII is no base64 either way
-    compact = b"".join(encoded.split())
-    if not compact:
-        return Header(count=len(values))
-    digits = compact.rstrip(b"=")
-    standard = digits.translate(_STANDARD_ALPHABET)
-    no_base64 = Header(text=text, count=len(values), fault=HeaderFault.BASE64)
-    if len(compact) - len(digits) > 2:
-        return no_base64
-    try:
-        raw = base64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
-    except ValueError:
-        return no_base64
-    document = load_json(raw)
-    fault = _document_fault(document)
-    return Header(
-        text=text,
-        count=len(values),
-        spaced=compact != encoded,
-        urlsafe=standard != digits,
-        unpadded=len(compact) % 4 != 0,
-        document=members(document) if fault is None else None,
-        fault=fault,
-    )
-
-
-def _document_fault(document: object) -> HeaderFault | None:
-    """Why the JSON value of a header is no envelope."""
-    if document is None:
-        return HeaderFault.JSON
-    if not isinstance(document, dict):
-        return HeaderFault.OBJECT
-    if "accepts" not in document and {"scheme", "payTo"} <= document.keys():
-        return HeaderFault.REQUIREMENTS
-    return None
-
-
-def load_json(raw: bytes) -> object:
-    """A JSON text's value; None for `null`, for what is no JSON, and for what is nested deeper than
-    DEPTH_MAX.
-
-    orjson, because it limits the nesting itself: CPython's `json` overruns the C stack once an
-    EVM library has raised the recursion limit.
-    """
-    try:
-        value: object = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return value if depth(raw) <= DEPTH_MAX + 1 else None
-
-
 def _not_judged(_: object) -> None:
     """The account of a network whose accounts are not judged."""
-
-
-def members(value: object) -> dict[str, object]:
-    """The members of an object, none of anything else."""
-    return value if isinstance(value, dict) else {}
 
 
 def _envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.reading import HEADER, HeaderFault, Reading
+from tollgauge.core.lint.header import HEADER, HeaderFault
+from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, warning
 
 HEADER_SOFT_MAX: Final = 8_192

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tollgauge.core.finding import Severity
+from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, Flag, FlagRule
@@ -118,7 +118,7 @@ def lint_flags(facts: Facts) -> tuple[Flag, ...]:
         ranked = (_SEVERITIES.index(severity), message)
         worst[rule] = min(ranked, worst.get(rule, ranked))
     return tuple(
-        Flag(code=f"lint:{rule}", severity=_SEVERITIES[rank], message=message, since=last.at)
+        Flag(code=f"{LINT_FLAG}{rule}", severity=_SEVERITIES[rank], message=message, since=last.at)
         for rule, (rank, message) in sorted(worst.items())
     )
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from tollgauge.core.trace.calldata import Method
 from tollgauge.core.trace.catalogue import Model
 from tollgauge.core.trace.transaction import Block
-from tollgauge.core.units import known_asset, micro_usd
+from tollgauge.core.units import evm_chain_id, known_asset, micro_usd
 
 
 class Status(StrEnum):
@@ -86,7 +86,7 @@ class TraceResult:
     @property
     def chain_id(self) -> int:
         """The chain's number (EIP-155)."""
-        return int(self.network.partition(":")[2])
+        return evm_chain_id(self.network)
 
     @property
     def complete(self) -> bool:

@@ -16,7 +16,7 @@ from eth_utils.crypto import keccak
 from tollgauge.core.payment import Payment
 from tollgauge.core.signature import recovered
 from tollgauge.core.trace.calldata import AuthorizedTransfer, Method
-from tollgauge.core.units import ASSETS, Asset, known_asset
+from tollgauge.core.units import ASSETS, Asset, evm_chain_id, known_asset
 
 _FIELDS: Final = (
     "(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
@@ -63,7 +63,7 @@ def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
 
 
 def _domain(asset: Asset) -> bytes:
-    chain_id = int(asset.network.partition(":")[2])
+    chain_id = evm_chain_id(asset.network)
     return keccak(
         _DOMAIN
         + keccak(text=asset.domain_name)

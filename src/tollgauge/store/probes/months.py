@@ -47,12 +47,6 @@ def fold(tx: Connection, *, before_day: int, limit: int) -> int:
     return len(pairs)
 
 
-def of_endpoint(tx: Connection, endpoint_id: str) -> dict[int, Totals]:
-    """The sums of the months of which days were folded, by month (202601)."""
-    query = sa.select(probe_month).where(probe_month.c.endpoint_id == endpoint_id)
-    return {row.month: _totals(row) for row in tx.execute(query)}
-
-
 def counts(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[int, int]:
     """(probes, scored probes) of those of some whole days that were folded."""
     query = sa.select(probe_month.c.month, probe_month.c.counts).where(

@@ -25,7 +25,7 @@ from tollgauge.store.readiness import rehearse_sale
 from tollgauge.web.demo import Loading
 from tollgauge.web.edge.problem import Problem
 
-EVERY_MS: Final = 5_000
+EVERY_MS: Final = 5 * SECOND_MS
 TRY_SECONDS: Final = 4.0
 """How long a try may take: health checks seldom wait longer."""
 

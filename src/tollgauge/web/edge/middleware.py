@@ -33,9 +33,9 @@ from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
 HEALTH_ONLY: Final = "health_only"
 """In the state of a request: its connection was taken above a cap, for the health routes alone."""
 
-_NOT_PLAIN: Final = frozenset(
-    {b"content-length", b"expect", b"payment-signature", b"transfer-encoding", b"x-payment"}
-)
+_PAYMENT_HEADERS: Final = frozenset({b"payment-signature", b"x-payment"})
+"""Those of x402 version 2 and version 1."""
+_NOT_PLAIN: Final = _PAYMENT_HEADERS | {b"content-length", b"expect", b"transfer-encoding"}
 """Headers that keep a request off the fast path: those of a body or a payment (`check_sizes`)."""
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 
@@ -223,7 +223,7 @@ def check_sizes(scope: Scope) -> None:
     total = 0
     for name, value in scope["headers"]:
         total += len(name) + len(value)
-        if name in (b"payment-signature", b"x-payment") and len(value) > HEADER_MAX:
+        if name in _PAYMENT_HEADERS and len(value) > HEADER_MAX:
             raise payment_header_too_large()
     if total > HEADERS_MAX:
         raise Problem(431, "headers-too-large", f"Keep the headers under {HEADERS_MAX} bytes.")

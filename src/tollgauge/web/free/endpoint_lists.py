@@ -53,7 +53,7 @@ _NUMBERS: Final = ("limit", "maxAmountUsd")
 EXAMPLE: Final = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
 
 
-def _said(text: str) -> str:
+def _not_empty(text: str) -> str:
     if not text.strip():
         refuse(invalid("", "The search is empty: give a URL, a host, or words."))
     return text
@@ -71,9 +71,10 @@ def _not_null(value: object) -> object:
 
 _NotNull = BeforeValidator(_not_null)
 _Price = Annotated[float, Field(ge=0, le=1_000_000)]
-_Letter = Annotated[str, wire.OneOf(GRADES)]
 _MAX_PRICE: Final = "The most that a call may cost, in dollars"
 _RECOMMENDATION: Final = "Only those with this recommendation"
+_QUERY: Final = "The URL of an endpoint, the host of a provider, or what you need, in words"
+_MIN_GRADE: Final = "Only those with this grade or a better"
 
 
 class _ListedRequest(RequestModel):
@@ -100,15 +101,13 @@ class _ListedRequest(RequestModel):
 class SearchRequest(_ListedRequest):
     """What to search for: the URL of an endpoint, the host of a provider, or words."""
 
-    query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_said)] = Field(
-        description="The URL of an endpoint, the host of a provider, or what you need, in words"
+    query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_not_empty)] = Field(
+        description=_QUERY
     )
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(without_fraction)] = Field(
         5, description="How many at most"
     )
-    min_grade: Annotated[_Letter | None, _NotNull] = Field(
-        None, description="Only those with this grade or a better"
-    )
+    min_grade: Annotated[wire.Grade | None, _NotNull] = Field(None, description=_MIN_GRADE)
 
     def wanted(self) -> Filter:
         """The filter of the search."""
@@ -119,7 +118,7 @@ class ListRequest(_ListedRequest):
     """Which endpoints to list, in which order."""
 
     sort: Annotated[str, wire.OneOf(Sort)] = "score"
-    grade: _Letter | None = None
+    grade: wire.Grade | None = None
     host: Annotated[str, Field(max_length=253), AfterValidator(_host)] | None = None
     status: Annotated[str, wire.OneOf(Listing)] = "listed"
     cursor: Annotated[str, Field(max_length=_CURSOR_MAX)] = ""
@@ -159,16 +158,14 @@ class SearchParameters(_Parameters):
     """The query string of a search."""
 
     q: str = Field(
-        description="The URL of an endpoint, the host of a provider, or what you need, in words",
+        description=_QUERY,
         examples=["weather forecast"],
         json_schema_extra={"minLength": 1, "maxLength": QUERY_MAX},
     )
     limit: str | None = _parameter(
         "How many at most; 5 by default", 5, type="integer", minimum=1, maximum=LIMIT_MAX
     )
-    min_grade: str | None = _parameter(
-        "Only those with this grade or a better", "B", enum=list(GRADES)
-    )
+    min_grade: str | None = _parameter(_MIN_GRADE, "B", enum=list(GRADES))
 
     def request(self) -> SearchRequest:
         """The search that it asks for. Raises Problem 422."""
@@ -248,8 +245,8 @@ class EndpointLists:
 
     async def results(self, request: SearchRequest) -> lists.SearchShape:
         """What a search finds, as JSON shape. Raises Problem 422 and 503."""
-        found = await self.find(self.named(request.query), request)
-        return lists.search(found, base_url=self.dependencies.base_url)
+        search = await self.find(self.named(request.query), request)
+        return lists.search(search, base_url=self.dependencies.base_url)
 
     def named(self, text: str) -> Named:
         """What the text of a search names. Raises Problem 422."""

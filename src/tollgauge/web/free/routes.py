@@ -144,14 +144,14 @@ def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Search, and every endpoint page by page."""
     endpoints, base_url = lists.EndpointLists(dependencies), dependencies.base_url
-    found = openapi.free(wire.lists.SearchShape, examples.search(base_url), INVALID_FILTER)
+    results = openapi.free(wire.lists.SearchShape, examples.search(base_url), INVALID_FILTER)
     get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
     search = "Endpoints by URL, by host, or by what they are for"
     for path, handler, id_, example in (
         (lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
         (lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
     ):
-        yield get(path, search, handler, id_, found, example=example)
+        yield get(path, search, handler, id_, results, example=example)
     yield Route(
         "POST",
         lists.SEMANTIC_SEARCH,

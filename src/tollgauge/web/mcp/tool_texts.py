@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tollgauge.monitor.ranking import SIZE
 from tollgauge.web.paid import catalogue
 
 _UNVERIFIED: Final = (
@@ -75,7 +76,7 @@ LEADERBOARD: Final = ToolTexts(
     title="The best pay-per-call endpoints",
     description=(
         "The listed pay-per-call (x402) endpoints with the best trust scores, of those that may be "
-        "paid, at most three of one site: 10, or as many as `limit` says, up to 25. Free."
+        f"paid, at most three of one site: 10, or as many as `limit` says, up to {SIZE}. Free."
     ),
 )
 PREVIEW: Final = ToolTexts(

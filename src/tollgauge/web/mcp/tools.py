@@ -34,6 +34,7 @@ from x402.extensions.bazaar import (
 from tollgauge.core import answer_signature, strictjson
 from tollgauge.core.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
+from tollgauge.monitor import ranking
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem, internal_error, store_unavailable
@@ -78,7 +79,9 @@ _Cursor = Annotated[str, Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}
 class LeaderboardArguments(RequestModel):
     """How many endpoints an agent wants to see."""
 
-    limit: Annotated[int, Field(ge=1, le=25)] = Field(10, description="How many, best first")
+    limit: Annotated[int, Field(ge=1, le=ranking.SIZE)] = Field(
+        10, description="How many, best first"
+    )
 
 
 class LintArguments(RequestModel):

@@ -39,7 +39,6 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.mcp.tools import Tools, UnknownToolError
 from tollgauge.web.wire import openapi
 
-PATH: Final = "/mcp"
 PURPOSE: Final = "The same as tools for agents: MCP over Streamable HTTP"
 INSTRUCTIONS: Final = (
     "Trust and reliability of pay-per-call (x402) endpoints. Call x402_trust_score before paying "

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
+from tollgauge.core.endpoint import ID_PATTERN, Perimeter, ResourceError, parse_resource
 from tollgauge.monitor.reports import EndpointView
 from tollgauge.monitor.reports.endpoint import LEAST_DAYS
 from tollgauge.web.pages.charts.days import uptime_bars
@@ -15,7 +14,6 @@ from tollgauge.web.pages.render import render
 
 FIELDS: Final = ("a", "b", "c", "d")
 """The query parameters, in the order of the columns."""
-_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +39,7 @@ def asked_for(texts: Sequence[str | None], perimeter: Perimeter) -> tuple[Asked,
 
 
 def _asked(text: str, perimeter: Perimeter) -> Asked:
-    if _ID.fullmatch(text):
+    if ID_PATTERN.fullmatch(text):
         return Asked(text=text, id=text)
     try:
         return Asked(text=text, id=parse_resource(text, perimeter).id)

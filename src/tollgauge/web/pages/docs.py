@@ -17,6 +17,7 @@ import orjson
 
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import BASE
+from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
@@ -24,7 +25,6 @@ from tollgauge.web.paid.catalogue import TRACE
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
-MCP_PATH: Final = "/mcp"
 AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
 """What somebody asks about who lost an answer, for the reader to fill in."""
 _OVER_HTTP: Final = (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)

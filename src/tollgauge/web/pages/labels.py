@@ -16,9 +16,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from tollgauge.core.endpoint_filter import GRADES
+from tollgauge.core.finding import is_lint
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS, dollars
+from tollgauge.core.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars
 from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
 
@@ -26,7 +28,6 @@ DASH: Final = "\N{EM DASH}"
 """The text of a figure that was not measured."""
 
 _LONGEST: Final = 4_000
-_NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 
 RECOMMENDATIONS: Final[dict[str, str]] = {
     "proceed": "Nothing that was observed speaks against paying this endpoint.",
@@ -160,7 +161,7 @@ def changes(number: int) -> str:
 
 def network_name(network: str | None) -> str:
     """The everyday name of a CAIP-2 network where we know one, else nothing."""
-    return _NETWORK_NAMES.get(network or "", "")
+    return NETWORK_NAMES.get(network or "", "")
 
 
 def network_title(network: str) -> str:
@@ -178,7 +179,7 @@ def token_amount(amount: int, decimals: int) -> str:
 
 def rule_path(code: str) -> str:
     """The path of the page of the rule that a flag's code names; empty for any other flag."""
-    return (wire.rule_page(code, "") or "") if wire.is_lint(code) else ""
+    return (wire.rule_page(code, "") or "") if is_lint(code) else ""
 
 
 def readable(resource: str) -> str:
@@ -207,10 +208,10 @@ def flag_time(flag: Flag) -> str:
     """When a flag was seen. Of a flag that looks at the last check alone nobody knows since when it
     holds.
     """
-    last_check = flag.code in _OF_LAST_CHECK or flag.code.startswith("lint:")
+    last_check = flag.code in _OF_LAST_CHECK or is_lint(flag.code)
     return f"{'at the last check,' if last_check else 'since'} {date(flag.since)}"
 
 
 def grade_class(grade: str | None) -> str:
     """The style class of a grade."""
-    return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
+    return f"grade-{grade.lower()}" if grade in set(GRADES) else "grade-none"

@@ -70,17 +70,17 @@ class SearchPages:
         try:
             wanted = SearchRequest.read({"query": q, "limit": RESULTS})
             named = self._lists.named(q)
-            found = await self._lists.find(named, wanted)
+            search = await self._lists.find(named, wanted)
         except Problem as problem:
             if problem.status != 422 or not _is_browser(request):
                 raise
             return self._results(q, message=str(problem), status=422)
-        if found.match == "meaning":
-            return self._results(q, found)
-        if found.results:
-            known = found.results[0].endpoint
-            here = found.match == "endpoint"
-            return self._redirect(f"endpoint/{known.id}" if here else f"provider/{known.host}")
+        if search.match == "meaning":
+            return self._results(q, search)
+        if search.results:
+            best = search.results[0].endpoint
+            is_one = search.match == "endpoint"
+            return self._redirect(f"endpoint/{best.id}" if is_one else f"provider/{best.host}")
         return await self._unknown(request, named, q)
 
     async def endpoint(self, request: Request, resource: ResourceQuery) -> Response:
@@ -104,9 +104,9 @@ class SearchPages:
         return RedirectResponse(f"{self.dependencies.base_url}/{path}", status_code=307)
 
     def _results(
-        self, text: str, found: Search | None = None, *, message: str = "", status: int = 200
+        self, text: str, search: Search | None = None, *, message: str = "", status: int = 200
     ) -> Response:
-        html = search_html(text, found, message=message, base_url=self.dependencies.base_url)
+        html = search_html(text, search, message=message, base_url=self.dependencies.base_url)
         return HTMLResponse(html, status)
 
     async def _unknown(self, request: Request, named: Named, text: str) -> Response:
@@ -139,19 +139,19 @@ def report_offer(dependencies: PaidDependencies) -> Offer | None:
         return None
 
 
-def search_html(text: str, found: Search | None, *, message: str = "", base_url: str) -> bytes:
-    """What was found for words. `found` is None where nothing was searched, for which `message`
+def search_html(text: str, search: Search | None, *, message: str = "", base_url: str) -> bytes:
+    """What was found for words. `search` is None where nothing was searched, for which `message`
     says why.
     """
-    results = found.results if found else ()
+    results = search.results if search else ()
     return render(
         "search.html",
         base_url,
         text=text,
-        searched=found is not None,
+        searched=search is not None,
         message=message,
         rows=[row_of(result.endpoint) for result in results],
-        said={result.endpoint.id: _said(result.endpoint) for result in results},
+        said={result.endpoint.id: _provider_words(result.endpoint) for result in results},
         simulated=any(result.endpoint.simulated for result in results),
     )
 
@@ -199,7 +199,7 @@ def unknown_html(
     )
 
 
-def _said(endpoint: endpoint_list.DescribedEndpoint) -> str:
+def _provider_words(endpoint: endpoint_list.DescribedEndpoint) -> str:
     """What a provider says of an endpoint, in one line."""
     texts = (endpoint.service_name, endpoint.description)
     return ": ".join(text for text in texts if text)

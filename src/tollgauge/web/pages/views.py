@@ -23,7 +23,6 @@ from tollgauge.core.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.core.finding import Severity
 from tollgauge.core.policy import CURRENT, POLICIES, Policy
 from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag, FlagRule
@@ -45,7 +44,6 @@ HOME_ROWS: Final = 10
 EVENT_ROWS: Final = 10
 """How many changes of an endpoint its page lists; the picture above them has all."""
 
-_SEVERITIES: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
 _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
     422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
@@ -224,4 +222,4 @@ def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
 
 def _worst_first(flag: Flag | FlagRule) -> tuple[int, str]:
     """The order of flags."""
-    return (_SEVERITIES.get(flag.severity, len(_SEVERITIES)), flag.code)
+    return (flag.severity.rank, flag.code)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.core.payment import Payment
 from tollgauge.core.trace.signed import signed_by_payer
+from tollgauge.core.units import whole_seconds
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
@@ -119,4 +120,4 @@ def _host_busy(host: str, pause_ms: int) -> Problem:
 
 
 def _seconds(pause_ms: int) -> int:
-    return max(1, -(-pause_ms // 1000))
+    return max(1, whole_seconds(pause_ms))

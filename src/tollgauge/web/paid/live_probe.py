@@ -28,7 +28,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.units import MINUTE_MS, SECOND_MS, whole_seconds
 from tollgauge.core.vantage import PARTLY_REACHABLE
 from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
@@ -140,7 +140,7 @@ class LiveProbe:
                 "host-busy",
                 f"{resource.host} asked not to be probed for a while, and nothing was seen of "
                 "this resource within the last ten minutes. Nothing was charged.",
-                retry_after=-(-(free_at - now) // 1000),
+                retry_after=whole_seconds(free_at - now),
                 host=payer_limit.for_probe(resource.host),
             )
         return latest, usable

@@ -47,7 +47,7 @@ from tollgauge.web.wire import examples, openapi
 Handler = Callable[[Request], Awaitable[Response]]
 
 SOLD_BY_POST: Final = "This is sold by POST: send the request as JSON, with PAYMENT-SIGNATURE"
-_WHOLE_ANSWERS: Final = {catalogue.TRUST: examples.short_trust_report()}
+_WHOLE_ANSWERS: Final = {catalogue.TRUST: examples.trust_report()}
 """Whole answers as examples; a product's own example is the start of one."""
 _PAYMENT_HEADER: Final = {
     "name": "PAYMENT-SIGNATURE",

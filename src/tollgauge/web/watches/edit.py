@@ -30,7 +30,7 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.delivery_test import DeliveryTester
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
+from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, WatchStateName
 from tollgauge.web.watches.watch_auth import (
     REFUSED,
     SECURITY,
@@ -65,7 +65,7 @@ class StateShape(SnakeShape):
     """The present state of a watch."""
 
     watch_id: str
-    state: Annotated[str, OneOf(("active", "cancelled", "expired"))]
+    state: WatchStateName
     resource: str
     created_at: str
     expires_at: str

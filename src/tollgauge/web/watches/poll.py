@@ -31,7 +31,7 @@ from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape
+from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, WatchStateName
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import invalid
@@ -84,7 +84,7 @@ class PollShape(SnakeShape):
     """
 
     watch_id: str
-    state: Annotated[str, wire.OneOf(("active", "cancelled", "expired"))]
+    state: WatchStateName
     resource: str
     expires_at: str
     events: list[EventShape]

@@ -32,6 +32,7 @@ from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
 
+_KEEP: Final = "Keep the secret: it is shown only once, and the old one has ended."
 VALID_S: Final = 600
 """How many seconds the instant of a signature may be from our clock."""
 
@@ -94,7 +95,7 @@ class Rotation:
             )
         urls = links(self.dependencies.base_url, id, "poll_url")
         steps = [
-            "Keep the secret: it is shown only once, and the old one has ended.",
+            _KEEP,
             "Deliveries are signed with it from now on.",
         ]
         return answer(RotatedShape(watch_id=id, secret=secret, next_steps=steps, **urls))
@@ -158,7 +159,7 @@ _EXAMPLE: Final = {
     "watch_id": EXAMPLE_ID,
     "secret": webhooks.new_secret(bytes(webhooks.SECRET_BYTES)),
     **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url"),
-    "next_steps": ["Keep the secret: it is shown only once, and the old one has ended."],
+    "next_steps": [_KEEP],
 }
 ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"
 REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}

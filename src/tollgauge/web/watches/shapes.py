@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import ConfigDict
 
+from tollgauge.core.watch import WatchState
 from tollgauge.web import wire
 
 ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
@@ -14,6 +15,12 @@ ID_PATTERN: Final = f"^{ID.pattern}$"
 """The same for JSON Schema."""
 EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
 EXAMPLE_BASE_URL: Final = "https://trust.example.com"
+
+
+WatchStateName = Annotated[
+    str, wire.OneOf([state for state in WatchState if state is not WatchState.PENDING])
+]
+"""The state of a watch that its owner sees: nobody sees one before its payment has settled."""
 
 
 class SnakeShape(wire.Shape):

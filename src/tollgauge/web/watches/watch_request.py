@@ -15,7 +15,7 @@ from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo
 
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
-from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
+from tollgauge.core.endpoint import URL_MAX, Perimeter, ResourceError, parse_resource
 from tollgauge.core.text import clean_text
 from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
@@ -62,7 +62,7 @@ def _target(url: object, info: ValidationInfo[Perimeter], *, path: str) -> Targe
     return Target(url=canonical, kind=kind, field=f"delivery.{info.field_name}{path}")
 
 
-_Url = Annotated[str, Field(min_length=12, max_length=2048, pattern="^https://")]
+_Url = Annotated[str, Field(min_length=12, max_length=URL_MAX, pattern="^https://")]
 _Destinations = Annotated[
     tuple[Target, ...],
     PlainValidator(

@@ -23,7 +23,6 @@ from tollgauge.web.wire.lint import (
     LintShape,
     LintTermsShape,
     brief,
-    is_lint,
     lint,
     rule_page,
 )
@@ -82,7 +81,6 @@ __all__ = [
     "ecosystem",
     "evidence_url",
     "improvement_shapes",
-    "is_lint",
     "iso",
     "leaderboard",
     "lint",

@@ -80,12 +80,6 @@ _ENDPOINT: Final = Endpoint(
 
 @cache
 def trust_report() -> Any:
-    """A trust report with its evidence as JSON value."""
-    return _json(wire.trust_report(_report(), base_url=BASE_URL))
-
-
-@cache
-def short_trust_report() -> Any:
     """A trust report as it is sold by default, as JSON value."""
     return _json(wire.short(wire.trust_report(_report(), base_url=BASE_URL)))
 
@@ -142,8 +136,8 @@ def preflight() -> Any:
 @cache
 def search(base_url: str) -> Any:
     """What a search found, as JSON value."""
-    found = Search(match="meaning", results=(SearchResult(endpoint=_listed(), percent=46),))
-    return _json(wire.lists.search(found, base_url=base_url))
+    results = (SearchResult(endpoint=_listed(), percent=46),)
+    return _json(wire.lists.search(Search(match="meaning", results=results), base_url=base_url))
 
 
 @cache

@@ -6,15 +6,13 @@ from typing import Final
 
 import orjson
 
-from tollgauge.core.finding import Finding, Lint
+from tollgauge.core.finding import LINT_FLAG, Finding, Lint
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.terms import Terms
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.shape import Severity, Shape, absent_if_null
 
 RULES_PATH: Final = "/lint/rules"
-LINT_FLAG: Final = "lint:"
-"""How the code of a flag begins that stands for a rule of the linter."""
 BRIEF_BYTES: Final = 3_000
 """What a lint takes at most as an agent gets it, which is twice in one answer."""
 _BRIEF_TERMS: Final = 3
@@ -89,11 +87,6 @@ def rule_page(code: str, base_url: str) -> str | None:
     """The page of the rule that a flag's code or a slug names; None where there is no such rule."""
     slug = code.removeprefix(LINT_FLAG)
     return None if explained(slug) is None else f"{base_url.rstrip('/')}{RULES_PATH}/{slug}"
-
-
-def is_lint(code: str) -> bool:
-    """Whether the code of a flag stands for a rule of the linter."""
-    return code.startswith(LINT_FLAG)
 
 
 def brief(shape: LintShape) -> bytes:

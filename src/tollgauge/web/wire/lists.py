@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import orjson
 
 from tollgauge.core.endpoint import Listing, page_url
+from tollgauge.core.text import shortened
 from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
 from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
@@ -89,31 +90,30 @@ class EndpointListShape(Shape):
     next: str | None
 
 
-def search(found: Search, *, base_url: str) -> SearchShape:
+def search(search: Search, *, base_url: str) -> SearchShape:
     """What a search found, as JSON shape."""
-    results = [_search_row(result, base_url) for result in found.results]
-    return SearchShape(match=found.match, results=results)
+    results = [_search_row(result, base_url) for result in search.results]
+    return SearchShape(match=search.match, results=results)
 
 
-def brief_search(found: SearchShape, *, limit: int) -> bytes:
+def brief_search(search: SearchShape, *, limit: int) -> bytes:
     """What a search found in short, as JSON bytes: an agent reads all that it is given. Where
     addresses are so long that `limit` endpoints have no room, the last ones are left out, and
     `leftOut` says how many.
     """
     rows, room = [], limit * BRIEF_BYTES
-    for row in found.results:
+    for row in search.results:
         full = orjson.loads(dump(row))
         brief = {name: full[name] for name in _BRIEF}
-        said = brief["advertisedBy"]["description"]
-        if len(said) > _BRIEF_DESCRIPTION:
-            brief["advertisedBy"]["description"] = f"{said[: _BRIEF_DESCRIPTION - 1]}…"
+        advertised = brief["advertisedBy"]
+        advertised["description"] = shortened(advertised["description"], _BRIEF_DESCRIPTION)
         room -= len(orjson.dumps(brief))
         if room < 0:
             break
         rows.append(brief)
-    answer: dict[str, object] = {"match": found.match, "results": rows}
-    if len(rows) < len(found.results):
-        answer["leftOut"] = len(found.results) - len(rows)
+    answer: dict[str, object] = {"match": search.match, "results": rows}
+    if len(rows) < len(search.results):
+        answer["leftOut"] = len(search.results) - len(rows)
     return orjson.dumps(answer)
 
 
@@ -135,9 +135,9 @@ def endpoint_csv(shown: EndpointListShape) -> bytes:
     writer = csv.writer(text)
     writer.writerow([*(camel(name) for name in _OWN), *map(camel, AdvertisedBy.model_fields)])
     for row in shown.endpoints:
-        said = row.advertised_by
+        advertised = row.advertised_by
         values = [getattr(row, name) for name in _OWN]
-        writer.writerow(map(_cell, [*values, said.service_name, said.description]))
+        writer.writerow(map(_cell, [*values, advertised.service_name, advertised.description]))
     return text.getvalue().encode()
 
 

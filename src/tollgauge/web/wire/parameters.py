@@ -7,19 +7,22 @@ from typing import Annotated, Final
 from fastapi import Path, Query
 
 from tollgauge.core.changes import EVENTS, PAYTO
-from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.endpoint import ID_PATTERN, URL_MAX, parse_resource
 from tollgauge.core.retention import CHANGES_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.web.wire import examples
-from tollgauge.web.wire.request_model import NETWORK
+from tollgauge.web.wire.request_model import ENDPOINT_URL, NETWORK
 from tollgauge.web.wire.shape import OneOf
+
+_ID_FORM: Final = {"pattern": f"^{ID_PATTERN.pattern}$"}
+_URL_FORM: Final = {"maxLength": URL_MAX, "pattern": "^https://"}
 
 ResourceQuery = Annotated[
     str,
     Query(
-        description="Full endpoint URL starting with https://, as listed in discovery",
+        description=ENDPOINT_URL,
         examples=[examples.RESOURCE],
-        json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
+        json_schema_extra=_URL_FORM,
     ),
 ]
 OfferedPayTo = Annotated[
@@ -51,7 +54,7 @@ UnmeasuredResource = Annotated[
     Query(
         description="The URL whose id the path names: what to buy a report of while it is unknown",
         examples=[examples.RESOURCE],
-        json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
+        json_schema_extra=_URL_FORM,
     ),
 ]
 EndpointId = Annotated[
@@ -59,7 +62,7 @@ EndpointId = Annotated[
     Path(
         description="First 16 hex digits of SHA-256 of the canonical resource URL",
         examples=[parse_resource(examples.RESOURCE).id],
-        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+        json_schema_extra=_ID_FORM,
     ),
 ]
 Digest = Annotated[
@@ -76,7 +79,7 @@ AfterEndpoint = Annotated[
     Query(
         description="Id of the last endpoint of the page before; without it the first page",
         examples=[parse_resource(examples.RESOURCE).id],
-        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+        json_schema_extra=_ID_FORM,
     ),
 ]
 SitemapPart = Annotated[
@@ -137,6 +140,6 @@ LintedEndpoint = Annotated[
     Query(
         description="The id of a monitored endpoint, whose last probe is shown",
         examples=[parse_resource(examples.RESOURCE).id],
-        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+        json_schema_extra=_ID_FORM,
     ),
 ]

@@ -28,7 +28,14 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
-from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
+from tollgauge.core.endpoint import (
+    PUBLIC,
+    URL_MAX,
+    Perimeter,
+    Resource,
+    ResourceError,
+    parse_resource,
+)
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import CAIP2_PATTERN, legacy_network
 from tollgauge.web.edge.problem import Invalid, Problem
@@ -171,15 +178,16 @@ def _resource(value: object, info: ValidationInfo[Perimeter]) -> Resource:
         refuse(problem)
 
 
+ENDPOINT_URL: Final = "Full endpoint URL starting with https://, as listed in discovery"
 RequestedResource = Annotated[
     Resource,
     PlainValidator(
         _resource,
         json_schema_input_type=Annotated[
-            str, Field(min_length=9, max_length=2048, pattern="^https://")
+            str, Field(min_length=9, max_length=URL_MAX, pattern="^https://")
         ],
     ),
-    Field(description="Full endpoint URL starting with https://, as listed in discovery"),
+    Field(description=ENDPOINT_URL),
 ]
 """The URL of an endpoint."""
 

@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
+from tollgauge.core import finding
 from tollgauge.core.advice import RECOMMENDATIONS
+from tollgauge.core.endpoint_filter import GRADES
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,9 @@ class OneOf:
         return core_schema.literal_schema([*self.values])
 
 
-Grade = Annotated[str, OneOf("ABCDF")]
+Grade = Annotated[str, OneOf(GRADES)]
 Recommendation = Annotated[str, OneOf(RECOMMENDATIONS)]
-Severity = Annotated[str, OneOf(("error", "warn", "info"))]
+Severity = Annotated[str, OneOf(finding.Severity)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Chance = Annotated[float, Field(ge=0, le=1)]
 

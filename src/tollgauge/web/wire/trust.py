@@ -9,32 +9,24 @@ import orjson
 from pydantic import WithJsonSchema
 
 from tollgauge.core.finding import Severity as FindingSeverity
+from tollgauge.core.finding import is_lint
+from tollgauge.core.probe import Attribution
 from tollgauge.core.terms import Quote
+from tollgauge.core.text import shortened
 from tollgauge.core.units import SECOND_MS
 from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports import Sample, TrustReport
 from tollgauge.monitor.reports.pace import Pace
 from tollgauge.web.wire.figures import iso, micro_usd
-from tollgauge.web.wire.lint import is_lint, rule_page
+from tollgauge.web.wire.lint import rule_page
 from tollgauge.web.wire.scores import (
-    ActivityShape,
-    Breakdown,
-    ConfidenceDetail,
-    DetailedFlag,
-    FlagShape,
     PolicyScoreShape,
-    PolicyShape,
-    ScoreRange,
-    SettlementShape,
-    StatsShape,
+    ScoreShape,
     judgement,
     previous_policy,
 )
 from tollgauge.web.wire.shape import (
-    Chance,
-    Grade,
     OneOf,
-    Percent,
     Recommendation,
     Severity,
     Shape,
@@ -82,7 +74,7 @@ class LiveProbeShape(Shape):
     status: int | None
     latency_ms: LatencyShape
     envelope: Annotated[str, OneOf(("v1", "v2"))] | None
-    attribution: Annotated[str, OneOf(("theirs", "ours", "unknown"))]
+    attribution: Annotated[str, OneOf(Attribution)]
     findings: list[FindingShape]
     more_findings: int | None = absent_if_null()
 
@@ -94,7 +86,7 @@ class VantageShape(Shape):
     primary: bool
     at: str
     outcome: str
-    attribution: Annotated[str, OneOf(("theirs", "ours", "unknown"))]
+    attribution: Annotated[str, OneOf(Attribution)]
     up: bool
     payable: bool
     latency_ms: int | None
@@ -136,7 +128,17 @@ class EvidenceShape(Shape):
     )
 
 
-class TrustReportShape(Shape):
+class ReportHead(Shape):
+    """What a trust report begins with: what to do, and with which endpoint. `simulated` is present,
+    and true, where part of the history that it rests on was made up by the demo.
+    """
+
+    verdict: VerdictShape
+    resource: str
+    simulated: bool | None = absent_if_null()
+
+
+class TrustReportShape(ScoreShape, ReportHead):
     """A trust report. By default it has at most 4 KB: texts of flags that find no room are left
     out, the least severe first, and `moreFlags` says how many flags are; `"evidence": "full"` in
     the request gives all of it, with the evidence. `simulated` is present, and true, where part of
@@ -146,28 +148,9 @@ class TrustReportShape(Shape):
     did not. `pace` is present where many paths share what the host can be asked.
     """
 
-    verdict: VerdictShape
-    resource: str
-    simulated: bool | None = absent_if_null()
-    score: Percent | None
-    grade: Grade | None
-    confidence: float
-    recommendation: Recommendation
-    reason: str
-    payable_now: Chance | None
-    payable24h: Chance | None
-    score_range: ScoreRange
-    breakdown: Breakdown
-    policy: PolicyShape
     previous_policy: PolicyScoreShape | None
-    flags: dict[str, FlagShape]
-    flags_detailed: list[DetailedFlag]
     more_flags: int | None = absent_if_null()
-    confidence_detail: ConfidenceDetail
     advertised: Advertised | None = absent_if_null()
-    activity: ActivityShape | None
-    settlement: SettlementShape | None = absent_if_null()
-    stats: StatsShape
     live_probe: LiveProbeShape | None = absent_if_null()
     partly_reachable: bool | None = absent_if_null()
     vantages: list[VantageShape] | None = absent_if_null()
@@ -366,7 +349,7 @@ def short(report: TrustReportShape) -> TrustReportShape:
                 }
             ),
             "advertised_by": words.model_copy(
-                update={"description": _shortened(words.description)}
+                update={"description": shortened(words.description, _DESCRIPTION)}
             ),
             "evidence": report.evidence.model_copy(update={"document": None}),
         }
@@ -392,7 +375,3 @@ def _drop(shapes: Any, keys: Iterable[Any], name: str, excess: int) -> int:
 
 def _severity(finding: FindingShape) -> int:
     return FindingSeverity(finding.severity).rank
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _DESCRIPTION else f"{text[: _DESCRIPTION - 1]}…"

@@ -73,14 +73,14 @@ class PaidServer(PaidService):
 
 @pytest.fixture
 async def paid_server() -> AsyncIterator[PaidServer]:
-    async with opened("sqlite://", PaidServer) as found:
-        yield found
+    async with opened("sqlite://", PaidServer) as server:
+        yield server
 
 
 @pytest.fixture
 async def each_shop(database: str) -> AsyncIterator[PaidServer]:
-    async with opened(database, PaidServer) as found:
-        yield found
+    async with opened(database, PaidServer) as server:
+        yield server
 
 
 def probe(at: int) -> ProbeResult:
@@ -278,13 +278,13 @@ async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
 async def test_nothing_is_probed(paid_server: PaidServer) -> None:
     await known(paid_server.store, (1,), scored_at=STALE)
     await paid_server.buy([url(1), url(2)])
-    found = await paid_server.store.reading(
+    endpoints_by_id = await paid_server.store.reading(
         endpoints.get_many, [endpoint_id(url(1)), endpoint_id(url(2))]
     )
     kept = await paid_server.store.reading(
         probes.history, endpoint_id(url(1)), since=NOW - 30 * DAY_MS, until=NOW
     )
-    assert list(found) == [endpoint_id(url(1))]
+    assert list(endpoints_by_id) == [endpoint_id(url(1))]
     assert len(kept) == 1
 
 
@@ -321,9 +321,9 @@ async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> Non
     await known(store, range(12))
     stale = [Scored(endpoint=endpoint(number), score=None) for number in range(12)]
     ticks = itertools.count(NOW, SECOND_MS)
-    found = await bulk.recompute(store, stale, cadence=NORMAL, clock=lambda: next(ticks))
+    again = await bulk.recompute(store, stale, cadence=NORMAL, clock=lambda: next(ticks))
     # Read once at the start, then once for each endpoint.
-    assert [one.endpoint.resource for one in found] == urls(7)
+    assert [one.endpoint.resource for one in again] == urls(7)
 
 
 async def test_evidence_that_cannot_be_scored_leaves_the_last_score(

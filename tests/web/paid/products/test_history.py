@@ -68,8 +68,8 @@ class PaidServer(PaidService):
 
 @pytest.fixture
 async def shop(database: str) -> AsyncIterator[PaidServer]:
-    async with opened(database, PaidServer) as found:
-        yield found
+    async with opened(database, PaidServer) as server:
+        yield server
 
 
 def probe(at: int, **changes: Any) -> ProbeResult:
@@ -306,8 +306,8 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copy(empty_sqlite, path)
 
     async def fill() -> None:
-        async with opened(f"sqlite:///{path}", PaidServer) as found:
-            await found.live(watched(90), close=True)
+        async with opened(f"sqlite:///{path}", PaidServer) as server:
+            await server.live(watched(90), close=True)
 
     asyncio.run(fill())
     return path
@@ -316,8 +316,8 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[PaidServer]:
     path = shutil.copy(large_file, tmp_path / "large.db")
-    async with opened(f"sqlite:///{path}", PaidServer) as found:
-        yield found
+    async with opened(f"sqlite:///{path}", PaidServer) as server:
+        yield server
 
 
 async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(

@@ -112,8 +112,8 @@ class PaidServer(PaidService):
 
 @pytest.fixture
 async def shop() -> AsyncIterator[PaidServer]:
-    async with opened("sqlite://", PaidServer) as found:
-        yield found
+    async with opened("sqlite://", PaidServer) as server:
+        yield server
 
 
 async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidServer) -> None:
@@ -253,15 +253,15 @@ async def test_an_index_that_is_not_ready_is_503_and_costs_nothing(
 
 async def test_an_answer_never_names_what_changed_since_the_index_was_built(store: Store) -> None:
     known = await market(store)
-    found = Alternatives()
+    alternatives = Alternatives()
     asking = {"limit": 5, "delta_tenths": 50}
-    before = await found.find(store, known["asked"].id, **asking)
+    before = await alternatives.find(store, known["asked"].id, **asking)
     assert before is not None
     assert len(before.alternatives) == 2
     await scored_again(store, known["twin"], 900, recommendation="avoid")
     await scored_again(store, known["cousin"], 540)
-    found._took = 10_000.0  # so long a refresh that the index is not refreshed now
-    after = await found.find(store, known["asked"].id, **asking)
+    alternatives._took = 10_000.0  # so long a refresh that the index is not refreshed now
+    after = await alternatives.find(store, known["asked"].id, **asking)
     assert after is not None
     assert after.alternatives == ()
 
@@ -281,14 +281,14 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
         return terms_of(wording)
 
     monkeypatch.setattr(module, "terms_of", spy)
-    found = Alternatives()
-    first = await found.refresh(store)
+    alternatives = Alternatives()
+    first = await alternatives.refresh(store)
     assert len(read) == first.size == 11
     read.clear()
     new = endpoint("new", "Current weather and tides of a city")
     await add(store, new, 900)
     await store.writing(endpoints.update, endpoint("equal", "Weather, but different"))
-    second = await found.refresh(store)
+    second = await alternatives.refresh(store)
     assert sorted(read) == ["Current weather and tides of a city", "Weather, but different"]
     assert second.size == first.size + 1
     fresh = await Alternatives().refresh(store)
@@ -297,9 +297,9 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
 
 async def test_many_callers_share_one_refresh(store: Store) -> None:
     known = await market(store)
-    found = Alternatives()
+    alternatives = Alternatives()
     answers = await asyncio.gather(
-        *(found.find(store, known["asked"].id, limit=5, delta_tenths=50) for _ in range(8))
+        *(alternatives.find(store, known["asked"].id, limit=5, delta_tenths=50) for _ in range(8))
     )
     assert len({id(answer) for answer in answers}) == 8
     assert all(answer == answers[0] for answer in answers)
@@ -309,22 +309,22 @@ async def test_a_search_does_not_wait_for_a_refresh_that_takes_longer_than_it_ma
     store: Store,
 ) -> None:
     await market(store)
-    found = Alternatives()
-    old = await found.refresh(store)
-    found._built_at -= 100.0
-    found._took = 1.0  # of many endpoints
-    assert await found.fresh(store) is old
-    await found.refresh(store)
-    assert await found.fresh(store) is not old
+    alternatives = Alternatives()
+    old = await alternatives.refresh(store)
+    alternatives._built_at -= 100.0
+    alternatives._took = 1.0  # of many endpoints
+    assert await alternatives.fresh(store) is old
+    await alternatives.refresh(store)
+    assert await alternatives.fresh(store) is not old
 
 
 async def test_a_search_waits_for_a_refresh_that_takes_a_moment(store: Store) -> None:
     await market(store)
-    found = Alternatives()
-    old = await found.refresh(store)
-    found._built_at -= 100.0
-    found._took = 0.01
-    assert await found.fresh(store) is not old
+    alternatives = Alternatives()
+    old = await alternatives.refresh(store)
+    alternatives._built_at -= 100.0
+    alternatives._took = 0.01
+    assert await alternatives.fresh(store) is not old
 
 
 async def test_there_is_no_answer_before_there_is_an_index(
@@ -332,10 +332,10 @@ async def test_there_is_no_answer_before_there_is_an_index(
 ) -> None:
     known = await market(store)
     monkeypatch.setattr(module, "FIRST_S", 0.0)
-    found = Alternatives()
+    alternatives = Alternatives()
     with pytest.raises(IndexBuilding):
-        await found.find(store, known["asked"].id, limit=5, delta_tenths=50)
-    await found.refresh(store)
+        await alternatives.find(store, known["asked"].id, limit=5, delta_tenths=50)
+    await alternatives.refresh(store)
 
 
 async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
@@ -349,13 +349,13 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     shared = Alternatives()
     tally = await job.run(store, shared, pause=pause, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
-    found = await store.reading(alternative_counts.counts, [one.id for one in known.values()])
+    counts = await store.reading(alternative_counts.counts, [one.id for one in known.values()])
     snapshot = await store.reading(reports.snapshot, known["asked"].id, now=NOW)
     view = await store.reading(reports.view, known["asked"].id, now=NOW)
     assert snapshot is not None
     assert view is not None
     assert snapshot.better_alternatives == view.snapshot.better_alternatives == 2
-    by_name = {name: found[one.id] for name, one in known.items()}
+    by_name = {name: counts[one.id] for name, one in known.items()}
     assert by_name["asked"] == 2
     assert (by_name["twin"], by_name["other"], by_name["worse"]) == (2, 0, 6)
     again = await job.run(store, shared, pause=pause, clock=lambda: NOW)
@@ -369,10 +369,10 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
     await add(store, endpoint("other", "Translate a text"), 500)
     shared = Alternatives()
     await job.run(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
-    found = await store.reading(
+    counts = await store.reading(
         alternative_counts.counts, [endpoint("asked").id, endpoint("better0").id]
     )
-    assert found == {endpoint("asked").id: 10, endpoint("better0").id: 0}
+    assert counts == {endpoint("asked").id: 10, endpoint("better0").id: 0}
     sold = await shared.find(store, endpoint("asked").id, limit=25, delta_tenths=50)
     assert sold is not None
     assert len(sold.alternatives) == 12
@@ -390,22 +390,24 @@ async def test_the_count_rests_after_work(store: Store) -> None:
 
 async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None:
     known = await market(store)
-    found = Alternatives()
-    found.begin(store)
-    answer = await found.find(store, known["asked"].id, limit=5, delta_tenths=50)
+    alternatives = Alternatives()
+    alternatives.begin(store)
+    answer = await alternatives.find(store, known["asked"].id, limit=5, delta_tenths=50)
     assert answer is not None
     assert len(answer.alternatives) == 2
-    await found.close()
+    await alternatives.close()
 
 
 async def test_an_index_that_could_not_be_built_at_the_start_is_built_when_asked_for() -> None:
     store = Store.open("sqlite://")
-    found = Alternatives()
-    found.begin(store)  # before the tables are there
-    await asyncio.wait((found._refresh(store),))
-    assert found._index is None
+    alternatives = Alternatives()
+    alternatives.begin(store)  # before the tables are there
+    await asyncio.wait((alternatives._refresh(store),))
+    assert alternatives._index is None
     await store.migrate()
     await add(store, endpoint("asked"), 500)
-    assert await found.find(store, endpoint("asked").id, limit=5, delta_tenths=50) is not None
-    await found.close()
+    assert (
+        await alternatives.find(store, endpoint("asked").id, limit=5, delta_tenths=50) is not None
+    )
+    await alternatives.close()
     await store.close()

@@ -72,9 +72,9 @@ class TraceClient:
         """What a paid trace answers."""
         answer = await self.buy(body)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        trace.PaymentTraceShape.model_validate(found)
-        return found
+        document: dict[str, Any] = answer.json()
+        trace.PaymentTraceShape.model_validate(document)
+        return document
 
     def _payment(self, nonce: int) -> dict[str, Any]:
         signed = {
@@ -95,9 +95,9 @@ class TraceClient:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def world() -> AsyncIterator[World]:
     async with run_chain() as chain:
-        made = World(chain)
-        await made.open()
-        yield made
+        world = World(chain)
+        await world.open()
+        yield world
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -142,17 +142,17 @@ async def test_a_payment_buys_the_trace_of_a_transaction(trace_client: TraceClie
     unpaid = await trace_client.http.post("/", content=b"")
     assert unpaid.status_code == 402
     assert unpaid.json()["accepts"][0]["amount"] == "11673"
-    found = await trace_client.traced(tx_hash.upper().replace("0X", "0x"))
-    assert found["txHash"] == tx_hash
-    assert (found["status"], found["network"], found["chainId"]) == (
+    trace = await trace_client.traced(tx_hash.upper().replace("0X", "0x"))
+    assert trace["txHash"] == tx_hash
+    assert (trace["status"], trace["network"], trace["chainId"]) == (
         "success",
         "base-mainnet",
         8453,
     )
-    assert found["payments"][0]["amountUsd"] == 0.01
-    assert found["payee"] == trace_client.world.sender(3).lower()
-    assert found["ledger"] == {"match": False}
-    assert "hint" not in found
+    assert trace["payments"][0]["amountUsd"] == 0.01
+    assert trace["payee"] == trace_client.world.sender(3).lower()
+    assert trace["ledger"] == {"match": False}
+    assert "hint" not in trace
     assert len(trace_client.settled) == trace_client.nonces
 
 
@@ -194,11 +194,11 @@ async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(
     trace_client: TraceClient,
 ) -> None:
     data = encoded("transfer(address,uint256)", trace_client.world.sender(3), 0)
-    found = await trace_client.traced(await trace_client.world.send(USDC, data))
-    assert found["payments"] == []
-    assert found["payer"] is None
-    assert found["token"] is None
-    assert found["reason"]
+    trace = await trace_client.traced(await trace_client.world.send(USDC, data))
+    assert trace["payments"] == []
+    assert trace["payer"] is None
+    assert trace["token"] is None
+    assert trace["reason"]
 
 
 async def test_a_pending_transaction_is_an_answer_with_its_status(
@@ -215,11 +215,11 @@ async def test_a_pending_transaction_is_an_answer_with_its_status(
         tx_hash = await trace_client.world.chain.rpc(
             "eth_sendTransaction", call | {"gas": "0x30d40"}
         )
-        found = await trace_client.traced(tx_hash)
+        trace = await trace_client.traced(tx_hash)
     finally:
         await trace_client.world.chain.rpc("evm_setAutomine", True)
         await trace_client.world.chain.rpc("evm_mine")
-    assert (found["status"], found["block"]) == ("pending", None)
+    assert (trace["status"], trace["block"]) == ("pending", None)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ async def test_a_payment_to_this_service_is_found_in_its_ledger(trace_client: Tr
     header = base64.b64encode(json.dumps(document).encode()).decode()
     await claimed(trace_client.store, header)
     for model in Model:
-        found = await trace_client.traced(tx_hash, model=model.value)
-        assert found["ledger"] == {
+        trace = await trace_client.traced(tx_hash, model=model.value)
+        assert trace["ledger"] == {
             "match": True,
             "paymentId": decode(header).id,
             "route": catalogue.TRUST,
@@ -415,8 +415,8 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
 
     async def route(keys: list[payment_lookup.Key], **where: str) -> str | None:
         place = {"network": NETWORK, "transaction": UNKNOWN} | where
-        found = await store.reading(payment_lookup.payment_of, keys, **place)
-        return found.route if found else None
+        payment = await store.reading(payment_lookup.payment_of, keys, **place)
+        return payment.route if payment else None
 
     assert await route([]) == "/v1/1"
     assert await route(others) == "/v1/1"

@@ -78,9 +78,9 @@ async def sold_before(running: Running) -> bytes:
     def sell(tx: Connection) -> reports.TrustReport:
         endpoints.insert(tx, ENDPOINT)
         record_probe(tx, ENDPOINT.id, PROBE)
-        made = reports.live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 100)
-        scores.save(tx, made.row)
-        return made
+        earlier = reports.live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 100)
+        scores.save(tx, earlier.row)
+        return earlier
 
     running.clock.now += 1_000
     report = await running.service.store.writing(sell)

@@ -1,4 +1,4 @@
-"""The history of a simulated endpoint: its probes, and its scores as of any instant.
+"""The history of an invented endpoint: its probes, and its scores as of any instant.
 
 Nothing here judges: answers go through the linter, core/probe, core/schedule (pauses), the day
 sums and core/scoring, as those of a real endpoint do. A failure counts as confirmed at once.

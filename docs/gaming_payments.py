@@ -1,4 +1,4 @@
-"""Simulated payments among wallets and sellers, and what the indexer's rows of them add up to.
+"""Invented payments among wallets and sellers, and what the indexer's rows of them add up to.
 
 As in the index there are payments by authorization to the sellers, and everything that leaves the
 sellers; what passes between other wallets nobody sees.

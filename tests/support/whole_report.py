@@ -1,0 +1,17 @@
+"""The example's trust report with its evidence, as a buyer gets it who asks for all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from tollgauge.web import wire
+from tollgauge.web.wire import examples
+
+
+def whole_report() -> Any:
+    """The report as JSON value."""
+    return orjson.loads(
+        wire.dump(wire.trust_report(examples._report(), base_url=examples.BASE_URL))
+    )
