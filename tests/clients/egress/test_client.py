@@ -63,7 +63,7 @@ async def answered(egress: Egress, request: Request) -> Answer:
 
 
 def fault(exchange: Exchange) -> FaultKind:
-    assert isinstance(exchange.result, Fault), made
+    assert isinstance(exchange.result, Fault), exchange
     return exchange.result.kind
 
 

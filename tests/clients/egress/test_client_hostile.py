@@ -61,7 +61,7 @@ async def impatient(world: World) -> AsyncIterator[Egress]:
 def seen(exchange: Exchange) -> str:
     if isinstance(exchange.result, Fault):
         return exchange.result.kind.value
-    return f"{exchange.result.status}{' truncated' if made.result.truncated else ''}"
+    return f"{exchange.result.status}{' truncated' if exchange.result.truncated else ''}"
 
 
 BY_HOST = {

@@ -303,7 +303,7 @@ async def _assert_untouched(world: World, urls: Sequence[str], resolver: Lookup)
 
 
 def _kind(exchange: Exchange) -> FaultKind:
-    assert isinstance(exchange.result, Fault), made
+    assert isinstance(exchange.result, Fault), exchange
     return exchange.result.kind
 
 
