@@ -387,6 +387,21 @@ async def test_version_1_is_guarded_as_well(seller: Seller, opened: Open) -> Non
     assert len(seller.payments) == 1
 
 
+async def test_a_client_pays_through_the_proxy_that_it_is_given(
+    seller: Seller, opened: Open
+) -> None:
+    url = "http://api.example.com/data"
+
+    def name_itself(required: dict[str, Any]) -> None:
+        required["resource"] = {"url": url}
+
+    seller.change = name_itself
+    async with opened(transport=None, verify=False, proxy=seller.url) as http:
+        assert (await http.get(url)).status_code == 200
+        assert [entry.resource for entry in http.guard.journal.entries()] == [url]
+    assert len(seller.payments) == 1
+
+
 async def test_a_free_answer_passes_unchanged(seller: Seller, opened: Open) -> None:
     seller.unpaid = lambda _call: Answer(200, {"X-Free": "1"}, b"free")
     async with opened() as http:

@@ -239,6 +239,15 @@ def test_processes_share_one_budget(tmp_path: Path) -> None:
     assert {int(entry.nonce, 16) for entry in Journal(path).entries()} == set(map(int, written))
 
 
+def test_what_a_forked_process_pays_stays_when_the_first_one_closes_its_journal(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    program = [sys.executable, "-m", "tests.support.forked_payer", str(path)]
+    subprocess.run(program, check=True, timeout=60)
+    assert [int(entry.nonce, 16) for entry in Journal(path).entries()] == [1, 2, 3]
+
+
 def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal(
     tmp_path: Path,
 ) -> None:
