@@ -5,8 +5,8 @@ Rules:
 - a payment is written down before it is sent, and sent again until its outcome is known: the same
   payment for the same request is charged once at most and gets the same answer (docs/payments.md);
 - a kept payment is replaced by a new one only when its time has run out and the service refused it,
-  so that no two payments for one request could both be charged. A refusal that may come from a proxy
-  (anything but 402) ends a payment only if nothing was sent with it before.
+  so that no two payments for one request could both be charged. A refusal that may come from a
+  proxy (anything but 402) ends a payment only if nothing was sent with it before.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class PurchaseError(TollgaugeError):
 
 
 class RefusedError(PurchaseError):
-    """A payment was refused with a 4xx. `is_unpaid`: with a 402, so that it took nothing, and may be
-    good later; anything else refuses the request. `is_first`: it is the first answer since the
+    """A payment was refused with a 4xx. `is_unpaid`: with a 402, so that it took nothing, and may
+    be good later; anything else refuses the request. `is_first`: it is the first answer since the
     payment is being sent.
     """
 
@@ -157,8 +157,8 @@ async def _keep_and_send(
     kept: KeptPayment,
     report: Callable[[str], None],
 ) -> Purchase:
-    """The answer to a new payment. It is kept no longer when its request was refused at once, unless
-    another process has kept it, and may have sent it before.
+    """The answer to a new payment. It is kept no longer when its request was refused at once,
+    unless another process has kept it, and may have sent it before.
     """
     first = kept.keep(header)
     try:

@@ -18,7 +18,6 @@ from tollgauge_guard.hooks import GuardedHTTPClient
 from tollgauge_guard.receipt import payments_of, settlement
 from tollgauge_guard.request import CURRENT, PaymentRefusedError, asking, attempt_of, calling
 
-
 _OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
 """Options of an httpx client that it passes on to its own transport, and to no other."""
 
@@ -28,8 +27,8 @@ class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
 
 
 class GuardedClient(httpx.AsyncClient):
-    """An httpx client that pays, guarded. `guard` has the journal. Requests leave by `transport`, or
-    by one of httpx with those of the `options` that concern connections.
+    """An httpx client that pays, guarded. `guard` has the journal. Requests leave by `transport`,
+    or by one of httpx with those of the `options` that concern connections.
     """
 
     def __init__(
