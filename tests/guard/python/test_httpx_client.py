@@ -289,6 +289,19 @@ async def test_a_restarted_client_sends_the_payment_of_the_one_before_again(
     assert seller.payments[0] == seller.payments[1]
 
 
+@pytest.mark.parametrize("later", [408, 425, 429])
+async def test_a_payment_that_a_seller_wants_later_is_sent_again_and_no_second_one_signed(
+    seller: Seller, opened: Open, later: int
+) -> None:
+    seller.answer = lambda _call: Answer(later)
+    async with opened() as http:
+        assert await status(http, f"{seller.url}/data") == later
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+        assert len(http.guard.journal.entries()) == 1
+    assert seller.payments[0] == seller.payments[1]
+
+
 async def test_an_error_after_payment_is_written_down(seller: Seller, opened: Open) -> None:
     seller.answer = lambda _call: Answer(404)
     async with opened() as http:

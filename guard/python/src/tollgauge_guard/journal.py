@@ -82,7 +82,9 @@ class Outcome(StrEnum):
     UNANSWERED = "unanswered"
     """It was signed, and there is no answer yet."""
     UNKNOWN = "unknown"
-    """It was sent and the connection broke: only the chain can tell whether it was taken."""
+    """It was sent, and the connection broke, or the seller failed or wants it later: only the chain
+    can tell whether it was taken.
+    """
     ANSWERED = "answered"
     """The seller answered, without a receipt: it may have been taken."""
     REFUSED = "refused"
