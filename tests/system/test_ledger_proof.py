@@ -157,6 +157,35 @@ async def test_a_node_that_takes_small_ranges_is_asked_for_small_ranges() -> Non
     assert (found.proof, found.transaction) == (Proof.PAID, transaction)
 
 
+async def test_the_use_is_seen_on_a_chain_with_four_blocks_a_second() -> None:
+    world = LedgerWorld()
+    asked = wanted(world)
+    transaction = world.broadcast()
+    for quarter in range(4 * 1800):
+        world.chain.mine(world.now_s + quarter // 4)
+    answer = await prover(world).proof(asked)
+    assert (answer.proof, answer.transaction) == (Proof.PAID, transaction)
+    assert answer.at_s == world.now_s
+
+
+async def test_the_search_of_a_log_ends_before_the_signature() -> None:
+    world, ranges = LedgerWorld(), list[tuple[int, int]]()
+    for _ in range(2000):
+        world.tick(60)
+    asked = wanted(world)
+    world.chain.transfer(world.nonce, at_s=world.now_s, valid_before_s=1 << 40)
+
+    def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        if method == "eth_getLogs":
+            ranges.append((int(params[0]["fromBlock"], 16), int(params[0]["toBlock"], 16)))
+            return {"result": []}
+        return answer
+
+    with pytest.raises(RpcUnavailable, match="no log"):
+        await prover(world, bend).proof(asked)
+    assert ranges == [(1402, 2002)]
+
+
 async def test_a_node_of_another_chain_is_not_believed() -> None:
     world = LedgerWorld()
 
