@@ -20,16 +20,16 @@ OSLO = b'{"city":"Oslo"}'
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with hostile_world(tmp_path) as made:
-        yield made
+    async with hostile_world(tmp_path) as hostile:
+        yield hostile
 
 
 @pytest.fixture
 async def egress(world: World) -> AsyncIterator[Egress]:
-    made = Egress(EgressSettings(deadline_ms=700, mapped=world.mapped, ca_file=world.ca_file))
-    made.start()
-    yield made
-    await made.close()
+    client = Egress(EgressSettings(deadline_ms=700, mapped=world.mapped, ca_file=world.ca_file))
+    client.start()
+    yield client
+    await client.close()
 
 
 def endpoint(

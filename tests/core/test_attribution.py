@@ -251,8 +251,8 @@ def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> 
 def test_a_failure_that_was_attributed_to_us_or_nobody_is_still_a_sign_of_the_network() -> None:
     for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
         for attribution in (Attribution.OURS, Attribution.UNKNOWN):
-            made = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
-            assert sign(made) is Sign.FAILED
+            failed = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
+            assert sign(failed) is Sign.FAILED
     assert sign(seen(Fault(kind=FaultKind.LOCAL))) is None
     assert sign(seen(Answer(status=429))) is Sign.ANSWERED
 

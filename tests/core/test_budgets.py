@@ -24,8 +24,8 @@ def interval(standing: Standing, share: HostShare) -> int:
 
 
 def share_of(endpoints: Mapping[Standing, int], *, pace_ms: int = 0) -> HostShare:
-    made = plan([load(endpoints, pace_ms=pace_ms)], NORMAL, catch_up=2)
-    return made.shares["big.com"]
+    planned = plan([load(endpoints, pace_ms=pace_ms)], NORMAL, catch_up=2)
+    return planned.shares["big.com"]
 
 
 def test_a_host_with_32_000_paths_is_asked_for_each_about_every_nine_hours() -> None:
@@ -78,26 +78,26 @@ def test_one_more_endpoint_never_makes_another_be_asked_more_often(
 
 def test_a_site_of_five_thousand_hosts_is_asked_four_times_a_second_at_most() -> None:
     loads = [load({LISTED: 10}, host=f"{number}.big.com") for number in range(5_000)]
-    made = plan(loads, NORMAL, catch_up=2)
-    (share,) = set(made.shares.values())
+    planned = plan(loads, NORMAL, catch_up=2)
+    (share,) = set(planned.shares.values())
     assert (share.takes_turns, share.sharing) == (True, 50_000)
     assert 3.4 * HOUR_MS < interval(LISTED, share) < 3.8 * HOUR_MS, "50,000 at 4 a second: 3.5 h"
-    assert made.gaps_us["big.com"] == 250_000
+    assert planned.gaps_us["big.com"] == 250_000
 
 
 def test_a_site_of_a_few_hosts_takes_no_turns() -> None:
     loads = [load({LISTED: 10}, host=f"{number}.big.com") for number in range(4)]
-    made = plan(loads, NORMAL, catch_up=2)
-    assert set(made.shares.values()) == {HostShare()}
-    assert set(made.gaps_us) == {ALL}
+    planned = plan(loads, NORMAL, catch_up=2)
+    assert set(planned.shares.values()) == {HostShare()}
+    assert set(planned.gaps_us) == {ALL}
 
 
 def test_a_crowded_host_of_a_site_keeps_the_longer_of_both_intervals() -> None:
     others = [load({LISTED: 1}, host=f"{number}.big.com") for number in range(1_000)]
-    made = plan([load({LISTED: 32_000}), *others], NORMAL, catch_up=2)
+    planned = plan([load({LISTED: 32_000}), *others], NORMAL, catch_up=2)
     alone = plan([load({LISTED: 32_000})], NORMAL, catch_up=2)
-    assert made.shares["big.com"].round_ms == alone.shares["big.com"].round_ms
-    assert made.shares["0.big.com"].round_ms == 0
+    assert planned.shares["big.com"].round_ms == alone.shares["big.com"].round_ms
+    assert planned.shares["0.big.com"].round_ms == 0
 
 
 def test_all_probes_together_may_come_twice_as_fast_as_they_usually_do() -> None:

@@ -49,12 +49,12 @@ def test_chats_show_reason_since_when_last_good_before_and_after_and_a_link() ->
     down = changes.liveness_down(probe(3, up=False), n=2, since=START + 2 * STEP, last_good=START)
     price = changes.price_change(QUOTE, replace(QUOTE, amount=20_000), at=START, source="probe")
     assert price is not None
-    for made in (notice.slack, notice.discord):
-        text = json.dumps(made(told_of(down)), ensure_ascii=False)
+    for form in (notice.slack, notice.discord):
+        text = json.dumps(form(told_of(down)), ensure_ascii=False)
         for part in ("checks in a row failed", "Since", "Last good", "yes → no"):
             assert part in text
         assert "https://trust.example.com/endpoint/1" in text
-        assert "10000 → 20000" in json.dumps(made(told_of(price)), ensure_ascii=False)
+        assert "10000 → 20000" in json.dumps(form(told_of(price)), ensure_ascii=False)
 
 
 def test_the_longest_texts_fit_what_chats_take() -> None:
@@ -92,8 +92,8 @@ HOSTILE = (
 def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
     terms = dict.fromkeys(("payTo", "network", "asset", "a", "b", "c", "d", "e"), evil)
     change = replace(changes.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
-    told = told_of(change, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
-    slack = notice.slack(told)
+    message = told_of(change, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
+    slack = notice.slack(message)
     texts = [slack["text"], *(block.get("text", {}).get("text", "") for block in slack["blocks"])]
     fields = [field["text"] for block in slack["blocks"] for field in block.get("fields", [])]
     fields += [field["text"] for block in slack["blocks"] for field in block.get("elements", [])]
@@ -105,7 +105,7 @@ def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
     for text in (*texts, *fields):
         page = re.sub(r"<https://trust\.example\.com/[^|<>]+\|Evidence and history>", "", text)
         assert not re.search(r"[<>]|&(?!amp;|lt;|gt;)", page), text[-40:]
-    embed = notice.discord(told)["embeds"][0]
+    embed = notice.discord(message)["embeds"][0]
     values = [field["value"] for field in embed["fields"]]
     names = [field["name"] for field in embed["fields"]]
     whole = (embed["title"], embed["description"], embed["footer"]["text"], *values, *names)

@@ -183,14 +183,14 @@ def test_a_connection_that_was_ended_on_us_while_we_were_late_is_ours(kind: Faul
     "kind", [FaultKind.DNS_NOT_FOUND, FaultKind.CONNECT, FaultKind.TLS_INVALID, FaultKind.MALFORMED]
 )
 def test_what_no_delay_of_ours_can_cause_stays_theirs(kind: FaultKind) -> None:
-    made = timed(kind, Timings(total=900, delay=800))
-    assert whose(made) == (Attribution.THEIRS, kind.value)
+    result = timed(kind, Timings(total=900, delay=800))
+    assert whose(result) == (Attribution.THEIRS, kind.value)
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_a_fault_that_ends_far_past_the_deadline_is_ours(kind: FaultKind) -> None:
-    made = timed(kind, Timings(total=14_344, overrun=4_344))
-    assert whose(made) == (Attribution.OURS, LATE_HERE)
+    result = timed(kind, Timings(total=14_344, overrun=4_344))
+    assert whose(result) == (Attribution.OURS, LATE_HERE)
 
 
 def answered(timings: Timings) -> ProbeResult:

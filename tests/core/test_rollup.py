@@ -43,7 +43,7 @@ RESULTS = st.lists(
 
 def test_a_day_adds_up_to_its_sums() -> None:
     start = DAY * DAY_MS
-    made = rollup(
+    sums = rollup(
         DAY,
         [
             result(start, ms=100),
@@ -52,7 +52,7 @@ def test_a_day_adds_up_to_its_sums() -> None:
             result(start + 2 * SLOT_MS, scored=False),
         ],
     )
-    assert made == Rollup(
+    assert sums == Rollup(
         day=DAY,
         probes=4,
         scored=3,

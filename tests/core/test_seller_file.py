@@ -36,20 +36,24 @@ JSON = st.recursive(
 
 
 def read_well(document: bytes) -> SellerFile:
-    found = read(document, HOST)
-    assert found is not None
-    return found
+    seller_file = read(document, HOST)
+    assert seller_file is not None
+    return seller_file
 
 
 def test_a_whole_file_is_read() -> None:
     item = announcement()
     text = file(row(item), contact="ops@seller.dev", statement="We moved.", optOut=True)
-    found = read_well(text)
-    assert (found.contact, found.statement, found.opt_out) == ("ops@seller.dev", "We moved.", True)
-    (signed,) = found.announcements
+    seller_file = read_well(text)
+    assert (seller_file.contact, seller_file.statement, seller_file.opt_out) == (
+        "ops@seller.dev",
+        "We moved.",
+        True,
+    )
+    (signed,) = seller_file.announcements
     assert signed.announcement == item
     assert recovered(text_digest(item.text), signed.signature) == OLD.address.lower()
-    assert found.problems == ()
+    assert seller_file.problems == ()
 
 
 def test_the_signed_text_names_host_network_addresses_and_instant() -> None:
@@ -97,12 +101,12 @@ def test_a_file_that_is_too_large_is_none() -> None:
 
 def test_texts_are_cleaned_and_cut() -> None:
     hidden = "\u202ePay\u200b \U000e0041me\x07 "
-    found = read_well(
+    seller_file = read_well(
         json.dumps({"statement": hidden + "x" * 600, "contact": hidden + "y" * 300}).encode()
     )
-    assert found.statement.startswith("Pay me xxx")
-    assert len(found.statement) == STATEMENT_MAX
-    assert len(found.contact) == CONTACT_MAX
+    assert seller_file.statement.startswith("Pay me xxx")
+    assert len(seller_file.statement) == STATEMENT_MAX
+    assert len(seller_file.contact) == CONTACT_MAX
 
 
 @pytest.mark.parametrize(
@@ -122,15 +126,15 @@ def test_what_cannot_be_read_of_an_announcement_is_said(
     changed: dict[str, object], problem: str
 ) -> None:
     good = row(announcement())
-    found = read_well(file(good, good | changed))
-    assert len(found.announcements) == 1
-    assert len(found.problems) == 1
-    assert found.problems[0].startswith(f"`payToChanges[1]`: {problem}")
+    seller_file = read_well(file(good, good | changed))
+    assert len(seller_file.announcements) == 1
+    assert len(seller_file.problems) == 1
+    assert seller_file.problems[0].startswith(f"`payToChanges[1]`: {problem}")
 
 
 def test_wrong_fields_and_rows_are_said() -> None:
-    found = read_well(b'{"contact": 5, "optOut": "yes", "payToChanges": [7]}')
-    assert found == SellerFile(
+    seller_file = read_well(b'{"contact": 5, "optOut": "yes", "payToChanges": [7]}')
+    assert seller_file == SellerFile(
         problems=(
             "`contact` is not a text.",
             "`optOut` is not true or false.",
@@ -140,9 +144,9 @@ def test_wrong_fields_and_rows_are_said() -> None:
 
 
 def test_more_announcements_than_anyone_needs_are_not_read() -> None:
-    found = read_well(file(*[row(announcement())] * (CHANGES_MAX + 1)))
-    assert len(found.announcements) == CHANGES_MAX
-    assert len(found.problems) == 1
+    seller_file = read_well(file(*[row(announcement())] * (CHANGES_MAX + 1)))
+    assert len(seller_file.announcements) == CHANGES_MAX
+    assert len(seller_file.problems) == 1
 
 
 def test_an_announcement_covers_what_comes_after_its_instant_and_soon() -> None:
@@ -155,8 +159,8 @@ def test_an_announcement_covers_what_comes_after_its_instant_and_soon() -> None:
 
 @given(JSON)
 def test_any_json_is_read_without_an_error(content: object) -> None:
-    found = read(json.dumps(content).encode(), HOST)
-    assert found is None or len(found.statement) <= STATEMENT_MAX
+    seller_file = read(json.dumps(content).encode(), HOST)
+    assert seller_file is None or len(seller_file.statement) <= STATEMENT_MAX
 
 
 @given(st.binary(max_size=200))

@@ -58,7 +58,7 @@ def ledger(path: Path) -> list[tuple[object, ...]]:
 
 
 def beside(folder: Path, part: str) -> list[str]:
-    return [name for name in sorted(each.name for each in folder.iterdir()) if part in name]
+    return [name for name in sorted(path.name for path in folder.iterdir()) if part in name]
 
 
 async def test_a_copy_made_while_the_service_writes_holds_one_moment(
@@ -75,7 +75,7 @@ async def test_a_copy_made_while_the_service_writes_holds_one_moment(
 
     await write_pairs(store, 0, 2 * PAIRS)
     copy = tmp_path / "copy.sqlite"
-    found = await asyncio.to_thread(
+    saved = await asyncio.to_thread(
         backup.save, running, copy, force=False, progress=write_meanwhile
     )
     await store.close()
@@ -84,8 +84,8 @@ async def test_a_copy_made_while_the_service_writes_holds_one_moment(
     rows = ledger(copy)
     assert len(rows) == 4 * PAIRS, "nothing that came after the first page"
     assert rows == ledger(running)[: len(rows)]
-    assert found.newest
-    assert found.bytes == copy.stat().st_size
+    assert saved.newest
+    assert saved.bytes == copy.stat().st_size
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert beside(tmp_path, "copy") == ["copy.sqlite"]
 
@@ -146,10 +146,10 @@ async def test_nothing_is_put_in_the_place_of_a_database_in_use(
         *prepared_command("-c", RESTORE, str(copy), str(running)),
         stdout=asyncio.subprocess.PIPE,
     )
-    told, _ = await child.communicate()
+    printed, _ = await child.communicate()
     await write_pairs(store, 0, 1)
     await store.close()
-    assert f"Another process has {running} open." in told.decode()
+    assert f"Another process has {running} open." in printed.decode()
     assert len(ledger(running)) == 2
     assert beside(tmp_path, "replaced") == beside(tmp_path, ".part") == []
 
@@ -238,9 +238,9 @@ async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_p
         postgres.sql(f"CREATE DATABASE {name}{template}")
     store, dump = Store.open(postgres.url("kept")), tmp_path / "copy.dump"
     await write_pairs(store, 0, 3)
-    found = await asyncio.to_thread(postgres_backup.dump, postgres.url("kept"), dump, force=False)
+    saved = await asyncio.to_thread(postgres_backup.dump, postgres.url("kept"), dump, force=False)
     await store.close()
-    assert found.newest
+    assert saved.newest
     assert stat.S_IMODE(dump.stat().st_mode) == 0o600
     with pytest.raises(BackupError, match="exists already"):
         postgres_backup.dump(postgres.url("kept"), dump, force=False)
@@ -250,7 +250,7 @@ async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_p
     cut.write_bytes(dump.read_bytes()[:-3_000])
     with pytest.raises(BackupDamagedError):
         await postgres_backup.restore(cut, postgres.url("fresh"))
-    assert await postgres_backup.restore(dump, postgres.url("fresh")) == found
+    assert await postgres_backup.restore(dump, postgres.url("fresh")) == saved
     again = Store.open(postgres.url("fresh"))
     await again.migrate()
     count = sa.select(sa.func.count()).select_from(payment_attempt)
@@ -331,11 +331,11 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
 ) -> None:
     copy = await copy_of_many(running, tmp_path)
     postgres.sql("CREATE DATABASE moved")
-    heard: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     url = postgres.url("moved")
-    found = await sqlite_to_postgres.move(copy, url, progress=lambda *told: heard.append(told))
-    assert found.rows["endpoint"] == 1
-    assert heard[-1][0] == heard[-1][1] >= 2_403
+    moved = await sqlite_to_postgres.move(copy, url, progress=lambda *step: progress.append(step))
+    assert moved.rows["endpoint"] == 1
+    assert progress[-1][0] == progress[-1][1] >= 2_403
     store = Store.open(url)
     await store.migrate()
     before = Store.open(f"sqlite:///{copy}")
@@ -365,8 +365,8 @@ async def test_a_copy_of_an_older_version_is_moved_and_brought_up_to_date(
             [(f"pay_{number}",) for number in range(6)],
         )
     postgres.sql("CREATE DATABASE older")
-    found = await sqlite_to_postgres.move(path, postgres.url("older"), progress=quiet)
-    assert (found.newest, found.version) == (False, before_answers)
+    moved = await sqlite_to_postgres.move(path, postgres.url("older"), progress=quiet)
+    assert (moved.newest, moved.version) == (False, before_answers)
     store = Store.open(postgres.url("older"))
     await store.migrate()
     assert len((await store.reading(contents))["payment_attempt"]) == 6

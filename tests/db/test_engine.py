@@ -120,9 +120,9 @@ async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
     await store.migrate()
     names = ("journal_mode", "synchronous", "foreign_keys", "page_size", "journal_size_limit")
-    found = {name: (await fetch(store, sa.text(f"PRAGMA {name}"))).scalar_one() for name in names}
+    pragmas = {name: (await fetch(store, sa.text(f"PRAGMA {name}"))).scalar_one() for name in names}
     await store.close()
-    assert found == {
+    assert pragmas == {
         "journal_mode": "wal",
         "synchronous": 2,
         "foreign_keys": 1,
@@ -250,8 +250,8 @@ async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unn
     other = open_store()
     await end_others(other)
     await store.writing(meta.put, "a", "1")
-    found = await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
-    assert found == ["1"] * 4
+    values = await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
+    assert values == ["1"] * 4
 
 
 @pytest.mark.parametrize(

@@ -304,9 +304,9 @@ def test_who_waited_when_a_loop_ended_does_not_block_the_next(tmp_path: Path) ->
     async def next_one() -> str | None:
         async with asyncio.timeout(5):
             await store.writing(meta.put, "b", "1")
-            found = await store.reading(meta.get, "b")
+            value = await store.reading(meta.get, "b")
         await store.close()
-        return found
+        return value
 
     asyncio.run(ends_early())
     assert asyncio.run(next_one()) == "1"

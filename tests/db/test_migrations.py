@@ -101,11 +101,11 @@ async def test_several_processes_may_migrate_an_empty_database_at_once(empty: st
 def stored_before(connection: sa.Connection) -> None:
     """The tables of the version before answers had one of their own, with payments in it."""
     command.upgrade(migrations.configuration(connection), "0009")
-    columns = [each.name for each in payments.payment.c if each.name != "tx_hash"]
+    columns = [column.name for column in payments.payment.c if column.name != "tx_hash"]
     place = ", ".join([*columns, "answer_status", "answer_body"])
     values = ", ".join(f":{name}" for name in (*columns, "status", "body"))
     row: dict[str, object] = dict.fromkeys(columns, 1) | {
-        each.name: "1" for each in payments.payment.c if isinstance(each.type, sa.String)
+        column.name: "1" for column in payments.payment.c if isinstance(column.type, sa.String)
     }
     for nonce, state, status, body in (
         ("a", "settled", 200, b"paid for"),
@@ -121,8 +121,8 @@ async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) 
     store = Store.open(empty)
     await store.writing(stored_before)
     await store.migrate()
-    found = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
-    assert [row and (row.state, row.answer) for row in found] == [
+    rows = [await store.reading(payments.get, id_) for id_ in ("a", "b", "c")]
+    assert [row and (row.state, row.answer) for row in rows] == [
         (State.SETTLED, StoredAnswer(status=200, body=b"paid for")),
         (State.SETTLED, None),
         (State.UNKNOWN, StoredAnswer(status=200, body=b"not yet")),

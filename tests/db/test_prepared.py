@@ -54,10 +54,10 @@ async def things(store: Store) -> Store:
 
 async def test_rows_are_what_sqlalchemy_makes_of_them(things: Store) -> None:
     def both(tx: Connection) -> None:
-        found = ALL.rows(tx, {})
-        assert found == [tuple(row) for row in tx.execute(sa.select(THING).order_by(THING.c.id))]
-        assert tuple(row._asdict() for row in found) == ROWS
-        assert [type(row.good) for row in found] == [bool, bool, type(None)]
+        rows = ALL.rows(tx, {})
+        assert rows == [tuple(row) for row in tx.execute(sa.select(THING).order_by(THING.c.id))]
+        assert tuple(row._asdict() for row in rows) == ROWS
+        assert [type(row.good) for row in rows] == [bool, bool, type(None)]
 
     await things.reading(both)
 
@@ -146,5 +146,5 @@ async def test_any_number_of_values_may_be_asked_for(things: Store, count: int) 
         names = [str(number) for number in range(count)]
         return sorted(row.id for row in ANY.rows(tx, names, {"more": 0}))
 
-    found = await things.writing(asked)
-    assert found == sorted(str(number) for number in range(1, count))
+    rows = await things.writing(asked)
+    assert rows == sorted(str(number) for number in range(1, count))

@@ -159,7 +159,7 @@ async def test_a_bundle_that_is_built_during_changes_mixes_no_two_moments(
         assert len(records) == len(paths)
         for record in records:
             assert record[7] == [record[4][0][0].replace("0x", "round-")]
-    assert any(len({record[7][0] for record in records_of(each)}) > 1 for each in built)
+    assert any(len({record[7][0] for record in records_of(bundle)}) > 1 for bundle in built)
 
 
 async def test_a_record_is_that_of_a_public_endpoint(store: Store) -> None:

@@ -29,12 +29,12 @@ async def test_a_forecast_is_what_the_score_said_with_its_baselines(store: Store
     id_ = await probed(store, URL, [True] * 47 + [False])
     as_of = START + 47 * HALF_HOUR
     score = await scored(store, id_, as_of=as_of, payable_now_permille=321, grade="B")
-    (made,) = await store.reading(calibration.make, [id_, "unknown"], now=as_of + MINUTE_MS)
-    assert (made.hour, made.as_of, made.policy_version) == (HOUR + 23, as_of, 2)
-    assert (made.forecast.payable_now, made.forecast.payable_24h) == (321, 950)
-    assert made.forecast.grade == score.grade
-    assert made.forecast.recommendation == score.recommendation
-    last, average, week, month = made.forecast.baselines
+    (row,) = await store.reading(calibration.make, [id_, "unknown"], now=as_of + MINUTE_MS)
+    assert (row.hour, row.as_of, row.policy_version) == (HOUR + 23, as_of, 2)
+    assert (row.forecast.payable_now, row.forecast.payable_24h) == (321, 950)
+    assert row.forecast.grade == score.grade
+    assert row.forecast.recommendation == score.recommendation
+    last, average, week, month = row.forecast.baselines
     assert (last, week, month) == (0, 979, 979)
     assert 0 < average < week
 

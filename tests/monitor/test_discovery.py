@@ -75,8 +75,8 @@ async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
     begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     for page in ([one, again], [again]):
         await store.writing(discovery.record_page, begun, page, next_offset=1, now=NOW)
-    found = await stored(store, one)
-    assert (found.query, found.quote) == ("a=1", CENT)
+    endpoint = await stored(store, one)
+    assert (endpoint.query, endpoint.quote) == ("a=1", CENT)
     assert await events(store, one) == [("listed", "bazaar", "", "")]
     await crawl(store, "bazaar", one, again, now=NOW + 1)
     assert await events(store, one) == [("listed", "bazaar", "", "")]
@@ -128,17 +128,21 @@ async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_reliste
     await crawl(store, "x402scan", one)
     assert (await stored(store, one)).sources == ("bazaar", "x402scan")
     assert (await crawl(store, "bazaar", kept, now=NOW + 1))[1] == 0
-    found = await stored(store, one)
-    assert (found.status, found.sources) == (Listing.LISTED, ("x402scan",))
+    endpoint = await stored(store, one)
+    assert (endpoint.status, endpoint.sources) == (Listing.LISTED, ("x402scan",))
     assert (await crawl(store, "x402scan", now=NOW + 2))[1] == 1
-    found = await stored(store, one)
-    assert (found.status, found.sources) == (Listing.DELISTED, ())
+    endpoint = await stored(store, one)
+    assert (endpoint.status, endpoint.sources) == (Listing.DELISTED, ())
     assert (await crawl(store, "x402scan", now=NOW + 3))[1] == 0
-    await store.writing(endpoints.update, replace(found, next_due=NOW + DAY_MS))
+    await store.writing(endpoints.update, replace(endpoint, next_due=NOW + DAY_MS))
     await crawl(store, "bazaar", one, kept, now=NOW + 4, spread_ms=MINUTE_MS)
-    found = await stored(store, one)
-    assert (found.status, found.sources, found.first_seen) == (Listing.LISTED, ("bazaar",), NOW)
-    assert found.next_due < NOW + 4 + MINUTE_MS
+    endpoint = await stored(store, one)
+    assert (endpoint.status, endpoint.sources, endpoint.first_seen) == (
+        Listing.LISTED,
+        ("bazaar",),
+        NOW,
+    )
+    assert endpoint.next_due < NOW + 4 + MINUTE_MS
     assert await events(store, one) == [
         ("listed", "bazaar", "", ""),
         ("delisted", "x402scan", "", ""),
@@ -171,8 +175,8 @@ async def test_a_listings_new_terms_are_events_of_its_source(store: Store) -> No
         ("price-changed", "bazaar", "10000", "20000"),
         ("payto-changed", "bazaar", "0xbb", "0xcc"),
     ]
-    found = await stored(store, one)
-    assert (found.quote, found.quote_at) == (moved.quote, NOW + 5)
+    endpoint = await stored(store, one)
+    assert (endpoint.quote, endpoint.quote_at) == (moved.quote, NOW + 5)
 
 
 async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: Store) -> None:
@@ -201,8 +205,8 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
         ("payto-changed", "bazaar", "0xbb", "0xcc"),
         ("price-changed", "bazaar", "10000", "20000"),
     ]
-    found = await fetch(store, sa.select(changes_rows.change.c.type, changes_rows.change.c.at))
-    assert sorted(tuple(row) for row in found) == [
+    changes = await fetch(store, sa.select(changes_rows.change.c.type, changes_rows.change.c.at))
+    assert sorted(tuple(row) for row in changes) == [
         ("payto_change", NOW + 1),
         ("price_change", NOW + 2),
     ]
@@ -216,8 +220,12 @@ async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -
             discovery.record_page, begun, items, next_offset=2, now=NOW, spread_ms=0
         )
         await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
-    found = await stored(store, two)
-    assert (found.first_seen, found.next_due, found.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
+    endpoint = await stored(store, two)
+    assert (endpoint.first_seen, endpoint.next_due, endpoint.quote_at) == (
+        NOW,
+        NOW,
+        NOW - 9 * DAY_MS,
+    )
     events = await store.reading(listings.events, two.resource.id, since=0, until=NOW)
     assert [(event.event, NOW - event.at) for event in events] == [
         ("listed", 9 * DAY_MS),
@@ -238,14 +246,18 @@ async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> N
     second = item(service_name="Second", description="Only here", method="POST", quote=TWO)
     await crawl(store, "bazaar", first)
     await crawl(store, "x402scan", second, now=NOW + 1)
-    found = await stored(store, first)
-    assert (found.service_name, found.description, found.method) == ("First", "Only here", "GET")
-    assert found.quote == CENT
+    endpoint = await stored(store, first)
+    assert (endpoint.service_name, endpoint.description, endpoint.method) == (
+        "First",
+        "Only here",
+        "GET",
+    )
+    assert endpoint.quote == CENT
     assert await events(store, first) == [("listed", "bazaar", "", "")]
     await crawl(store, "bazaar", now=NOW + 2)
     await crawl(store, "x402scan", second, now=NOW + 3)
-    found = await stored(store, first)
-    assert (found.service_name, found.method, found.quote) == ("Second", "POST", TWO)
+    endpoint = await stored(store, first)
+    assert (endpoint.service_name, endpoint.method, endpoint.quote) == ("Second", "POST", TWO)
 
 
 async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it(

@@ -140,7 +140,7 @@ async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
     live = [one for number, one in enumerate(everybody) if not is_dead(number)]
     await world.add(dead, TIME_OUT, at=START - SURPRISE_MS)
     await world.add(live, PAID, at=START - 30 * MINUTE_MS)
-    seen: dict[Attribution, set[int]] = {each: set() for each in Attribution}
+    seen: dict[Attribution, set[int]] = {kind: set() for kind in Attribution}
     for at in range(START, END + 4 * EVERY_MS, EVERY_MS):
         first = (at - START) % ROUND_MS // EVERY_MS * WAVE
         numbers = range(first, min(first + WAVE, COUNT))
@@ -170,13 +170,13 @@ async def test_the_minute_is_judged_not_the_wave(world: World) -> None:
     """Two fail in each wave, of whatever worker: the fifth site makes them suspicious."""
     added = sellers(8)
     await world.add(added, PAID, at=START - HOUR_MS)
-    found = []
+    attributions = []
     for first in range(0, 8, 2):
         at = START + first * SECOND_MS
         world.clock.now = at + SECOND_MS
         pair = [observation(one, TIME_OUT, at=at) for one in added[first : first + 2]]
-        found += whose(await world.attributed(*pair))
-    assert found == [Attribution.THEIRS] * 4 + [Attribution.OURS] * 4
+        attributions += whose(await world.attributed(*pair))
+    assert attributions == [Attribution.THEIRS] * 4 + [Attribution.OURS] * 4
 
 
 async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> None:

@@ -61,20 +61,20 @@ async def test_a_time_out_does_not_hide_the_envelope_before_it(store: Store, clo
     await store.writing(probes.record_many, ENDPOINT.id, [seen, *failed])
     if closed:
         await store.writing(archive.close_days, before_day=day_of(NOW), limit=100)
-    found = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
-    assert found.last is not None
-    assert found.last.at == NOW - HOUR_MS
-    assert found.envelope is not None
-    assert (found.envelope.at, found.envelope.accepts) == (seen.at, 0)
+    evidence = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
+    assert evidence.last is not None
+    assert evidence.last.at == NOW - HOUR_MS
+    assert evidence.envelope is not None
+    assert (evidence.envelope.at, evidence.envelope.accepts) == (seen.at, 0)
 
 
 async def test_an_envelope_older_than_the_window_is_forgotten(store: Store) -> None:
     results = [replace(EMPTY, at=NOW - 31 * DAY_MS), replace(TIMED_OUT, at=NOW - HOUR_MS)]
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(probes.record_many, ENDPOINT.id, results)
-    found = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
-    assert found.envelope is None
-    assert sum(day.probes for day in found.days) == 1
+    evidence = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
+    assert evidence.envelope is None
+    assert sum(day.probes for day in evidence.days) == 1
 
 
 PAYABLE = replace(EMPTY, accepts=1, payable=True, compliant=True, compliance=100)

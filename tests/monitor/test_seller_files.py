@@ -49,9 +49,9 @@ def seen(quote: Quote, at: int) -> ProbeResult:
 async def probed(store: Store, quote: Quote, at: int) -> list[Change]:
     """The changes of payTo that a probe shows, as both kinds of event see it."""
     endpoint = await known(store)
-    found = await store.writing(changes.observe_each, [(endpoint, seen(quote, at))])
+    observed = await store.writing(changes.observe_each, [(endpoint, seen(quote, at))])
     await store.writing(terms.observe_quotes, {endpoint.id: (quote, at)})
-    return [change for change in found if change.type == PAYTO]
+    return [change for change in observed if change.type == PAYTO]
 
 
 async def known(store: Store) -> Endpoint:
@@ -63,8 +63,8 @@ async def announced(store: Store, *items: Announcement, now: int = NOW) -> None:
 
 
 async def events(store: Store) -> list[bool]:
-    found = await store.reading(listings.events, RESOURCE.id, since=0, until=AT * 2)
-    return [event.announced for event in found if event.event == "payto-changed"]
+    rows = await store.reading(listings.events, RESOURCE.id, since=0, until=AT * 2)
+    return [event.announced for event in rows if event.event == "payto-changed"]
 
 
 async def test_a_change_that_was_announced_is_no_alarm(store: Store) -> None:
@@ -155,8 +155,8 @@ async def test_a_directory_and_a_probe_see_one_announced_change_each(store: Stor
     (change,) = await probed(store, MOVED, AT + HOUR_MS)
     assert change.severity is Severity.INFO
     assert await events(store) == [True, True]
-    found = await term_changes(store, RESOURCE.id, since=0, until=AT * 2)
-    assert [item.announced for item in found] == [True]
+    changed = await term_changes(store, RESOURCE.id, since=0, until=AT * 2)
+    assert [item.announced for item in changed] == [True]
 
 
 async def test_a_host_is_asked_once_a_day_and_soon_after_its_payto_changed(store: Store) -> None:

@@ -16,48 +16,48 @@ from tollgauge.monitor import terms
 async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    found = await stored(store, one)
-    assert await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 1)}) == ()
-    assert await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()
-    changes = await store.writing(terms.observe_quotes, {found.id: (CENT, NOW + 3)})
-    assert await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()  # late
+    endpoint = await stored(store, one)
+    assert await store.writing(terms.observe_quotes, {endpoint.id: (TWO, NOW + 1)}) == ()
+    assert await store.writing(terms.observe_quotes, {endpoint.id: (TWO, NOW + 2)}) == ()
+    changes = await store.writing(terms.observe_quotes, {endpoint.id: (CENT, NOW + 3)})
+    assert await store.writing(terms.observe_quotes, {endpoint.id: (TWO, NOW + 2)}) == ()  # late
     assert changes == (
         TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
-    assert await term_changes(store, found.id, since=NOW + 2, until=NOW + 3) == changes
-    assert await term_changes(store, found.id, since=NOW + 3, until=NOW + 9) == ()
-    assert await term_changes(store, found.id, since=NOW, until=NOW + 2) == ()
+    assert await term_changes(store, endpoint.id, since=NOW + 2, until=NOW + 3) == changes
+    assert await term_changes(store, endpoint.id, since=NOW + 3, until=NOW + 9) == ()
+    assert await term_changes(store, endpoint.id, since=NOW, until=NOW + 2) == ()
 
 
 async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    found = await stored(store, one)
-    await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 1)})
+    endpoint = await stored(store, one)
+    await store.writing(terms.observe_quotes, {endpoint.id: (TWO, NOW + 1)})
     await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
-    found = await stored(store, one)
-    assert (found.quote, found.quote_at) == (TWO, NOW + 1)
+    endpoint = await stored(store, one)
+    assert (endpoint.quote, endpoint.quote_at) == (TWO, NOW + 1)
 
 
 async def test_a_price_that_a_probe_confirms_is_the_probes_from_then_on(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    found = await stored(store, one)
-    await store.writing(terms.observe_quotes, {found.id: (CENT, NOW + 1)})
+    endpoint = await stored(store, one)
+    await store.writing(terms.observe_quotes, {endpoint.id: (CENT, NOW + 1)})
     await crawl(store, "bazaar", replace(one, quote=TWO), now=NOW + 2)
-    found = await stored(store, one)
-    assert (found.quote, found.quote_at) == (CENT, NOW + 1)
+    endpoint = await stored(store, one)
+    assert (endpoint.quote, endpoint.quote_at) == (CENT, NOW + 1)
 
 
 async def test_a_price_that_a_probe_confirms_is_not_written_again(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    found = await stored(store, one)
+    endpoint = await stored(store, one)
     statements: list[str] = []
 
     def observe(tx: sa.Connection, quote: Quote, at: int) -> None:
         sa.event.listen(tx, "before_cursor_execute", lambda *seen: statements.append(seen[2]))
-        terms.observe_quotes(tx, {found.id: (quote, at)})
+        terms.observe_quotes(tx, {endpoint.id: (quote, at)})
 
     await store.writing(observe, CENT, NOW + 1)
     updates = [text for text in statements if text.startswith("UPDATE endpoint")]
@@ -73,14 +73,14 @@ async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> N
     one = item()
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, one)
-    found = await stored(store, one)
-    await store.writing(terms.observe_quotes, {found.id: (CENT, NOW)})
-    await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 1)})
-    await store.writing(terms.observe_quotes, {found.id: (CENT, NOW + 2)})
-    await store.writing(terms.observe_quotes, {found.id: (TWO, NOW + 3)})
+    endpoint = await stored(store, one)
+    await store.writing(terms.observe_quotes, {endpoint.id: (CENT, NOW)})
+    await store.writing(terms.observe_quotes, {endpoint.id: (TWO, NOW + 1)})
+    await store.writing(terms.observe_quotes, {endpoint.id: (CENT, NOW + 2)})
+    await store.writing(terms.observe_quotes, {endpoint.id: (TWO, NOW + 3)})
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
-    seen = await term_changes(store, found.id, since=0, until=NOW + 9)
+    seen = await term_changes(store, endpoint.id, since=0, until=NOW + 9)
     assert [(change.at - NOW, change.source) for change in seen] == [
         (1, "probe"),
         (2, "probe"),

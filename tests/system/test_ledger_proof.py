@@ -49,9 +49,9 @@ def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
 async def test_a_used_authorization_with_its_transfer_is_paid() -> None:
     world = LedgerWorld()
     transaction = world.broadcast()
-    found = await prover(world).proof(wanted(world))
-    assert (found.proof, found.transaction) == (Proof.PAID, transaction)
-    assert found.at_s == world.now_s
+    answer = await prover(world).proof(wanted(world))
+    assert (answer.proof, answer.transaction) == (Proof.PAID, transaction)
+    assert answer.at_s == world.now_s
     hinted = await prover(world).proof(wanted(world), hint=transaction)
     assert (hinted.proof, hinted.transaction) == (Proof.PAID, transaction)
 
@@ -60,8 +60,8 @@ async def test_a_hint_that_is_not_ours_proves_nothing() -> None:
     world = LedgerWorld()
     assert (await prover(world).proof(wanted(world), hint=world.foreign)).proof is Proof.UNUSED
     transaction = world.broadcast()
-    found = await prover(world).proof(wanted(world), hint=world.foreign)
-    assert (found.proof, found.transaction) == (Proof.PAID, transaction)
+    answer = await prover(world).proof(wanted(world), hint=world.foreign)
+    assert (answer.proof, answer.transaction) == (Proof.PAID, transaction)
 
 
 async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
@@ -82,8 +82,8 @@ async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
 async def test_another_transfer_than_the_signed_one_is_not_paid(change: dict[str, Any]) -> None:
     world = LedgerWorld()
     world.broadcast()
-    found = await prover(world).proof(replace(wanted(world), **change))
-    assert found.proof is Proof.OTHER
+    answer = await prover(world).proof(replace(wanted(world), **change))
+    assert answer.proof is Proof.OTHER
 
 
 async def test_a_cancelled_authorization_is_not_paid() -> None:
@@ -97,9 +97,9 @@ async def test_an_unused_one_is_told_as_of_the_nodes_own_time() -> None:
     world.tick(500)
     world.broadcast()
     world.node_lag = 2
-    found = await prover(world).proof(wanted(world))
-    assert found.proof is Proof.UNUSED
-    assert found.head_s == world.now_s - 901 - 500
+    answer = await prover(world).proof(wanted(world))
+    assert answer.proof is Proof.UNUSED
+    assert answer.head_s == world.now_s - 901 - 500
 
 
 async def test_a_balancer_with_a_node_that_lags_is_found_out() -> None:
@@ -153,8 +153,8 @@ async def test_a_node_that_takes_small_ranges_is_asked_for_small_ranges() -> Non
                 return {"error": {"code": -32005, "message": "limited to a 5 block range"}}
         return answer
 
-    found = await prover(world, bend).proof(wanted(world))
-    assert (found.proof, found.transaction) == (Proof.PAID, transaction)
+    proven = await prover(world, bend).proof(wanted(world))
+    assert (proven.proof, proven.transaction) == (Proof.PAID, transaction)
 
 
 async def test_the_use_is_seen_on_a_chain_with_four_blocks_a_second() -> None:
@@ -212,10 +212,10 @@ async def test_nonsense_is_an_rpc_error_or_the_truth(method: str, result: object
 
     for hint in (None, transaction):
         try:
-            found = await prover(world, bend).proof(wanted(world), hint=hint)
+            proven = await prover(world, bend).proof(wanted(world), hint=hint)
         except RpcError:
             continue
-        assert found.proof is Proof.PAID
+        assert proven.proof is Proof.PAID
 
 
 async def test_the_next_node_is_asked_when_the_first_is_silent() -> None:

@@ -75,7 +75,7 @@ def ok(value: Any, status: int = 200) -> Reply:
 def echo(request: Any) -> Reply:
     """Each call's result is its own parameters; batches come back in reverse."""
     if isinstance(request, list):
-        return ok([_result(each) for each in reversed(request)])
+        return ok([_result(call) for call in reversed(request)])
     return ok(_result(request))
 
 
@@ -85,10 +85,10 @@ def _result(call: Any) -> dict[str, Any]:
 
 def error(code: int, message: str, **more: Any) -> Callable[[Any], Reply]:
     def reply(request: Any) -> Reply:
-        told = {"code": code, "message": message} | more
-        one = {"jsonrpc": "2.0", "error": told}
+        body = {"code": code, "message": message} | more
+        one = {"jsonrpc": "2.0", "error": body}
         if isinstance(request, list):
-            return ok([one | {"id": each["id"]} for each in request])
+            return ok([one | {"id": call["id"]} for call in request])
         return ok(one | {"id": request["id"]})
 
     return reply
@@ -99,7 +99,7 @@ async def test_the_results_of_a_batch_come_back_in_order() -> None:
     async with server.served() as node:
         calls = [Call("m", [number]) for number in range(250)]
         assert await node.batch(calls) == [[number] for number in range(250)]
-    assert [len(each) for each in server.asked] == [100, 100, 50]
+    assert [len(request) for request in server.asked] == [100, 100, 50]
 
 
 async def test_a_single_call_is_no_batch() -> None:
@@ -114,14 +114,14 @@ async def test_a_large_batch_goes_out_in_pieces() -> None:
     async with server.served() as node:
         big = "x" * 400_000
         assert await node.batch([Call("m", [big])] * 5) == [[big]] * 5
-    assert [len(each) if isinstance(each, list) else 1 for each in server.asked] == [2, 2, 1]
+    assert [len(calls) if isinstance(calls, list) else 1 for calls in server.asked] == [2, 2, 1]
 
 
 async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
     def alone(request: Any) -> Reply:
         if isinstance(request, list):
-            told = {"code": -32600, "message": "batch requests are not supported"}
-            return ok({"jsonrpc": "2.0", "id": None, "error": told})
+            body = {"code": -32600, "message": "batch requests are not supported"}
+            return ok({"jsonrpc": "2.0", "id": None, "error": body})
         return echo(request)
 
     server = Server(alone)
@@ -135,7 +135,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
 
 async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
     def half(request: Any) -> Reply:
-        replies = [_result(each) for each in request]
+        replies = [_result(call) for call in request]
         replies[1] = {"id": replies[1]["id"], "error": {"code": -32601, "message": "no"}}
         return ok(replies)
 
@@ -237,10 +237,10 @@ async def test_nonsense_is_an_rpc_error_and_nothing_else(
 ) -> None:
     async with Server(lambda _: (status, [], body)).served() as node:
         try:
-            found = await node.batch([Call("m")] * calls)
+            results = await node.batch([Call("m")] * calls)
         except RpcError:
             return
-        assert all(isinstance(each, RpcError) for each in found)
+        assert all(isinstance(result, RpcError) for result in results)
 
 
 async def test_a_reply_is_cut_off_where_it_gets_too_large() -> None:

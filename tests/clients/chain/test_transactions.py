@@ -80,11 +80,11 @@ def result_of(held: Answers, call: dict[str, Any]) -> Any:
 
 
 def reply(held: Answers, call: dict[str, Any]) -> dict[str, Any]:
-    found = result_of(held, call)
-    if found is REFUSED:
+    result = result_of(held, call)
+    if result is REFUSED:
         error = {"code": -32601, "message": "the method does not exist"}
         return {"jsonrpc": "2.0", "id": call["id"], "error": error}
-    return {"jsonrpc": "2.0", "id": call["id"], "result": found}
+    return {"jsonrpc": "2.0", "id": call["id"], "result": result}
 
 
 @dataclass
@@ -113,25 +113,25 @@ class Played:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def played() -> AsyncIterator[Played]:
-    made = Played()
-    route = Route("/{name}", made.answer, methods=["POST"])
+    server = Played()
+    route = Route("/{name}", server.answer, methods=["POST"])
     async with serve(Starlette(routes=[route])) as port:
-        made.port = port
-        yield made
-        for each in made.nodes:
-            await each.close()
+        server.port = port
+        yield server
+        for node in server.nodes:
+            await node.close()
 
 
 async def test_an_honest_node_is_believed(played: Played) -> None:
     asks = played.asked(answers())
-    found = await asks.trace(NETWORK, TX)
-    [payment] = found.payments
+    result = await asks.trace(NETWORK, TX)
+    [payment] = result.payments
     assert (payment.payer, payment.payee, payment.amount) == (PAYER, PAYEE, 5)
     assert (payment.token.symbol, payment.token.decimals) == ("EURC", 6)
     # The node offers no call trace: the logs stand, without the method.
-    assert (payment.method, found.decoder) == (None, Model.RECEIPT_LOGS)
-    assert found.block is not None
-    assert (found.block.finality, found.block.at) == ("safe", 0x65000000 * 1_000)
+    assert (payment.method, result.decoder) == (None, Model.RECEIPT_LOGS)
+    assert result.block is not None
+    assert (result.block.finality, result.block.at) == ("safe", 0x65000000 * 1_000)
 
 
 async def test_a_named_decoder_that_no_node_offers_is_an_error_of_its_own(played: Played) -> None:
@@ -152,8 +152,8 @@ async def test_finality_is_the_least_where_a_node_does_not_tell_it(
 
 async def test_a_receipt_of_a_block_that_the_node_does_not_hold_is_pending(played: Played) -> None:
     asks = played.asked(answers(**{"0x10": None}))
-    found = await asks.trace(NETWORK, TX)
-    assert (found.status, found.block) == (Status.PENDING, None)
+    result = await asks.trace(NETWORK, TX)
+    assert (result.status, result.block) == (Status.PENDING, None)
 
 
 @pytest.mark.parametrize(
@@ -200,15 +200,15 @@ async def test_a_node_that_contradicts_itself_is_passed_over(
     with pytest.raises(RpcUnavailable):
         await asks.trace(NETWORK, TX)
     asks = played.asked(held, answers())
-    found = await asks.trace(NETWORK, TX)
-    assert len(found.payments) == 1
+    result = await asks.trace(NETWORK, TX)
+    assert len(result.payments) == 1
 
 
 @pytest.mark.parametrize("calls", [{}, [], {"type": "CALL", "calls": 5}, None, "0x"])
 async def test_a_malformed_call_trace_leaves_the_logs_standing(played: Played, calls: Any) -> None:
     asks = played.asked(answers(debug_traceTransaction=calls))
-    found = await asks.trace(NETWORK, TX)
-    assert (len(found.payments), found.decoder) == (1, Model.RECEIPT_LOGS)
+    result = await asks.trace(NETWORK, TX)
+    assert (len(result.payments), result.decoder) == (1, Model.RECEIPT_LOGS)
     with pytest.raises(RpcUnavailable):
         await asks.trace(NETWORK, TX, Model.CALL_TRACE)
 

@@ -64,8 +64,8 @@ async def origin(egress: Egress) -> list[ListedItem]:
     steps = [step async for step in openapi.pages(egress, f"https://{HOST}/openapi.json", at=NOW)]
     assert [step.page.complete for step in steps] == [True]
     perimeter = EgressSettings(user_agent="t", mapped={HOST: ("127.0.0.1", 1)}).perimeter
-    found = [read_item(item, perimeter) for item in steps[0].page.items]
-    return [item for item in found if isinstance(item, ListedItem)]
+    items = [read_item(item, perimeter) for item in steps[0].page.items]
+    return [item for item in items if isinstance(item, ListedItem)]
 
 
 async def test_an_origins_openapi_document_lists_its_paid_operations(
@@ -94,8 +94,8 @@ async def test_without_paid_operations_the_well_known_document_counts(
     known = json.dumps({"version": 1, "resources": listed}).encode()
     files: dict[str, Reply] = {"/openapi.json": first, "/.well-known/x402": (200, {}, known)}
     directory.answer = lambda path: files.get(path, (404, {}, b""))
-    found = await origin(egress)
-    assert [(item.method, item.resource.path) for item in found] == [
+    items = await origin(egress)
+    assert [(item.method, item.resource.path) for item in items] == [
         (None, "/a"),
         ("POST", "/b"),
         (None, "/c"),
@@ -177,8 +177,8 @@ async def test_the_well_known_document_may_list_endpoints_as_objects(
     directory.answer = lambda path: (
         (200, {}, known) if path == "/.well-known/x402" else (404, {}, b"")
     )
-    found = await origin(egress)
-    assert [(item.method, item.resource.path) for item in found] == [("POST", "/a")]
+    items = await origin(egress)
+    assert [(item.method, item.resource.path) for item in items] == [("POST", "/a")]
 
 
 def test_operations_that_refer_to_one_large_schema_do_not_each_hold_a_copy_of_it() -> None:

@@ -30,8 +30,8 @@ DEADLINE_MS = 3_000
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with hostile_world(tmp_path) as made:
-        yield made
+    async with hostile_world(tmp_path) as hostile:
+        yield hostile
 
 
 def settings(world: World, *, deadline_ms: int = DEADLINE_MS) -> EgressSettings:
@@ -45,32 +45,32 @@ def settings(world: World, *, deadline_ms: int = DEADLINE_MS) -> EgressSettings:
 
 @pytest.fixture
 async def egress(world: World) -> AsyncIterator[Egress]:
-    made = Egress(settings(world))
-    made.start()
-    yield made
-    await made.close()
+    client = Egress(settings(world))
+    client.start()
+    yield client
+    await client.close()
 
 
 async def answered(egress: Egress, request: Request) -> Answer:
-    made = await egress.fetch(request)
-    assert isinstance(made.result, Answer), made
-    return made.result
+    exchange = await egress.fetch(request)
+    assert isinstance(exchange.result, Answer), exchange
+    return exchange.result
 
 
-def fault(made: Exchange) -> FaultKind:
-    assert isinstance(made.result, Fault), made
-    return made.result.kind
+def fault(exchange: Exchange) -> FaultKind:
+    assert isinstance(exchange.result, Fault), exchange
+    return exchange.result.kind
 
 
 async def test_an_exchange_records_what_was_seen(egress: Egress) -> None:
-    made = await egress.fetch(Request(url=f"{GOOD}/header-20k?q=1"), at=77)
-    assert (made.url, made.method, made.at) == (f"{GOOD}/header-20k?q=1", "GET", 77)
-    assert made.address == "127.0.0.1"
-    assert made.tls_not_after == int(NOT_AFTER.timestamp()) * 1_000
-    assert isinstance(made.result, Answer)
-    assert made.result.status == 402
-    assert made.result.header("payment-required") == "A" * 20_000
-    assert (made.result.body, made.result.truncated) == (b"{}", False)
+    exchange = await egress.fetch(Request(url=f"{GOOD}/header-20k?q=1"), at=77)
+    assert (exchange.url, exchange.method, exchange.at) == (f"{GOOD}/header-20k?q=1", "GET", 77)
+    assert exchange.address == "127.0.0.1"
+    assert exchange.tls_not_after == int(NOT_AFTER.timestamp()) * 1_000
+    assert isinstance(exchange.result, Answer)
+    assert exchange.result.status == 402
+    assert exchange.result.header("payment-required") == "A" * 20_000
+    assert (exchange.result.body, exchange.result.truncated) == (b"{}", False)
 
 
 async def test_phases_are_whole_milliseconds_that_fit_into_the_total(egress: Egress) -> None:
@@ -163,10 +163,10 @@ async def test_the_environment_has_no_say(
 
 async def test_each_attempt_is_a_connection_of_its_own(egress: Egress) -> None:
     for _ in range(3):  # a connection used twice would get no second answer
-        made = await egress.fetch(Request(url=f"{GOOD}/stay"))
-        assert isinstance(made.result, Answer)
-        assert made.timings.tls is not None
-        assert made.tls_not_after is not None
+        exchange = await egress.fetch(Request(url=f"{GOOD}/stay"))
+        assert isinstance(exchange.result, Answer)
+        assert exchange.timings.tls is not None
+        assert exchange.tls_not_after is not None
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ async def test_closing_ends_what_is_in_flight_within_a_second(world: World) -> N
     await world.arrived(len(tasks))
     begin = time.monotonic()
     await egress.close()
-    made = await asyncio.gather(*tasks)
+    exchanges = await asyncio.gather(*tasks)
     assert time.monotonic() - begin < 1
-    assert {fault(item) for item in made} == {FaultKind.LOCAL}
+    assert {fault(item) for item in exchanges} == {FaultKind.LOCAL}
     assert fault(await egress.fetch(Request(url=GOOD))) is FaultKind.LOCAL
 
 
@@ -247,11 +247,11 @@ async def test_at_most_so_many_are_in_flight(world: World) -> None:
     tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(4)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     assert len(world.requests) <= 3  # the two, and perhaps the one that took a freed slot
-    made = await asyncio.gather(*tasks)
+    exchanges = await asyncio.gather(*tasks)
     await egress.close()
     assert len(world.requests) == 4
     # Waiting for a slot is no part of an attempt's time.
-    assert all(300 <= item.timings.total < 600 for item in made)
+    assert all(300 <= item.timings.total < 600 for item in exchanges)
 
 
 @pytest.mark.parametrize("spare", [0, 1])
@@ -265,12 +265,12 @@ async def test_running_out_of_file_descriptors_is_our_fault(egress: Egress, spar
                 held.append(os.dup(0))
         for _ in range(spare):  # one is enough for a socket and not for libcurl's duplicate
             os.close(held.pop())
-        made = await egress.fetch(Request(url=f"{GOOD}/always-200"))
+        exchange = await egress.fetch(Request(url=f"{GOOD}/always-200"))
     finally:
         for number in held:
             os.close(number)
         limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
-    assert fault(made) is FaultKind.LOCAL
+    assert fault(exchange) is FaultKind.LOCAL
     assert await answered(egress, Request(url=f"{GOOD}/always-200"))
 
 

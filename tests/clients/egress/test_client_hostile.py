@@ -24,13 +24,13 @@ CORPUS = Path(__file__).parents[4] / "shared/data/adversarial/corpus.jsonl"
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with hostile_world(tmp_path) as made:
-        yield made
+    async with hostile_world(tmp_path) as hostile:
+        yield hostile
 
 
 @pytest.fixture
 async def egress(world: World) -> AsyncIterator[Egress]:
-    made = Egress(
+    client = Egress(
         EgressSettings(
             deadline_ms=DEADLINE_MS,
             connect_deadline_ms=400,
@@ -38,15 +38,15 @@ async def egress(world: World) -> AsyncIterator[Egress]:
             ca_file=world.ca_file,
         )
     )
-    made.start()
-    yield made
-    await made.close()
+    client.start()
+    yield client
+    await client.close()
 
 
-def seen(made: Exchange) -> str:
-    if isinstance(made.result, Fault):
-        return made.result.kind.value
-    return f"{made.result.status}{' truncated' if made.result.truncated else ''}"
+def seen(exchange: Exchange) -> str:
+    if isinstance(exchange.result, Fault):
+        return exchange.result.kind.value
+    return f"{exchange.result.status}{' truncated' if exchange.result.truncated else ''}"
 
 
 BY_HOST = {
@@ -71,11 +71,11 @@ BY_HOST = {
 async def test_a_connection_that_fails_says_how(
     egress: Egress, world: World, host: str, kind: FaultKind
 ) -> None:
-    made = await egress.fetch(Request(url=f"https://{host}.sellers.example/always-200"))
-    assert isinstance(made.result, Fault), made
-    assert made.result.kind is kind, made
-    assert "127.0.0.1" not in made.result.detail
-    assert made.timings.ttfb is None
+    exchange = await egress.fetch(Request(url=f"https://{host}.sellers.example/always-200"))
+    assert isinstance(exchange.result, Fault), exchange
+    assert exchange.result.kind is kind, exchange
+    assert "127.0.0.1" not in exchange.result.detail
+    assert exchange.timings.ttfb is None
     assert world.requests == []
 
 
@@ -129,8 +129,8 @@ BY_PATH = {
 @pytest.mark.parametrize(("path", "words"), BY_PATH.items())
 async def test_an_answer_is_called_what_it_is(egress: Egress, path: str, words: str) -> None:
     begin = time.monotonic()
-    made = await egress.fetch(Request(url=GOOD + path))
-    assert seen(made) == words
+    exchange = await egress.fetch(Request(url=GOOD + path))
+    assert seen(exchange) == words
     assert time.monotonic() - begin < DEADLINE_MS / 1_000 + 2
 
 
@@ -181,8 +181,8 @@ REASONS = {
 async def test_the_reason_of_a_probe_tells_defects_apart(
     egress: Egress, url: str, reason: str
 ) -> None:
-    made = await egress.fetch(Request(url=url))
-    assert judge(made, lint(made)).reason == reason
+    exchange = await egress.fetch(Request(url=url))
+    assert judge(exchange, lint(exchange)).reason == reason
 
 
 async def test_a_body_in_brotli_is_decoded(egress: Egress) -> None:
@@ -195,9 +195,9 @@ async def test_a_body_in_brotli_is_decoded(egress: Egress) -> None:
 async def test_bombs_do_not_grow_memory(egress: Egress, path: str) -> None:
     await egress.fetch(Request(url=GOOD + path))  # what one costs anyway
     before = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
-    made = await asyncio.gather(*(egress.fetch(Request(url=GOOD + path)) for _ in range(8)))
+    exchanges = await asyncio.gather(*(egress.fetch(Request(url=GOOD + path)) for _ in range(8)))
     after = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
-    assert [len(item.result.body) for item in made if isinstance(item.result, Answer)] == (
+    assert [len(item.result.body) for item in exchanges if isinstance(item.result, Answer)] == (
         [256 * 1_024] * 8
     )
     assert after - before < 48 * 1_024  # KiB; the server in this process has its share in it
@@ -221,8 +221,8 @@ async def test_forty_hostile_sellers_do_not_keep_a_good_one_waiting(
 
 async def test_one_bad_certificate_does_not_spoil_the_anchors(egress: Egress) -> None:
     for host, words in (("expired", "tls-invalid"), ("good", "200"), ("stranger", "tls-invalid")):
-        made = await egress.fetch(Request(url=f"https://{host}.sellers.example/always-200"))
-        assert seen(made) == words
+        exchange = await egress.fetch(Request(url=f"https://{host}.sellers.example/always-200"))
+        assert seen(exchange) == words
 
 
 CASES = {

@@ -27,13 +27,13 @@ TRIES = 20
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with hostile_world(tmp_path) as made:
-        yield made
+    async with hostile_world(tmp_path) as hostile:
+        yield hostile
 
 
 @pytest.fixture
 async def egress(world: World) -> AsyncIterator[Egress]:
-    made = Egress(
+    client = Egress(
         EgressSettings(
             deadline_ms=DEADLINE_MS,
             connect_deadline_ms=300,
@@ -41,13 +41,13 @@ async def egress(world: World) -> AsyncIterator[Egress]:
             ca_file=world.ca_file,
         )
     )
-    made.start()
-    yield made
-    await made.close()
+    client.start()
+    yield client
+    await client.close()
 
 
-def judged(made: Exchange) -> ProbeResult:
-    return judge(made, Lint(payable=False, compliant=False, version=None))
+def judged(exchange: Exchange) -> ProbeResult:
+    return judge(exchange, Lint(payable=False, compliant=False, version=None))
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ async def test_a_delay_before_an_attempt_or_after_it_is_none_of_it(egress: Egres
     for _ in range(TRIES):
         await egress.fetch(Request(url=f"https://{HOST}/always-200"))
         time.sleep(HELD_UP_S)  # noqa: ASYNC251 - nothing is in flight meanwhile
-        made = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
-        if made.timings.delay <= LATE_MS:
+        exchange = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
+        if exchange.timings.delay <= LATE_MS:
             break
-    assert made.timings.delay <= LATE_MS
+    assert exchange.timings.delay <= LATE_MS
 
 
 async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
@@ -184,10 +184,10 @@ async def test_an_idle_thread_is_never_late(world: World, egress: Egress) -> Non
     """It sleeps without a limit while nothing is in flight."""
     for _ in range(TRIES):
         await asyncio.sleep(5 * TICK_S)
-        made = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
-        if made.timings.delay <= LATE_MS:
+        exchange = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
+        if exchange.timings.delay <= LATE_MS:
             break
-    assert made.timings.delay <= LATE_MS
+    assert exchange.timings.delay <= LATE_MS
     assert world.requests
 
 

@@ -81,29 +81,29 @@ class Names:
 
 
 def egress(resolver: Lookup, *, ports: frozenset[int] = frozenset({443})) -> Egress:
-    made = Egress(
+    client = Egress(
         EgressSettings(
             deadline_ms=2_000, dns_deadline_ms=300, dns_threads=70, ports=ports, resolver=resolver
         )
     )
-    made.start()
-    return made
+    client.start()
+    return client
 
 
 async def kind_of(resolver: Lookup) -> FaultKind:
     open_egress = egress(resolver)
-    made = await open_egress.fetch(Request(url=f"https://{NAME}/"))
+    exchange = await open_egress.fetch(Request(url=f"https://{NAME}/"))
     await open_egress.close()
-    assert isinstance(made.result, Fault), made
-    assert made.address is None
-    assert made.timings.connect is None
-    return made.result.kind
+    assert isinstance(exchange.result, Fault), exchange
+    assert exchange.address is None
+    assert exchange.timings.connect is None
+    return exchange.result.kind
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with hostile_world(tmp_path) as made:
-        yield made
+    async with hostile_world(tmp_path) as hostile:
+        yield hostile
 
 
 @pytest.fixture
@@ -150,9 +150,9 @@ async def test_a_mapped_name_is_not_looked_up(world: World) -> None:
     names = Names((PUBLIC,))
     open_egress = Egress(EgressSettings(mapped=world.mapped, ca_file=world.ca_file, resolver=names))
     open_egress.start()
-    made = await open_egress.fetch(Request(url="https://good.sellers.example/always-200"))
+    exchange = await open_egress.fetch(Request(url="https://good.sellers.example/always-200"))
     await open_egress.close()
-    assert made.address == "127.0.0.1"
+    assert exchange.address == "127.0.0.1"
     assert names.asked == []
 
 
@@ -178,8 +178,8 @@ async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Eve
         for number in range(60)
     ]
     await asyncio.sleep(0)
-    made = await open_egress.fetch(Request(url="https://quick.com/"))
-    assert _kind(made) is FaultKind.NOT_PUBLIC
+    exchange = await open_egress.fetch(Request(url="https://quick.com/"))
+    assert _kind(exchange) is FaultKind.NOT_PUBLIC
     assert not any(task.done() for task in slow)
     assert {_kind(item) for item in await asyncio.gather(*slow)} == {FaultKind.DNS_FAILED}
     await open_egress.close()
@@ -289,17 +289,17 @@ async def _assert_untouched(world: World, urls: Sequence[str], resolver: Lookup)
         host, slash, path = rest.partition("/")
         for text in (url, f"{scheme}://{host}:{world.canary_port}{slash}{path}"):
             try:
-                made = await open_egress.fetch(Request(url=text))
+                exchange = await open_egress.fetch(Request(url=text))
             except ResourceError:
                 continue
-            assert _kind(made) is FaultKind.NOT_PUBLIC, text
+            assert _kind(exchange) is FaultKind.NOT_PUBLIC, text
     await open_egress.close()
     assert world.canary_hits == []
 
 
-def _kind(made: Exchange) -> FaultKind:
-    assert isinstance(made.result, Fault), made
-    return made.result.kind
+def _kind(exchange: Exchange) -> FaultKind:
+    assert isinstance(exchange.result, Fault), exchange
+    return exchange.result.kind
 
 
 def _isolated() -> bool:

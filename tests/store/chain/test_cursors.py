@@ -38,9 +38,9 @@ def text(address: bytes) -> str:
 
 
 def header(number: int, *, fork: str = "", at: int = NOW) -> Header:
-    found = hashlib.sha256(f"{number}{fork}".encode()).digest()
+    hash_ = hashlib.sha256(f"{number}{fork}".encode()).digest()
     parent = hashlib.sha256(f"{number - 1}{fork}".encode()).digest()
-    return Header(number, found, parent, at)
+    return Header(number, hash_, parent, at)
 
 
 def entry(
@@ -85,10 +85,10 @@ async def started(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
 
 
 async def advanced(
-    store: Store, cursor: Cursor, headers: Sequence[Header], *found: Entry, **rest: Any
+    store: Store, cursor: Cursor, headers: Sequence[Header], *entries: Entry, **rest: Any
 ) -> Cursor:
     return await store.writing(
-        chains.advance, cursor, headers, found, finalized=rest.pop("finalized", 100), **rest
+        chains.advance, cursor, headers, entries, finalized=rest.pop("finalized", 100), **rest
     )
 
 
@@ -98,8 +98,8 @@ async def rows(store: Store) -> list[tuple[Any, ...]]:
 
 
 async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, str, str]]:
-    found = (await fetch(store, sa.select(transfers.transfer_day))).all()
-    return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in found}
+    days = (await fetch(store, sa.select(transfers.transfer_day))).all()
+    return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in days}
 
 
 async def test_what_a_step_found_and_how_far_it_came_are_one(store: Store) -> None:
@@ -152,7 +152,7 @@ async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store
         (SELLER, 20_500, BEN): (1, "80", "0"),
     }
     kept = await store.reading(chains.kept_hashes, CHAIN)
-    assert kept == {101: old[0].hash, **{each.number: each.hash for each in new}}
+    assert kept == {101: old[0].hash, **{block.number: block.hash for block in new}}
     assert cursor.finalized == 101
 
 
@@ -172,8 +172,8 @@ async def test_many_entries_of_one_step_are_each_there_once(store: Store) -> Non
     cursor = await started(store, SELLER)
     block = header(101)
     payers = [hashlib.sha256(b"%d" % n).digest()[:20] for n in range(7_000)]
-    found = [entry(block, n, SELLER, payer, n) for n, payer in enumerate(payers)]
-    cursor = await advanced(store, cursor, [block], *found)
+    entries = [entry(block, n, SELLER, payer, n) for n, payer in enumerate(payers)]
+    cursor = await advanced(store, cursor, [block], *entries)
     assert len(await rows(store)) == len(await sums(store)) == 7_000
     await advanced(store, cursor, [header(101, fork="b")], common=100)
     assert await rows(store) == []
@@ -191,9 +191,9 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
     assert missing is not None
     assert (missing.low, missing.floor, missing.wallets) == (103, 101, frozenset({SHOP}))
     block = header(102)
-    found = [entry(block, 1, SHOP, ANN, 7)]
+    entries = [entry(block, 1, SHOP, ANN, 7)]
     await store.writing(
-        chains.fill, cursor, missing, found, low=101, low_at=NOW - 5, wanted_from=NOW - WINDOW_MS
+        chains.fill, cursor, missing, entries, low=101, low_at=NOW - 5, wanted_from=NOW - WINDOW_MS
     )
     missing = await store.writing(wallets.backlog, CHAIN, limit=10)
     assert missing is not None
@@ -298,8 +298,8 @@ async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) ->
     )
     instants = [instant for instant in instants if instant <= as_of]
     blocks = [header(101 + n, at=at) for n, at in enumerate(instants)]
-    found = [entry(block, 0, SELLER, ANN, 2**n) for n, block in enumerate(blocks)]
-    await advanced(store, cursor, blocks, *found)
+    entries = [entry(block, 0, SELLER, ANN, 2**n) for n, block in enumerate(blocks)]
+    await advanced(store, cursor, blocks, *entries)
     for moment in (as_of, as_of - 1, as_of - DAY_MS - 1, as_of + 1, as_of + DAY_MS):
         inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
         (row,) = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=moment)
@@ -333,8 +333,8 @@ async def test_the_evidence_has_the_sums_of_payers_and_what_went_back(store: Sto
         entry(block, 2, SELLER, ANN, 20, incoming=False),
         entry(block, 3, SELLER, EVE, 99, incoming=False),
     )
-    (found,) = (await store.reading(endpoints.get_many, [await store.reading(_id)])).values()
-    seen = await store.reading(scoring.gather, found, as_of=NOW)
+    (endpoint,) = (await store.reading(endpoints.get_many, [await store.reading(_id)])).values()
+    seen = await store.reading(scoring.gather, endpoint, as_of=NOW)
     assert seen.chain is not None
     assert seen.chain.sums == ChainSums(
         transfers=2,
@@ -357,8 +357,8 @@ def _id(tx: Connection) -> str:
 async def test_a_list_of_payers_is_cut_after_those_who_paid_most(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
-    found = [entry(block, n, SELLER, payer, n) for n, payer in enumerate((EVE, BEN, ANN))]
-    await advanced(store, cursor, [block], *found)
+    entries = [entry(block, n, SELLER, payer, n) for n, payer in enumerate((EVE, BEN, ANN))]
+    await advanced(store, cursor, [block], *entries)
     payers = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW, most=2)
     assert [row.payer for row in payers] == [text(ANN), text(BEN)]
 
@@ -376,12 +376,12 @@ async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store
         entry(block, 3, SHOP, ANN, 2**200),
         entry(block, 4, SHOP, BEN, 1, incoming=False),
     )
-    found = await store.writing(volumes.measure, CHAIN, as_of=NOW)
-    await store.writing(volumes.publish, found)
-    assert await store.writing(volumes.published) == (found,)
-    assert (found.raw, found.organic) == (2**200 + 59, 2**200 + 30)
-    assert (found.receivers, found.payers, found.wallets) == (2, 2, 2)
-    assert found.indexed_permille == 1_000
+    volume = await store.writing(volumes.measure, CHAIN, as_of=NOW)
+    await store.writing(volumes.publish, volume)
+    assert await store.writing(volumes.published) == (volume,)
+    assert (volume.raw, volume.organic) == (2**200 + 59, 2**200 + 30)
+    assert (volume.receivers, volume.payers, volume.wallets) == (2, 2, 2)
+    assert volume.indexed_permille == 1_000
 
 
 async def test_old_transfers_are_forgotten_with_their_sums_a_part_at_a_time(

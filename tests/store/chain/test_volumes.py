@@ -96,8 +96,8 @@ async def test_a_measured_chain_is_read_by_one_row_a_wallet(store: Store) -> Non
     await settlement.measure(store, CHAIN, now=AS_OF)
     expected = dict(intervals(market_of(TRADES, SOLD_AT)))
     for wallet in SOLD_AT:
-        found = await store.reading(volumes.sums, CHAIN, text(wallet), as_of=AS_OF)
-        assert found == expected[wallet]
+        measured = await store.reading(volumes.sums, CHAIN, text(wallet), as_of=AS_OF)
+        assert measured == expected[wallet]
     (published,) = await store.reading(volumes.published)
     assert published.as_of == AS_OF
 
@@ -107,5 +107,5 @@ async def test_sums_of_a_window_without_transfers_are_deleted(store: Store) -> N
     await settlement.measure(store, CHAIN, now=AS_OF)
     later = AS_OF + 31 * DAY_MS
     await settlement.measure(store, CHAIN, now=later)
-    found = await store.reading(volumes.sums, CHAIN, text(SELLER), as_of=later)
-    assert found.raw.payers == 0
+    measured = await store.reading(volumes.sums, CHAIN, text(SELLER), as_of=later)
+    assert measured.raw.payers == 0

@@ -71,8 +71,10 @@ async def add(store: Store, *rows: Endpoint) -> None:
 
 
 async def claim(store: Store, *, owner: str = "w", now: int = NOW, limit: int = 9) -> list[str]:
-    found = await store.writing(claims.claim_due, owner=owner, now=now, limit=limit, lease_ms=LEASE)
-    return [one.resource.removeprefix("https://") for one in found]
+    claimed = await store.writing(
+        claims.claim_due, owner=owner, now=now, limit=limit, lease_ms=LEASE
+    )
+    return [one.resource.removeprefix("https://") for one in claimed]
 
 
 async def claim_dirty(store: Store, *, now: int, max_age_ms: int = 86_400_000) -> tuple[str, ...]:
@@ -114,10 +116,10 @@ async def test_text_that_postgres_refuses_is_mended_not_refused(store: Store) ->
         quote=replace(QUOTE, network="x\0", pay_to="\udfff"),
     )
     await add(store, hostile)
-    found = await store.reading(endpoints.get, hostile.id)
-    assert found is not None
-    assert (found.description, found.tags) == ("a\ufffdb", ("?",))
-    assert found.quote == replace(QUOTE, network="x\ufffd", pay_to="?")
+    stored = await store.reading(endpoints.get, hostile.id)
+    assert stored is not None
+    assert (stored.description, stored.tags) == ("a\ufffdb", ("?",))
+    assert stored.quote == replace(QUOTE, network="x\ufffd", pay_to="?")
 
 
 async def test_one_endpoint_a_host_is_claimed_watched_first_then_longest_overdue(
@@ -186,20 +188,20 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
     async def work(own: Store, owner: str) -> None:
         idle = 0
         while idle < 4:
-            found = await own.writing(
+            claimed = await own.writing(
                 claims.claim_due, owner=owner, now=NOW, limit=4, lease_ms=LEASE
             )
-            names = [one.host for one in found]
+            names = [one.host for one in claimed]
             assert len(set(names)) == len(names)
             assert busy.isdisjoint(names)
             busy.update(names)
             await asyncio.sleep(0.005)
-            for one in found:
+            for one in claimed:
                 probed[one.id] += 1
                 busy.remove(one.host)
                 await own.writing(record_probe, one.id, probe(NOW), next_due=NOW + 10**6)
                 await own.writing(hosts.release, {one.host: NOW}, owner=owner, now=NOW)
-            idle = 0 if found else idle + 1
+            idle = 0 if claimed else idle + 1
 
     async with asyncio.TaskGroup() as group:
         for i in range(4):
@@ -225,9 +227,9 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     assert await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
     again = await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
     assert not again
-    found = await store.reading(endpoints.get, id_)
+    stored = await store.reading(endpoints.get, id_)
     probed = replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, down_since=NOW + 1)
-    assert found == replace(probed, learned="POST", payable=False)
+    assert stored == replace(probed, learned="POST", payable=False)
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
 
@@ -270,8 +272,8 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work(open_store())) for _ in range(4)]
-    found = [id_ for task in tasks for id_ in task.result()]
-    assert sorted(found) == sorted(row.id for row in rows)
+    claimed = [id_ for task in tasks for id_ in task.result()]
+    assert sorted(claimed) == sorted(row.id for row in rows)
 
 
 async def test_a_hosts_wildcard_is_remembered_and_its_change_concerns_all_its_endpoints(

@@ -76,12 +76,12 @@ def asked_for(
         wildcard=wildcard,
     )
     probing.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
-    found = endpoints.get(tx, endpoint.id)
-    assert found is not None
-    scores.save(tx, reports.live(tx, found, probe.result, cadence=NORMAL, now=at).row)
-    changes.add(tx, [(found.id, rules.delisting(at=at, source="a-source"))])
-    similar_rows.save_counts(tx, {found.id: 3})
-    return found
+    stored = endpoints.get(tx, endpoint.id)
+    assert stored is not None
+    scores.save(tx, reports.live(tx, stored, probe.result, cadence=NORMAL, now=at).row)
+    changes.add(tx, [(stored.id, rules.delisting(at=at, source="a-source"))])
+    similar_rows.save_counts(tx, {stored.id: 3})
+    return stored
 
 
 def old_row(
@@ -118,8 +118,8 @@ def insert(table: str, **values: Any) -> sa.Insert:
 
 @pytest_asyncio.fixture
 async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Running]:
-    async with opened(configuration(store_url=market_database(tmp_path / "service.db"))) as found:
-        yield found
+    async with opened(configuration(store_url=market_database(tmp_path / "service.db"))) as service:
+        yield service
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -161,12 +161,12 @@ LISTS = (
 async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, str]]:
     """Everything public that could name a resource; caches grow old between two looks."""
     forget(running.app)
-    found = {}
+    answers = {}
     for path in (*PAGES, *LISTS):
         url = path.format(id=resource.id, url=resource.url, host=resource.host)
         answer = await running.get(url)
-        found[path] = (answer.status_code, answer.text)
-    return found
+        answers[path] = (answer.status_code, answer.text)
+    return answers
 
 
 async def test_a_path_that_was_only_asked_for_appears_nowhere(running: Running) -> None:
@@ -188,8 +188,10 @@ async def test_its_page_is_that_of_a_resource_that_nobody_knows(running: Running
     nobody = parse_resource(f"https://{HOST}/nobody-ever-asked", MARKET)
     for path in PAGES:
         hidden, unknown = [
-            await running.get(path.format(id=each.id, url=each.url), headers={"accept": "*/*"})
-            for each in (DEFAMING, nobody)
+            await running.get(
+                path.format(id=resource.id, url=resource.url), headers={"accept": "*/*"}
+            )
+            for resource in (DEFAMING, nobody)
         ]
         assert (hidden.status_code, hidden.content) == (unknown.status_code, unknown.content)
         assert dict(hidden.headers) == dict(unknown.headers)
@@ -232,10 +234,10 @@ async def test_what_answered_402_once_is_public(running: Running) -> None:
         owner="one",
         now=NOW + 1,
     )
-    found = await shown(running, DEFAMING)
-    assert {status for status, _ in found.values()} == {200}
+    answers = await shown(running, DEFAMING)
+    assert {status for status, _ in answers.values()} == {200}
     for path in ("/provider/{host}", "/provider/{host}/feed.xml", "/endpoint/{id}"):
-        assert "this-seller-steals" in found[path][1], path
+        assert "this-seller-steals" in answers[path][1], path
 
 
 async def test_what_a_directory_lists_is_public(running: Running) -> None:
@@ -278,9 +280,9 @@ async def test_it_shares_nobodys_address(store: Store) -> None:
 
 
 async def one(store: Store, resource: Resource = DEFAMING) -> Endpoint:
-    found = await store.reading(endpoints.get, resource.id)
-    assert found is not None
-    return found
+    stored = await store.reading(endpoints.get, resource.id)
+    assert stored is not None
+    return stored
 
 
 async def pruned(store: Store, *, now: int) -> dict[str, object]:
@@ -291,12 +293,12 @@ async def left_of(store: Store, endpoint_id: str) -> dict[str, int]:
     """How many rows of each table belong to an endpoint."""
 
     def count(tx: Connection) -> dict[str, int]:
-        found = {}
+        counts = {}
         for table in schema.metadata.tables.values():
             if "endpoint_id" in table.c:
                 mine = sa.select(sa.func.count()).where(table.c.endpoint_id == endpoint_id)
-                found[table.name] = tx.execute(mine).scalar_one()
-        return {name: rows for name, rows in found.items() if rows}
+                counts[table.name] = tx.execute(mine).scalar_one()
+        return {name: rows for name, rows in counts.items() if rows}
 
     return await store.reading(count)
 
@@ -332,7 +334,7 @@ async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
     await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
     await store.writing(asked_for, young, at=NOW + 1)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
-    items = [ListedItem(resource=each) for each in (listed, gone)]
+    items = [ListedItem(resource=resource) for resource in (listed, gone)]
     await store.writing(discovery.record_page, crawl, items, next_offset=2, now=NOW)
     await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 1)
@@ -340,8 +342,8 @@ async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
     await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW + 1)
     tally = await pruned(store, now=NOW + WEEK_MS)
     assert tally["unlisted"] == 0
-    found = await store.reading(endpoints.get_many, [each.id for each in kept])
-    assert found.keys() == {each.id for each in kept}
+    stored = await store.reading(endpoints.get_many, [resource.id for resource in kept])
+    assert stored.keys() == {resource.id for resource in kept}
 
 
 async def test_a_path_of_a_host_where_every_path_answers_402_is_forgotten(store: Store) -> None:
@@ -355,7 +357,7 @@ async def test_a_path_of_a_host_where_every_path_answers_402_is_forgotten(store:
 
 async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW)
-    made = Watch(
+    watch = Watch(
         id="wat_1",
         secret_hash="0" * 64,
         endpoint_id=DEFAMING.id,
@@ -363,7 +365,7 @@ async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
         expires_at=NOW + PERIOD_MS,
         watch_request=WatchRequest(),
     )
-    await store.writing(watches.add, made)
+    await store.writing(watches.add, watch)
     await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
     assert await store.reading(endpoints.get, DEFAMING.id) is not None
     await store.writing(lambda tx: tx.execute(watches.watch.delete()))
@@ -376,7 +378,7 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
 ) -> None:
     buyer, worker = open_store(), open_store()
     await buyer.writing(asked_for, DEFAMING, at=NOW)
-    made = Watch(
+    watch = Watch(
         id="wat_1",
         secret_hash="0" * 64,
         endpoint_id=DEFAMING.id,
@@ -390,7 +392,7 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
             worker.writing(never_public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
         )
         await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
-        await run(watches.add, made)
+        await run(watches.add, watch)
     assert await forgetting == 0
     assert await buyer.reading(endpoints.get, DEFAMING.id) is not None
 
@@ -402,8 +404,8 @@ async def test_a_database_of_the_version_before_hides_and_forgets_too(empty_data
     await store.writing(old_row, DEFAMING)
     await store.writing(old_row, sells, learned="GET", wildcard=False)
     await store.migrate()
-    shown = [await store.reading(public.get, each.id) for each in (DEFAMING, sells)]
-    assert [each is not None for each in shown] == [False, True]
+    shown = [await store.reading(public.get, resource.id) for resource in (DEFAMING, sells)]
+    assert [resource is not None for resource in shown] == [False, True]
     assert (await pruned(store, now=NOW + WEEK_MS))["unlisted"] == 1
     assert await store.reading(endpoints.get, sells.id) is not None
     await store.close()
@@ -433,8 +435,8 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
     await pruned(store, now=NOW + WEEK_MS)
     at = NOW + WEEK_MS + MINUTE_MS
     both = [
-        Observation(endpoint=each, result=seen(at, sells=True), learned="GET")
-        for each in (lost, other)
+        Observation(endpoint=endpoint, result=seen(at, sells=True), learned="GET")
+        for endpoint in (lost, other)
     ]
     await store.writing(probing.record, both, cadence=Cadence(), owner="one", now=at)
     assert await store.reading(probes.history, other.id, since=at - 1, until=at)

@@ -45,12 +45,12 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
     await store.writing(endpoints.insert, one)
     saved = scoring.scored(one.id, evidence)
     assert await store.writing(scores.save, saved)
-    found = await store.reading(scores.get, one.id)
-    assert found == saved
-    assert from_json(found.evidence) == evidence
-    assert found.digest == hashlib.sha256(found.evidence).hexdigest()
-    assert score_from_json(found.result) == score(evidence)
-    assert (found.uptime_tenths, found.compliant) == (1_000, True)
+    row = await store.reading(scores.get, one.id)
+    assert row == saved
+    assert from_json(row.evidence) == evidence
+    assert row.digest == hashlib.sha256(row.evidence).hexdigest()
+    assert score_from_json(row.result) == score(evidence)
+    assert (row.uptime_tenths, row.compliant) == (1_000, True)
 
 
 async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
@@ -58,8 +58,8 @@ async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
     assert await store.writing(scores.save, row("/", 500))
     assert not await store.writing(scores.save, row("/", 900, as_of=NOW - 1))
     assert await store.writing(scores.save, row("/", 700, as_of=NOW))
-    found = await store.writing(scores.get, endpoint("/").id)
-    assert found == row("/", 700)
+    latest = await store.writing(scores.get, endpoint("/").id)
+    assert latest == row("/", 700)
 
 
 async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:

@@ -49,12 +49,15 @@ async def becomes(store: Store, number: int, state: State) -> None:
 
 
 async def of_day(store: Store, day: int = DAY, address: str = PAY_TO) -> Day:
-    known = {each.address: each for each in await store.reading(books.accounts)}
+    known = {account.address: account for account in await store.reading(books.accounts)}
     return await store.reading(books.of_day, known[address], day)
 
 
 async def strays(store: Store) -> list[tuple[int, str | None]]:
-    return [(each.value, each.state) for each in await store.reading(books.unattributed, limit=9)]
+    return [
+        (deposit.value, deposit.state)
+        for deposit in await store.reading(books.unattributed, limit=9)
+    ]
 
 
 async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:
@@ -62,13 +65,13 @@ async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store
     for number in (1, 2):
         await sold(store, number)
     await sold(store, 3, payer=BEN)
-    found = (
+    entries = (
         *(came(block, number, by=nonce(number)) for number in (1, 2)),
         came(block, 3, by=nonce(3), payer=BEN),
         came(block, 4, 700),
         came(block, 5, 6_000, by=nonce(9)),
     )
-    await advanced(store, cursor, [block], *found)
+    await advanced(store, cursor, [block], *entries)
     day = await of_day(store)
     assert (day.sales, day.settled, day.transfers, day.received) == (3, 15_000, 5, 21_700)
     assert (day.unattributed, day.unattributed_transfers) == (6_700, 2)
@@ -129,8 +132,8 @@ async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: S
     cursor, block = await opened(store, PAY_TO, OLD_PAY_TO), header(101)
     await sold(store, 1, to=OLD_PAY_TO)
     await sold(store, 2)
-    found = (came(block, 1, by=nonce(1), to=OLD_PAY_TO), came(block, 2, by=nonce(2)))
-    await advanced(store, cursor, [block], *found, came(block, 3, 70, to=OLD_PAY_TO))
+    entries = (came(block, 1, by=nonce(1), to=OLD_PAY_TO), came(block, 2, by=nonce(2)))
+    await advanced(store, cursor, [block], *entries, came(block, 3, 70, to=OLD_PAY_TO))
     assert (await of_day(store)).received == 5_000
     old = await of_day(store, address=OLD_PAY_TO)
     assert (old.received, old.settled, old.unattributed) == (5_070, 5_000, 70)
@@ -142,9 +145,9 @@ async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
     await sold(store, 1, to=OLD_PAY_TO)
     day = await of_day(store, address=OLD_PAY_TO)
     assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
-    found, began = await store.reading(books.named, NETWORK, USDC, since=0)
+    addresses, began = await store.reading(books.named, NETWORK, USDC, since=0)
     later, _ = await store.reading(books.named, NETWORK, USDC, since=NOON + 1)
-    assert (set(found), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
+    assert (set(addresses), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
 
 
 async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> None:
@@ -201,11 +204,11 @@ async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
     assert (await of_day(store)).unattributed == 130
 
 
-def told(found: Sequence[Any]) -> list[tuple[str, str]]:
+def told(logs: Sequence[Any]) -> list[tuple[str, str]]:
     return [
-        (each["day"], each["difference"])
-        for each in found
-        if (each["event"], each.get("kind")) == ("ledger.alarm", "books")
+        (event["day"], event["difference"])
+        for event in logs
+        if (event["event"], event.get("kind")) == ("ledger.alarm", "books")
     ]
 
 
@@ -215,22 +218,22 @@ async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> 
     await sold(store, 2)
     await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
     now = (DAY + 1) * DAY_MS + HOUR_MS
-    with capture_logs() as found:
+    with capture_logs() as logs:
         assert await job.run(store, now=now) == 0
-        assert told(found) == [], "the day is not complete"
+        assert told(logs) == [], "the day is not complete"
         await read_to(store, now)
         assert await job.run(store, now=now) == 1
         assert await job.run(store, now=now + MINUTE_MS) == 1
-        assert told(found) == [("2026-02-16", "-5000")]
+        assert told(logs) == [("2026-02-16", "-5000")]
         await sold(store, 3)
         assert await job.run(store, now=now) == 1
-        assert told(found)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
+        assert told(logs)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
         for number in (2, 3):
             await becomes(store, number, State.UNKNOWN)
         assert await job.run(store, now=now) == 0
         await becomes(store, 2, State.SETTLED)
         assert await job.run(store, now=now) == 1
-        assert told(found)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
+        assert told(logs)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
 async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Store) -> None:
@@ -238,7 +241,7 @@ async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Stor
     await sold(store, 1, State.UNKNOWN)
     now = (DAY + 30) * DAY_MS
     await read_to(store, now)
-    with capture_logs() as found:
+    with capture_logs() as logs:
         assert await job.run(store, now=now) == 0
         await becomes(store, 1, State.SETTLED)
         assert await job.run(store, now=now) == 0, "nobody looks at it again"
@@ -246,4 +249,4 @@ async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Stor
         assert row is not None
         await store.writing(books.recheck, row)
         assert await job.run(store, now=now) == 1
-        assert told(found) == [("2026-02-16", "-5000")]
+        assert told(logs) == [("2026-02-16", "-5000")]

@@ -63,13 +63,13 @@ async def told(
     store: Store, endpoint: Endpoint, *results: ProbeResult, rules: RuleSet = ERROR_RULES
 ) -> list[str]:
     """The rules that are told as regressions when these answers come."""
-    found: list[core_flips.Change] = []
+    regressions: list[core_flips.Change] = []
     for result in results:
-        found += await store.writing(
+        regressions += await store.writing(
             watched_changes.observe_each, [(endpoint, result)], rules=rules
         )
-    assert {change.type for change in found} <= {core_flips.SPEC}
-    return [rule["rule"] for change in found for rule in change.evidence["rules"]]
+    assert {change.type for change in regressions} <= {core_flips.SPEC}
+    return [rule["rule"] for change in regressions for rule in change.evidence["rules"]]
 
 
 async def test_a_standing_of_the_old_form_takes_in_silently_once(store: Store) -> None:
@@ -111,7 +111,7 @@ async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
             .all()
         )
     )
-    assert kept == sorted(f"rules:{each.id}" for each in (FEWER, ERROR_RULES))
-    found = (await store.reading(changes.change_states, [endpoint.id]))[endpoint.id]
-    assert found.rules == ERROR_RULES.id
-    assert change_state.from_json(change_state.to_json(found)) == found
+    assert kept == sorted(f"rules:{rules.id}" for rules in (FEWER, ERROR_RULES))
+    state = (await store.reading(changes.change_states, [endpoint.id]))[endpoint.id]
+    assert state.rules == ERROR_RULES.id
+    assert change_state.from_json(change_state.to_json(state)) == state

@@ -127,9 +127,9 @@ async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) ->
         assert not await store.writing(record_probe, A.id, other, next_due=5)
         assert await store.writing(probes.record_many, A.id, [other, GOOD]) == 0
         assert (await store.reading(window.read, A.id, as_of=START, recent_ms=1)).days[0].up == 1
-        found = await store.reading(endpoints.get, A.id)
-        assert found is not None
-        assert found.next_due == A.next_due
+        endpoint = await store.reading(endpoints.get, A.id)
+        assert endpoint is not None
+        assert endpoint.next_due == A.next_due
         await close_all(store, DAY + 1)
     assert await fresh_rows(store) == 0
 
@@ -141,9 +141,9 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     assert await store.writing(probes.record_many, A.id, results) == len(results) - 40
     assert await store.writing(probes.record_many, A.id, results) == 0
     assert await store.writing(probes.record_many, A.id, []) == 0
-    found = await store.writing(endpoints.get, A.id)
-    assert found is not None
-    assert found.last_probed == results[-1].at
+    endpoint = await store.writing(endpoints.get, A.id)
+    assert endpoint is not None
+    assert endpoint.last_probed == results[-1].at
     seen = await store.reading(window.read, A.id, as_of=results[-1].at, recent_ms=1)
     assert sum(day.probes for day in seen.days) == len(results)
 
@@ -161,11 +161,11 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
     assert await store.writing(record_probe, A.id, hostile)
     kept: set[tuple[int | None, str]] = set()
     for _ in range(2):
-        (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START)
-        assert found.quote is not None
-        assert (found.version, found.accepts) == (None, None)
-        assert (found.quote.pay_to, found.quote.amount) == ("0\ufffdx", 2**256 - 1)
-        kept.add((found.version, found.reason))
+        (probe,) = await store.reading(probes.history, A.id, since=START - 1, until=START)
+        assert probe.quote is not None
+        assert (probe.version, probe.accepts) == (None, None)
+        assert (probe.quote.pay_to, probe.quote.amount) == ("0\ufffdx", 2**256 - 1)
+        kept.add((probe.version, probe.reason))
         await close_all(store, DAY + 1)
     assert len(kept) == 1
 
@@ -227,15 +227,15 @@ async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: 
         assert (await store.reading(probes.last_up_of, [A.id]))[A.id] == expected
     await store.writing(probes.record_many, B.id, results[30:])
     await store.writing(probes.record_many, B.id, results[:30])
-    found = await store.reading(probes.last_up_of, [A.id, B.id, "unknown"])
-    assert found == {A.id: expected, B.id: expected}
+    last_up = await store.reading(probes.last_up_of, [A.id, B.id, "unknown"])
+    assert last_up == {A.id: expected, B.id: expected}
 
 
 async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
     late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
     await prepare(store, [late])
-    (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
-    assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))
+    (probe,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
+    assert probe == replace(late, timings=replace(late.timings, delay=0, overrun=0))
 
 
 async def test_a_probe_that_sees_the_price_of_the_one_before_dates_it(store: Store) -> None:

@@ -90,8 +90,8 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     assert await sums() == naive(results, as_of, late=late)
     assert await close_all(store, today) > 0
     assert await sums() == naive(results, as_of, late=late)
-    found = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
-    assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
+    history = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
+    assert stripped(list(history)) == sorted(stripped(results), key=lambda one: one.at)
 
 
 def naive_last(results: list[ProbeResult], as_of: int) -> list[ProbeResult]:
@@ -121,15 +121,15 @@ async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
         await close_all(store, DAY + closed)
         for hours in (3, 30, 300):
             recent_ms = hours * HOUR_MS
-            found = await store.reading(window.read, A.id, as_of=as_of, recent_ms=recent_ms)
+            read = await store.reading(window.read, A.id, as_of=as_of, recent_ms=recent_ms)
             counted = [one for one in scored if one.at > as_of - recent_ms and not one.confirms]
-            assert found.days == naive(results, as_of)
-            assert found.recent == (len(counted), sum(one.up for one in counted))
-            assert (found.last and found.last.at) == at(scored)
-            hidden = found.last is not None and found.last.accepts is None
+            assert read.days == naive(results, as_of)
+            assert read.recent == (len(counted), sum(one.up for one in counted))
+            assert (read.last and read.last.at) == at(scored)
+            hidden = read.last is not None and read.last.accepts is None
             with_terms = at(one for one in scored if one.accepts is not None)
-            assert (found.envelope and found.envelope.at) == (with_terms if hidden else None)
-            assert (found.state and found.state.at) == at(one for one in latest if statement(one))
+            assert (read.envelope and read.envelope.at) == (with_terms if hidden else None)
+            assert (read.state and read.state.at) == at(one for one in latest if statement(one))
 
 
 PROBES = st.lists(
@@ -185,8 +185,8 @@ async def test_only_the_last_day_of_a_window_is_cut(store: Store) -> None:
     edges = (START + DAY_MS - 1, START + DAY_MS, as_of, as_of + 1)
     await prepare(store, [replace(GOOD, at=at) for at in edges])
     for _ in range(2):
-        found = (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
-        assert [(one.day, one.probes) for one in found] == [(DAY + 1, 1), (DAY + 31, 1)]
+        days = (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        assert [(one.day, one.probes) for one in days] == [(DAY + 1, 1), (DAY + 31, 1)]
         await close_all(store, DAY + 40)
 
 
@@ -194,10 +194,8 @@ async def test_a_day_without_probes_has_what_the_day_before_still_says(store: St
     silent = replace(DOWN, at=START + DAY_MS - HOUR_MS, holds=6 * HOUR_MS)
     await prepare(store, [silent])
     for _ in range(2):
-        found = await store.reading(
-            window.read, A.id, as_of=START + 3 * DAY_MS, recent_ms=RECENT_MS
-        )
-        assert [(one.day, one.probes, one.spans.down) for one in found.days] == [
+        read = await store.reading(window.read, A.id, as_of=START + 3 * DAY_MS, recent_ms=RECENT_MS)
+        assert [(one.day, one.probes, one.spans.down) for one in read.days] == [
             (DAY, 1, HOUR_MS),
             (DAY + 1, 0, 5 * HOUR_MS),
         ]

@@ -78,10 +78,10 @@ async def started(store: Store, *, targets: int = 1) -> None:
 
 
 async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> list[Any]:
-    found = await store.writing(
+    claimed = await store.writing(
         delivery_queue.claim, owner=owner, now=now, limit=limit, failing=limit, lease_ms=60_000
     )
-    return list(found)
+    return list(claimed)
 
 
 async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
@@ -89,9 +89,9 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     await store.writing(outbox.put, [notice(1), notice(2), notice(3, to=2)], now=NOW)
     await store.writing(outbox.put, [notice(1)], now=NOW)
     first = await claim(store, "a")
-    assert sorted(each.destination.id for each in first) == ["dst_1", "dst_2"]
+    assert sorted(row.destination.id for row in first) == ["dst_1", "dst_2"]
     assert await claim(store, "b") == []
-    sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in first]
+    sent = [DeliveryResult(claimed=row, state=outbox.SENT, at=NOW) for row in first]
     assert len(await store.writing(delivery_queue.conclude, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
     assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
@@ -109,12 +109,12 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
 
     async def work(number: int) -> list[str]:
         taken: list[str] = []
-        while found := await claim(stores[number], str(number), limit=4):
-            taken += [each.delivery.notice.id for each in found]
-            sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in found]
+        while claimed := await claim(stores[number], str(number), limit=4):
+            taken += [row.delivery.notice.id for row in claimed]
+            sent = [DeliveryResult(claimed=row, state=outbox.SENT, at=NOW) for row in claimed]
             assert len(
                 await stores[number].writing(delivery_queue.conclude, sent, owner=str(number))
-            ) == len(found)
+            ) == len(claimed)
         return taken
 
     taken = [id_ for ids in await asyncio.gather(*map(work, range(workers))) for id_ in ids]
@@ -126,10 +126,10 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
     bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
     await execute(store, destination.update().where(bad).values(failures=2))
     await store.writing(outbox.put, [notice(n, to=n) for n in range(1, 9)], now=NOW)
-    found = await store.writing(
+    claimed = await store.writing(
         delivery_queue.claim, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000
     )
-    assert [each.destination.failures > 0 for each in found] == [False] * 4 + [True]
+    assert [row.destination.failures > 0 for row in claimed] == [False] * 4 + [True]
 
 
 async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
@@ -143,7 +143,7 @@ async def test_the_same_payment_makes_one_watch(store: Store) -> None:
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
     await store.writing(watch_payments.create, made(1), [target(1)], payment_id="pay_1")
     await store.writing(watch_payments.create, made(2), [target(2, 2)], payment_id="pay_1")
-    assert [each.id for each in await store.writing(watches.latest, limit=9)] == ["wat_2"]
+    assert [watch.id for watch in await store.writing(watches.latest, limit=9)] == ["wat_2"]
     assert await store.writing(destinations.of_watches, ["wat_1"]) == {"wat_1": ()}
 
 
@@ -171,32 +171,32 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await write(two, "second", pause=0)
     await first
     assert order == ["first", "second"]
-    told = await one.reading(watched_changes.of_watch, made(1), after=0, limit=9)
-    assert [each.change.evidence["source"] for each in told] == ["first", "second"]
+    rows = await one.reading(watched_changes.of_watch, made(1), after=0, limit=9)
+    assert [event.change.evidence["source"] for event in rows] == ["first", "second"]
 
 
 async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None:
     await started(store)
     change = delisting(at=NOW + 1, source="cdp")
     down = replace(change, type="liveness_down", sensitivity=3)
-    for each in (
+    for flip in (
         replace(change, at=NOW),
         change,
         down,
         replace(down, sensitivity=2),
         replace(change, at=NOW + PERIOD_MS + 1),
     ):
-        await store.writing(changes.add, [(RESOURCE.id, each)])
-    told = await store.writing(watched_changes.of_watch, made(1), after=0, limit=9)
-    assert [(each.change.type, each.change.sensitivity) for each in told] == [
+        await store.writing(changes.add, [(RESOURCE.id, flip)])
+    rows = await store.writing(watched_changes.of_watch, made(1), after=0, limit=9)
+    assert [(flip.change.type, flip.change.sensitivity) for flip in rows] == [
         ("delisting", None),
         ("liveness_down", 2),
     ]
     deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
     assert await store.writing(watched_changes.of_watch, deaf, after=0, limit=9) == ()
     assert (
-        await store.writing(watched_changes.of_watch, made(1), after=told[0].id, limit=9)
-        == told[1:]
+        await store.writing(watched_changes.of_watch, made(1), after=rows[0].id, limit=9)
+        == rows[1:]
     )
 
 
@@ -204,9 +204,9 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
     await started(store)
     await store.writing(outbox.put, [notice(1)], now=NOW)
     await store.writing(outbox.drop, "wat_1", now=NOW)
-    found = await store.writing(watches.get, "wat_1")
-    assert found is not None
-    assert await store.writing(watches.end, found, WatchState.CANCELLED, now=NOW)
+    watch = await store.writing(watches.get, "wat_1")
+    assert watch is not None
+    assert await store.writing(watches.end, watch, WatchState.CANCELLED, now=NOW)
     gone = NOW + PERIOD_MS + READABLE_MS
     assert await store.writing(watch_payments.forget, now=gone, limit=9) == 0
     assert await store.writing(outbox.forget, now=NOW + 29 * DAY_MS, limit=9) == 0
@@ -233,9 +233,9 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
                 }
             ],
         }
-        found = read_item(raw)
-        assert isinstance(found, ListedItem)
-        return found
+        listed_item = read_item(raw)
+        assert isinstance(listed_item, ListedItem)
+        return listed_item
 
     for number, amount in enumerate(("100", "100", "200")):
         at = NOW + number * DAY_MS
@@ -247,8 +247,8 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
         if not listed and number == 0 and endpoint.quote is not None:
             seen = replace(endpoint.quote, amount=150)
             await store.writing(terms.observe_quotes, {endpoint.id: (seen, at)})
-    told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
-    assert [incident.change.type for incident in told] == (["price_change"] if listed else [])
+    incidents = await store.reading(changes.public, endpoint_id=RESOURCE.id)
+    assert [incident.change.type for incident in incidents] == (["price_change"] if listed else [])
 
 
 async def test_old_changes_are_forgotten_unless_a_readable_watch_saw_them(store: Store) -> None:

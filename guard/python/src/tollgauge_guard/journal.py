@@ -260,16 +260,16 @@ class Journal:
 
     def entry(self, number: int) -> Entry | None:
         """One signed payment, None where there is none with this id."""
-        found = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
-        return next(iter(found), None)
+        entries = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
+        return next(iter(entries), None)
 
     def signed(self, signed: Authorization) -> Entry | None:
         """The payment with this authorization, None where it was not written down."""
         key = (signed.payer, signed.nonce, signed.network)
-        found = self._entries(
+        entries = self._entries(
             "SELECT * FROM entry WHERE payer = ? AND nonce = ? AND network = ?", key
         )
-        return next(iter(found), None)
+        return next(iter(entries), None)
 
     def entries(self) -> tuple[Entry, ...]:
         """All payments that were signed, oldest first."""
