@@ -103,18 +103,18 @@ def _service(row: Mapping[str, Any]) -> Service:
 
 def quality(services: Sequence[Service], alike: Matrix) -> dict[str, Quality]:
     """The quality of a similarity, by catalogue; catalogues without any query are left out."""
-    found = {}
+    by_source = {}
     for source in sorted({service.source for service in services}):
         places = [at for at, service in enumerate(services) if service.source == source]
         labels = np.array([services[at].label for at in places])
         rows = _judged(labels, alike[np.ix_(places, places)])
         if rows:
-            found[source] = Quality(
+            by_source[source] = Quality(
                 ndcg=sum(row[0] for row in rows) / len(rows),
                 precision=sum(row[1] for row in rows) / len(rows),
                 queries=len(rows),
             )
-    return found
+    return by_source
 
 
 def _judged(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, float]]:

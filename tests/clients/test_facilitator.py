@@ -109,15 +109,17 @@ async def test_a_refusal_is_taken_with_any_status_of_the_callers_fault() -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("fields", "reason"),
     [
         ({"payer": OTHER}, "payer_mismatch"),
         ({"amount": "1"}, "amount_mismatch"),
         ({"network": "eip155:1"}, "network_mismatch"),
     ],
 )
-async def test_a_settlement_of_something_else_is_unclear(told: dict[str, str], reason: str) -> None:
-    async with facing(JSONResponse(SETTLED | told)) as (client, _):
+async def test_a_settlement_of_something_else_is_unclear(
+    fields: dict[str, str], reason: str
+) -> None:
+    async with facing(JSONResponse(SETTLED | fields)) as (client, _):
         assert await client.settle(payment(), {}) == Unclear(reason=reason, transaction=TX)
 
 

@@ -17,7 +17,9 @@ def test_a_payment_is_kept_for_its_owner_alone_until_it_is_removed(tmp_path: Pat
     assert kept.keep(payment()) == payment()
     assert kept.path.stat().st_mode & 0o777 == 0o600
     assert kept.read() == decode(payment())
-    kept.remove()
+    kept.remove(decode(payment(nonce=2)))
+    assert kept.read() == decode(payment())
+    kept.remove(decode(payment()))
     assert kept.read() is None
 
 

@@ -54,13 +54,16 @@ def entry(**changes: Any) -> PaymentRequirements:
 @dataclass
 class Seller:
     """Answers a payment with what is next in `answers` (a status, a problem or a 402's error),
-    then with the goods; `payments` are those that came.
+    then with the goods and a `receipt`; `payments` are those that came. The last of the
+    `answers` waits until the goods were sold, if that `is_sold` is given.
     """
 
     url: str = ""
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     unpaid: tuple[int, dict[str, str]] | None = None
     payments: list[str] = field(default_factory=list)
+    receipt: str = ""
+    is_sold: asyncio.Event | None = None
 
     async def sell(self, request: Request) -> Response:
         signed = request.headers.get("payment-signature")
@@ -79,8 +82,13 @@ class Seller:
         self.payments.append(signed)
         if self.answers:
             status, problem = self.answers.pop(0)
+            if self.is_sold and not self.answers:
+                await self.is_sold.wait()
             return JSONResponse(problem, status, headers={"Retry-After": "0"})
-        return JSONResponse({"goods": True})
+        if self.is_sold:
+            self.is_sold.set()
+        headers = {"PAYMENT-RESPONSE": self.receipt} if self.receipt else {}
+        return JSONResponse({"goods": True}, headers=headers)
 
     @property
     def order(self) -> Order:
@@ -118,6 +126,7 @@ def test_the_cheapest_entry_within_the_limits_is_taken() -> None:
         ({"asset": "0x" + "12" * 20}, "is not the USDC of eip155:8453"),
         ({"extra": {"assetTransferMethod": "permit2"}}, "is not the USDC"),
         ({"amount": "-1"}, "is not the USDC"),
+        ({"maxTimeoutSeconds": 86_401}, "a payment that stays valid for more than 24 hours"),
         ({"amount": "50001"}, r"asks \$0\.050001, and at most \$0\.05 may be paid"),
     ],
 )
@@ -188,6 +197,42 @@ async def test_a_refused_request_leaves_no_payment_behind(seller: Seller, tmp_pa
         await bought(seller, tmp_path / "kept")
     assert decode(seller.payments[0]).nonce in refused.value.hint
     assert names(tmp_path) == []
+
+
+async def test_a_payment_that_may_have_been_charged_before_is_kept_when_its_request_is_refused(
+    seller: Seller, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    seller.answers = [(503, {}), (403, {"detail": "Blocked by a proxy."})]
+    with pytest.raises(RefusedError, match="answered 403"):
+        await bought(seller, kept)
+    seller.answers = [(403, {"detail": "Blocked by a proxy."})]
+    with pytest.raises(RefusedError, match="answered 403"):
+        await bought(seller, kept)
+    await bought(seller, kept)
+    assert len(set(seller.payments)) == 1
+
+
+async def test_two_commands_that_replace_one_refused_payment_send_one_new_payment(
+    seller: Seller, tmp_path: Path
+) -> None:
+    kept, later = tmp_path / "kept", int(time.time()) + 3_600
+    refusal = (402, {"error": "expired"})
+    seller.answers = [refusal]
+    with pytest.raises(RefusedError):
+        await bought(seller, kept)
+    seller.answers, seller.is_sold = [refusal, refusal], asyncio.Event()
+    await asyncio.gather(*(bought(seller, kept, now_s=later) for _ in range(2)))
+    assert len(set(seller.payments)) == 2
+
+
+@pytest.mark.parametrize("receipt", ["no base64", "bm8ganNvbg==", "e30="])
+async def test_a_receipt_that_cannot_be_read_does_not_cost_the_answer(
+    seller: Seller, receipt: str
+) -> None:
+    seller.receipt = receipt
+    answer = await bought(seller)
+    assert (json.loads(answer.body), answer.transaction) == ({"goods": True}, "")
 
 
 async def test_two_commands_at_once_send_one_payment(seller: Seller, tmp_path: Path) -> None:

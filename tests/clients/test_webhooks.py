@@ -58,49 +58,49 @@ async def test_the_public_library_verifies_a_delivery_with_the_secret(
     world: Receivers, egress: Egress
 ) -> None:
     assert (await send(egress, ALERTS, Kind.JSON)).ok
-    (got,) = world.got
-    assert Webhook(SECRET).verify(got.body, got.headers) == json.loads(json.dumps(TOLD))
-    assert got.headers["webhook-id"] == "evt_0123"
-    assert got.headers["content-type"] == "application/json"
+    (delivery,) = world.got
+    assert Webhook(SECRET).verify(delivery.body, delivery.headers) == json.loads(json.dumps(TOLD))
+    assert delivery.headers["webhook-id"] == "evt_0123"
+    assert delivery.headers["content-type"] == "application/json"
 
 
 async def test_the_public_library_refuses_a_changed_delivery(
     world: Receivers, egress: Egress
 ) -> None:
     await send(egress, ALERTS, Kind.JSON)
-    (got,) = world.got
-    forged = got.body.replace(b"delisting", b"relisting")
+    (delivery,) = world.got
+    forged = delivery.body.replace(b"delisting", b"relisting")
     with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET).verify(forged, got.headers)
+        Webhook(SECRET).verify(forged, delivery.headers)
     other = "whsec_" + base64.b64encode(bytes(32)).decode()
     with pytest.raises(WebhookVerificationError):
-        Webhook(other).verify(got.body, got.headers)
+        Webhook(other).verify(delivery.body, delivery.headers)
 
 
 async def test_x_signature_is_keyed_by_the_hex_hash_of_the_secret(
     world: Receivers, egress: Egress
 ) -> None:
     await send(egress, ALERTS, Kind.JSON)
-    (got,) = world.got
+    (delivery,) = world.got
     key = hashlib.sha256(SECRET.encode()).hexdigest().encode()
-    wanted = hmac.new(key, got.body, hashlib.sha256).hexdigest()
-    assert got.headers["x-signature"] == f"sha256={wanted}"
+    wanted = hmac.new(key, delivery.body, hashlib.sha256).hexdigest()
+    assert delivery.headers["x-signature"] == f"sha256={wanted}"
 
 
 async def test_slack_gets_blocks_and_no_signature(world: Receivers, egress: Egress) -> None:
     assert (await send(egress, SLACK, Kind.SLACK, "/services/T/B/x")).ok
-    (got,) = world.got
-    assert got.path == "/services/T/B/x"
-    assert [block["type"] for block in got.json["blocks"]][:2] == ["header", "section"]
-    assert got.json["text"].startswith("Delisted: api.example.com")
-    assert "webhook-signature" not in got.headers
+    (delivery,) = world.got
+    assert delivery.path == "/services/T/B/x"
+    assert [block["type"] for block in delivery.json["blocks"]][:2] == ["header", "section"]
+    assert delivery.json["text"].startswith("Delisted: api.example.com")
+    assert "webhook-signature" not in delivery.headers
 
 
 async def test_discord_gets_an_embed_and_mentions_nobody(world: Receivers, egress: Egress) -> None:
     assert (await send(egress, DISCORD, Kind.DISCORD, "/api/webhooks/1/x")).ok
-    (got,) = world.got
-    assert got.json["allowed_mentions"] == {"parse": []}
-    assert got.json["embeds"][0]["url"] == "https://trust.example.com/endpoint/1"
+    (delivery,) = world.got
+    assert delivery.json["allowed_mentions"] == {"parse": []}
+    assert delivery.json["embeds"][0]["url"] == "https://trust.example.com/endpoint/1"
 
 
 @pytest.mark.parametrize(

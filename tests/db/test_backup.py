@@ -58,7 +58,7 @@ def ledger(path: Path) -> list[tuple[object, ...]]:
 
 
 def beside(folder: Path, part: str) -> list[str]:
-    return [name for name in sorted(each.name for each in folder.iterdir()) if part in name]
+    return [name for name in sorted(path.name for path in folder.iterdir()) if part in name]
 
 
 async def test_a_copy_made_while_the_service_writes_holds_one_moment(
@@ -331,7 +331,7 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
 ) -> None:
     copy = await copy_of_many(running, tmp_path)
     postgres.sql("CREATE DATABASE moved")
-    heard: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     url = postgres.url("moved")
     saved = await sqlite_to_postgres.move(copy, url, progress=lambda *told: heard.append(told))
     assert saved.rows["endpoint"] == 1

@@ -101,11 +101,11 @@ async def test_several_processes_may_migrate_an_empty_database_at_once(empty: st
 def stored_before(connection: sa.Connection) -> None:
     """The tables of the version before answers had one of their own, with payments in it."""
     command.upgrade(migrations.configuration(connection), "0009")
-    columns = [each.name for each in payments.payment.c if each.name != "tx_hash"]
+    columns = [column.name for column in payments.payment.c if column.name != "tx_hash"]
     place = ", ".join([*columns, "answer_status", "answer_body"])
     values = ", ".join(f":{name}" for name in (*columns, "status", "body"))
     row: dict[str, object] = dict.fromkeys(columns, 1) | {
-        each.name: "1" for each in payments.payment.c if isinstance(each.type, sa.String)
+        column.name: "1" for column in payments.payment.c if isinstance(column.type, sa.String)
     }
     for nonce, state, status, body in (
         ("a", "settled", 200, b"paid for"),

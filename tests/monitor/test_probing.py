@@ -140,7 +140,7 @@ async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
     live = [one for number, one in enumerate(everybody) if not is_dead(number)]
     await world.add(dead, TIME_OUT, at=START - SURPRISE_MS)
     await world.add(live, PAID, at=START - 30 * MINUTE_MS)
-    seen: dict[Attribution, set[int]] = {each: set() for each in Attribution}
+    seen: dict[Attribution, set[int]] = {kind: set() for kind in Attribution}
     for at in range(START, END + 4 * EVERY_MS, EVERY_MS):
         first = (at - START) % ROUND_MS // EVERY_MS * WAVE
         numbers = range(first, min(first + WAVE, COUNT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from tests.support.paying_clients import (
     payer_in_threads,
     payer_of,
     run_node,
-    trusting,
     urls_of,
 )
 from tests.support.seller_world import SellerWorld
@@ -84,7 +84,7 @@ def guarded_httpx(world: SellerWorld, client: x402Client, setup: Setup) -> Guard
     return guarded(
         client,
         **setup.for_python(),
-        transport=trusting(world),
+        verify=ssl.create_default_context(cafile=world.ca_file),
         follow_redirects=True,
         trust_env=False,
     )

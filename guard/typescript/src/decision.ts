@@ -162,8 +162,8 @@ export function readTerms(offer: Offer, requestUrl: unknown, policy: Policy): Te
 export function overBudget(micro: bigint, spent: Spent, policy: Policy): Refuse | null {
   if (spent.hostDay + micro > policy.maxHostDay) {
     const most = dollars(policy.maxHostDay);
-    const got = dollars(spent.hostDay);
-    return refuse("over-host-budget", `The host got ${got} today, and may get ${most} a day.`);
+    const paid = dollars(spent.hostDay);
+    return refuse("over-host-budget", `The host got ${paid} today, and may get ${most} a day.`);
   }
   if (spent.day + micro > policy.maxDay) {
     const most = dollars(policy.maxDay);

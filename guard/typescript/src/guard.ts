@@ -90,7 +90,7 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
     this.#policy = policyOf(policy);
     this.#ask = ask;
     this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
-    this.#journal = new Journal(journal);
+    this.#journal = new Journal(journal, seconds());
     client.onBeforePaymentCreation(async (context) => {
       if (this.#isOfAnother) return undefined;
       const refused = await this.#judge(context.selectedRequirements, context.paymentRequired);

@@ -9,7 +9,17 @@
  * outcome is, since an authorization that was sent can be taken until it expires.
  */
 
-import { fstatSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  fstatSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
 import type { Spent } from "./decision.js";
 import { members, parsed } from "./json.js";
 import type { Terms } from "./offer.js";
@@ -17,6 +27,9 @@ import type { SignedPayment } from "./payment.js";
 import type { Fate } from "./settlement.js";
 import { Spending } from "./spending.js";
 import { parseAmount } from "./units.js";
+
+/** For how many seconds payments are kept that have an answer. */
+const KEEP_S = 90 * 86_400;
 
 /** A journal that cannot be read or written. While one cannot be written, nothing is paid. */
 export class JournalError extends Error {
@@ -79,13 +92,19 @@ export class Journal {
   readonly #unsettled = new Map<string, Entry>();
   #failure: JournalError | null = null;
 
-  /** `path` is a file, or null for memory alone. Throws JournalError for a file that is broken. */
-  constructor(path: string | null) {
-    this.#file = path === null ? null : openFile(path);
+  /**
+   * `path` is a file, or null for memory alone; what is too old at `now` (unix seconds) is removed
+   * from it. Throws JournalError for a file that is broken.
+   */
+  constructor(path: string | null, now: number) {
+    this.#file = null;
     if (path === null) return;
-    const content = readFileSync(path);
-    this.#size = content.length;
-    for (const line of readLines(path, content.toString())) this.#apply(line);
+    const file = openFile(path);
+    const lines = readLines(path, readFileSync(path).toString());
+    const kept = lastingLines(lines, now);
+    this.#file = kept.length < lines.length ? replaced(path, file, kept) : file;
+    this.#size = fstatSync(this.#file).size;
+    for (const line of kept) this.#apply(line);
   }
 
   /** What counts at `now` (unix seconds) for a payment to `host` for `request`. */
@@ -196,6 +215,40 @@ function openFile(path: string): number {
     return file;
   } catch (error) {
     throw new JournalError(`The journal ${path} cannot be opened.`, { cause: error });
+  }
+}
+
+/** Those lines that are not of payments with an answer that were signed KEEP_S before `now`. */
+function lastingLines(lines: readonly Line[], now: number): Line[] {
+  const fates = new Map<string, Fate>();
+  for (const line of lines) if (!("signed" in line)) fates.set(line.nonce, line.outcome.fate);
+  const forgotten = new Set<string>();
+  for (const line of lines) {
+    if (!("signed" in line) || line.signed.at > now - KEEP_S) continue;
+    const { nonce } = line.signed;
+    if ((fates.get(nonce) ?? "unknown") !== "unknown") forgotten.add(nonce);
+  }
+  return lines.filter((line) => !forgotten.has("signed" in line ? line.signed.nonce : line.nonce));
+}
+
+/**
+ * Puts a file of these lines alone into the place of the one that is open, in one step, and returns
+ * it open. Where that cannot be done, the old one stays.
+ */
+function replaced(path: string, file: number, lines: readonly Line[]): number {
+  const part = `${path}.part`;
+  const content = Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+  try {
+    rmSync(part, { force: true });
+    const other = openSync(part, "ax", 0o600);
+    if (writeSync(other, content) !== content.length) throw new Error("The disk is full.");
+    fsyncSync(other);
+    renameSync(part, path);
+    closeSync(file);
+    return other;
+  } catch {
+    rmSync(part, { force: true });
+    return file;
   }
 }
 

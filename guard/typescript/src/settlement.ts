@@ -6,11 +6,14 @@ import { decoded, members } from "./json.js";
  * - `settled`: the answer has a receipt that names a transaction.
  * - `refused`: the seller answered 402 again.
  * - `answered`: the seller answered, without a receipt.
- * - `unknown`: no answer came, or the seller failed: only the chain can tell whether it was taken.
+ * - `unknown`: no answer came, or the seller failed or wants it later: only the chain can tell
+ *   whether it was taken.
  * - `taken`, `not-taken`: the owner of the wallet said so.
  */
 export type Fate = "settled" | "refused" | "answered" | "unknown" | "taken" | "not-taken";
 
+/** The seller wants the same request later: in time, not so early, not so often. */
+const LATER = [408, 425, 429];
 const RECEIPTS = ["payment-response", "x-payment-response"];
 
 /** What an answer says of the payment that it answers. */
@@ -24,5 +27,6 @@ export function fateOf(
     return { fate: "settled", transaction };
   }
   if (status === 402) return { fate: "refused", transaction: null };
-  return { fate: status >= 500 ? "unknown" : "answered", transaction: null };
+  const isOpen = status >= 500 || LATER.includes(status);
+  return { fate: isOpen ? "unknown" : "answered", transaction: null };
 }

@@ -84,6 +84,28 @@ test("a second start knows what was paid, repeated and settled", async () => {
   assert.deepEqual(customer().guard.unsettled(), []);
 });
 
+test("a start forgets payments that were answered 90 days ago, and no other", async () => {
+  const first = customer();
+  for (const path of ["/good?1", "/hangs-up?2", "/good?3"]) await first.pay(path).catch(() => null);
+  const lines = readFileSync(file, "utf8").trimEnd().split("\n").map((line) => JSON.parse(line));
+  const [settled, lost, recent] = lines.filter((line) => "signed" in line).map((line) => line.signed);
+  for (const signed of [settled, lost]) signed.at -= 90 * 86_400;
+  writeFileSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+  const second = customer();
+  const left = readFileSync(file, "utf8");
+  assert.ok(!left.includes(settled.nonce));
+  assert.equal(left.split(lost.nonce).length - 1, 2);
+  assert.equal(left.split(recent.nonce).length - 1, 2);
+  assert.deepEqual(
+    second.guard.unsettled().map(({ nonce }) => nonce),
+    [lost.nonce],
+  );
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  await second.pay("/good?4");
+  assert.ok(readFileSync(file, "utf8").startsWith(left));
+  await assert.rejects(first.pay("/good?5"), { name: "JournalError", message: /was removed/ });
+});
+
 test("half a line at the end, which a crash leaves, is removed", async () => {
   await customer().pay("/good");
   const whole = readFileSync(file, "utf8");

@@ -26,6 +26,7 @@ before(async () => {
       if (mood === "deliver") delivers(response);
       if (mood === "hang up") request.socket.destroy();
       if (mood === "fail") response.writeHead(500).end();
+      if (mood === "ask to come later") response.writeHead(429).end();
       if (mood === "no receipt") response.end("delivered");
     },
   });
@@ -43,7 +44,7 @@ function customer(policy = {}) {
 
 const nonces = () => shop.payments.map(({ payload }) => payload.authorization.nonce);
 
-for (const mood of ["hang up", "fail"]) {
+for (const mood of ["hang up", "fail", "ask to come later"]) {
   test(`after a seller did ${mood}, the same payment is sent again, and counts once`, async () => {
     moods = [mood, mood];
     const { guard, call } = customer({ maxDay: 1_000n });

@@ -128,7 +128,7 @@ def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None
     if output != _STANDARD_OUTPUT:
         _write_signature(purchase.signature, f"{output}{SUFFIX}")
     _write(purchase.body, output)
-    kept.remove()
+    kept.remove(purchase.payment)
     return purchase
 
 

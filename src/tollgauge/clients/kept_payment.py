@@ -53,6 +53,11 @@ class KeptPayment:
             ) from error
         return header
 
-    def remove(self) -> None:
-        """Forget it: its answer is safe, or it took nothing and never will."""
-        self.path.unlink(missing_ok=True)
+    def remove(self, payment: Payment) -> None:
+        """Forget a payment: its answer is safe, or it took nothing and never will. Another one,
+        which another process has put into its place, stays. Raises KeptPaymentError for a file
+        without one.
+        """
+        kept = self.read()
+        if kept is not None and kept.header == payment.header:
+            self.path.unlink(missing_ok=True)

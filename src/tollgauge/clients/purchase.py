@@ -5,7 +5,8 @@ Rules:
 - a payment is written down before it is sent, and sent again until its outcome is known: the same
   payment for the same request is charged once at most and gets the same answer (docs/payments.md);
 - a kept payment is replaced by a new one only when its time has run out and the service refused it,
-  so that no two payments for one request could both be charged.
+  so that no two payments for one request could both be charged. A refusal that may come from a
+  proxy (anything but 402) ends a payment only if nothing was sent with it before.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tollgauge.core.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import EXPIRY_GRACE_S, SCHEME, Payment, canonical_body, decode
 from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import dollars, known_asset, parse_amount
+from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS, dollars, known_asset, parse_amount
 
 # EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
@@ -48,6 +49,8 @@ TRIES: Final = 6
 PAUSE_S: Final = 2.0
 PAUSE_MAX_S: Final = 15.0
 """The longest Retry-After that is waited for."""
+VALID_MAX_S: Final = DAY_MS // SECOND_MS
+"""No payment is signed that stays valid for longer: so long could it be charged."""
 _TIMEOUT_S: Final = 60.0
 _TEXT_MAX: Final = 300
 
@@ -57,13 +60,15 @@ class PurchaseError(TollgaugeError):
 
 
 class RefusedError(PurchaseError):
-    """The service refused a payment with a 4xx: it took nothing. `is_unpaid`: with a 402, so that
-    the same payment may be good later; anything else refuses the request.
+    """A payment was refused with a 4xx. `is_unpaid`: with a 402, so that it took nothing, and may
+    be good later; anything else refuses the request. `is_first`: it is the first answer since the
+    payment is being sent.
     """
 
-    def __init__(self, message: str, *, hint: str, is_unpaid: bool) -> None:
+    def __init__(self, message: str, *, hint: str, is_unpaid: bool, is_first: bool) -> None:
         super().__init__(message, hint=hint)
         self.is_unpaid = is_unpaid
+        self.is_first = is_first
 
 
 class PendingError(PurchaseError):
@@ -131,31 +136,36 @@ async def buy(
             _check(payment, limits)
             report("sending the kept payment again")
             try:
-                return await _sent(http, order, payment.header, kept, report)
+                return await send(http, order, payment.header, report=report)
             except RefusedError as error:
                 if not error.is_unpaid or not _expired(payment, now_s):
                     raise
         if kept and payment:
-            kept.remove()
+            kept.remove(payment)
         report("asking for the price")
         header = await sign(http, order, key=key, limits=limits)
         report("paying")
-        return await _sent(http, order, kept.keep(header) if kept else header, kept, report)
+        if kept is None:
+            return await send(http, order, header, report=report)
+        return await _keep_and_send(http, order, header, kept, report)
 
 
-async def _sent(
+async def _keep_and_send(
     http: httpx.AsyncClient,
     order: Order,
     header: str,
-    kept: KeptPayment | None,
+    kept: KeptPayment,
     report: Callable[[str], None],
 ) -> Purchase:
-    """The answer to a payment, which is kept no longer when its request was refused for good."""
+    """The answer to a new payment. It is kept no longer when its request was refused at once,
+    unless another process has kept it, and may have sent it before.
+    """
+    first = kept.keep(header)
     try:
-        return await send(http, order, header, report=report)
+        return await send(http, order, first, report=report)
     except RefusedError as error:
-        if kept and not error.is_unpaid:
-            kept.remove()
+        if first == header and error.is_first and not error.is_unpaid:
+            kept.remove(decode(header))
         raise
 
 
@@ -197,7 +207,7 @@ async def send(
 ) -> Purchase:
     """Send a signed payment until its outcome is known, and always the same one.
 
-    Raises RefusedError when it took nothing, PendingError when nobody can tell after `TRIES`.
+    Raises RefusedError, and PendingError when nobody can tell after `TRIES`.
     """
     payment = decode(header)
     why = ""
@@ -211,16 +221,14 @@ async def send(
             why = f": the connection broke ({type(error).__name__})."
         else:
             if answer.is_success:
-                receipt = answer.headers.get("PAYMENT-RESPONSE")
-                settled = decode_payment_response_header(receipt).transaction if receipt else ""
                 return Purchase(
                     body=answer.content,
                     payment=payment,
-                    transaction=settled,
+                    transaction=_transaction(answer),
                     signature=answer.headers.get(SIGNATURE, ""),
                 )
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
-                raise _refused(answer, payment)
+                raise _refused(answer, payment, is_first=not attempt)
             why, pause = _why(answer), _retry_after(answer)
         if attempt + 1 < TRIES:
             report(f"no answer yet; sending the same payment again in {pause:g} s")
@@ -255,6 +263,12 @@ def payable(accepts: Sequence[PaymentRequirements], limits: Limits) -> PaymentRe
     amount, entry = min(in_usdc, key=lambda item: item[0])
     if amount > limits.max_amount:
         raise _too_dear(amount, limits)
+    if entry.max_timeout_seconds > VALID_MAX_S:
+        raise PurchaseError(
+            "The service asks for a payment that stays valid for more than "
+            f"{VALID_MAX_S * SECOND_MS // HOUR_MS} hours.",
+            hint="Nothing was paid. Until then it could be charged at any time.",
+        )
     return entry
 
 
@@ -300,8 +314,19 @@ def _terms(answer: httpx.Response) -> PaymentRequired:
     return terms
 
 
-def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
-    """What a 4xx to a payment means: it took nothing."""
+def _transaction(answer: httpx.Response) -> str:
+    """The transaction that the receipt of an answer names, "" without one that could be read: what
+    was paid for is not lost for its sake.
+    """
+    receipt = answer.headers.get("PAYMENT-RESPONSE")
+    try:
+        return decode_payment_response_header(receipt).transaction if receipt else ""
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> RefusedError:
+    """What a 4xx to a payment means."""
     ends = datetime.fromtimestamp(payment.valid_before + EXPIRY_GRACE_S, UTC)
     again = (
         f"Nothing was charged. Until {ends:%H:%M} UTC the same command sends the same payment "
@@ -313,6 +338,7 @@ def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
             f"The service answered {status}{_why(answer)}",
             hint=f"Nothing was charged now (payment nonce {payment.nonce}).",
             is_unpaid=False,
+            is_first=is_first,
         )
     reason = str(_document(answer).get("error", "without a reason"))[:_TEXT_MAX]
     if "insufficient" in reason:
@@ -321,8 +347,14 @@ def _refused(answer: httpx.Response, payment: Payment) -> RefusedError:
             f"{dollars(payment.value)}.",
             hint=f"Send USDC to it on that network, or pay with another key. {again}",
             is_unpaid=True,
+            is_first=is_first,
         )
-    return RefusedError(f"The service refused the payment: {reason}.", hint=again, is_unpaid=True)
+    return RefusedError(
+        f"The service refused the payment: {reason}.",
+        hint=again,
+        is_unpaid=True,
+        is_first=is_first,
+    )
 
 
 def _why(answer: httpx.Response) -> str:

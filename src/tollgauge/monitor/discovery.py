@@ -166,8 +166,8 @@ class _Page:
         source, endpoint = self.crawl.source, locked.endpoint
         if endpoint.sources[:1] == (source,) and locked.quote_source != PROBE:
             at = self.crawl.at(self.now)
-            found = term_changes(before, after, at=at, source=source, announced=announced)
-            self.term_changes += [(endpoint.id, change) for change in found]
+            changes = term_changes(before, after, at=at, source=source, announced=announced)
+            self.term_changes += [(endpoint.id, change) for change in changes]
 
     def write(self) -> None:
         """Write what the page changes."""

@@ -99,7 +99,7 @@ async def test_the_results_of_a_batch_come_back_in_order() -> None:
     async with server.served() as node:
         calls = [Call("m", [number]) for number in range(250)]
         assert await node.batch(calls) == [[number] for number in range(250)]
-    assert [len(each) for each in server.asked] == [100, 100, 50]
+    assert [len(request) for request in server.asked] == [100, 100, 50]
 
 
 async def test_a_single_call_is_no_batch() -> None:
@@ -114,7 +114,7 @@ async def test_a_large_batch_goes_out_in_pieces() -> None:
     async with server.served() as node:
         big = "x" * 400_000
         assert await node.batch([Call("m", [big])] * 5) == [[big]] * 5
-    assert [len(each) if isinstance(each, list) else 1 for each in server.asked] == [2, 2, 1]
+    assert [len(calls) if isinstance(calls, list) else 1 for calls in server.asked] == [2, 2, 1]
 
 
 async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:

@@ -46,8 +46,8 @@ async def egress(world: World) -> AsyncIterator[Egress]:
     await client.close()
 
 
-def judged(made: Exchange) -> ProbeResult:
-    return judge(made, Lint(payable=False, compliant=False, version=None))
+def judged(exchange: Exchange) -> ProbeResult:
+    return judge(exchange, Lint(payable=False, compliant=False, version=None))
 
 
 @pytest.mark.parametrize(

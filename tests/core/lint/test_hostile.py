@@ -175,6 +175,36 @@ def test_a_schema_that_would_take_for_ever_is_given_up(
     assert time.process_time() - started < 1
 
 
+@pytest.mark.parametrize(
+    ("info", "schema"),
+    [
+        ([1] * 1_000, {"allOf": [{"items": {}}] * 100}),
+        ([1] * 1_000, {"anyOf": [{"contains": False}] * 100}),
+        ([[1] * 1_000], {"anyOf": [{"type": "string"}] * 100}),
+        ([[1] * 1_000], {"anyOf": [{"const": [[1] * 999 + [2]]}] * 100}),
+        ({str(name): 1 for name in range(1_000)}, {"allOf": [{"propertyNames": True}] * 100}),
+        (
+            1,
+            {
+                "$defs": {"a": {"$anchor": "a"}, "b": {"enum": list(range(1_000))}},
+                "allOf": [{"$ref": "#a"}] * 100,
+            },
+        ),
+    ],
+    ids=["items", "contains", "messages", "constants", "names", "anchors"],
+)
+def test_a_value_that_is_looked_at_too_often_is_given_up(
+    info: object, schema: dict[str, Any]
+) -> None:
+    assert evaluate(info, schema) is Verdict.TOO_COMPLEX
+
+
+def test_a_long_list_and_an_anchor_are_no_danger_by_themselves() -> None:
+    schema = {"$defs": {"a": {"$anchor": "a", "not": {"type": "null"}}}, "items": {"$ref": "#a"}}
+    assert evaluate([1] * 100, schema) is Verdict.FITS
+    assert evaluate([1, None], schema) is Verdict.MISMATCH
+
+
 EVIL = "(a+)+$"
 VICTIM = "a" * 64 + "!"
 

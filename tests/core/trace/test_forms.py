@@ -328,6 +328,7 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
         (rpc()[1] | {"logs": [moved() | {"removed": True}]}, "removed"),
         (blockscout() | {"hash": "0x" + "99" * 32}, "another transaction"),
         (blockscout() | {"timestamp": "12-2"}, "timestamp is malformed"),
+        (blockscout() | {"timestamp": "0001-01-01T00:00:00+14:00"}, "timestamp is not a number"),
         ([], "no JSON object"),
     ],
 )

@@ -289,6 +289,19 @@ async def test_a_restarted_client_sends_the_payment_of_the_one_before_again(
     assert seller.payments[0] == seller.payments[1]
 
 
+@pytest.mark.parametrize("later", [408, 425, 429])
+async def test_a_payment_that_a_seller_wants_later_is_sent_again_and_no_second_one_signed(
+    seller: Seller, opened: Open, later: int
+) -> None:
+    seller.answer = lambda _call: Answer(later)
+    async with opened() as http:
+        assert await status(http, f"{seller.url}/data") == later
+        seller.answer = lambda _call: receipt()
+        assert await status(http, f"{seller.url}/data") == 200
+        assert len(http.guard.journal.entries()) == 1
+    assert seller.payments[0] == seller.payments[1]
+
+
 async def test_an_error_after_payment_is_written_down(seller: Seller, opened: Open) -> None:
     seller.answer = lambda _call: Answer(404)
     async with opened() as http:
@@ -385,6 +398,21 @@ async def test_version_1_is_guarded_as_well(seller: Seller, opened: Open) -> Non
         assert await status(http, f"{seller.url}/data") == 200
         seller.unpaid = old(OTHER_PAYEE)
         assert await status(http, f"{seller.url}/data?again") == Code.PAYTO_UNKNOWN
+    assert len(seller.payments) == 1
+
+
+async def test_a_client_pays_through_the_proxy_that_it_is_given(
+    seller: Seller, opened: Open
+) -> None:
+    url = "http://api.example.com/data"
+
+    def name_itself(required: dict[str, Any]) -> None:
+        required["resource"] = {"url": url}
+
+    seller.change = name_itself
+    async with opened(transport=None, verify=False, proxy=seller.url) as http:
+        assert (await http.get(url)).status_code == 200
+        assert [entry.resource for entry in http.guard.journal.entries()] == [url]
     assert len(seller.payments) == 1
 
 

@@ -127,6 +127,18 @@ async def test_a_payment_whose_signed_fields_are_others_than_it_says_does_not_pa
     assert code(gate.to_server(call(2, payment))) == "signed-differs"
 
 
+async def test_of_two_offers_of_one_price_the_one_that_is_paid_is_judged(
+    gate: ToolGate, payer: x402Client
+) -> None:
+    both = required(OTHER_PAYEE)
+    both["accepts"] = [*both["accepts"], *required()["accepts"]]
+    offered(gate, both)
+    assert gate.to_server(call(2, await paid(payer, required()))) is None
+    assert code(gate.to_server(call(3, await paid(payer, required(OTHER_PAYEE))))) == (
+        "payto-unknown"
+    )
+
+
 async def test_the_same_payment_passes_again_for_the_same_call_alone(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:

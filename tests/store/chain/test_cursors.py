@@ -85,10 +85,10 @@ async def started(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
 
 
 async def advanced(
-    store: Store, cursor: Cursor, headers: Sequence[Header], *found: Entry, **rest: Any
+    store: Store, cursor: Cursor, headers: Sequence[Header], *entries: Entry, **rest: Any
 ) -> Cursor:
     return await store.writing(
-        chains.advance, cursor, headers, found, finalized=rest.pop("finalized", 100), **rest
+        chains.advance, cursor, headers, entries, finalized=rest.pop("finalized", 100), **rest
     )
 
 
@@ -152,7 +152,7 @@ async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store
         (SELLER, 20_500, BEN): (1, "80", "0"),
     }
     kept = await store.reading(chains.kept_hashes, CHAIN)
-    assert kept == {101: old[0].hash, **{each.number: each.hash for each in new}}
+    assert kept == {101: old[0].hash, **{block.number: block.hash for block in new}}
     assert cursor.finalized == 101
 
 

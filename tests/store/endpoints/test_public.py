@@ -188,8 +188,10 @@ async def test_its_page_is_that_of_a_resource_that_nobody_knows(running: Running
     nobody = parse_resource(f"https://{HOST}/nobody-ever-asked", MARKET)
     for path in PAGES:
         hidden, unknown = [
-            await running.get(path.format(id=each.id, url=each.url), headers={"accept": "*/*"})
-            for each in (DEFAMING, nobody)
+            await running.get(
+                path.format(id=resource.id, url=resource.url), headers={"accept": "*/*"}
+            )
+            for resource in (DEFAMING, nobody)
         ]
         assert (hidden.status_code, hidden.content) == (unknown.status_code, unknown.content)
         assert dict(hidden.headers) == dict(unknown.headers)
@@ -332,7 +334,7 @@ async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
     await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
     await store.writing(asked_for, young, at=NOW + 1)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
-    items = [ListedItem(resource=each) for each in (listed, gone)]
+    items = [ListedItem(resource=resource) for resource in (listed, gone)]
     await store.writing(discovery.record_page, crawl, items, next_offset=2, now=NOW)
     await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 1)
@@ -402,8 +404,8 @@ async def test_a_database_of_the_version_before_hides_and_forgets_too(empty_data
     await store.writing(old_row, DEFAMING)
     await store.writing(old_row, sells, learned="GET", wildcard=False)
     await store.migrate()
-    shown = [await store.reading(public.get, each.id) for each in (DEFAMING, sells)]
-    assert [each is not None for each in shown] == [False, True]
+    shown = [await store.reading(public.get, resource.id) for resource in (DEFAMING, sells)]
+    assert [resource is not None for resource in shown] == [False, True]
     assert (await pruned(store, now=NOW + WEEK_MS))["unlisted"] == 1
     assert await store.reading(endpoints.get, sells.id) is not None
     await store.close()
@@ -433,8 +435,8 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
     await pruned(store, now=NOW + WEEK_MS)
     at = NOW + WEEK_MS + MINUTE_MS
     both = [
-        Observation(endpoint=each, result=seen(at, sells=True), learned="GET")
-        for each in (lost, other)
+        Observation(endpoint=endpoint, result=seen(at, sells=True), learned="GET")
+        for endpoint in (lost, other)
     ]
     await store.writing(probing.record, both, cadence=Cadence(), owner="one", now=at)
     assert await store.reading(probes.history, other.id, since=at - 1, until=at)

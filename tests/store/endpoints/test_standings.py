@@ -67,7 +67,7 @@ async def test_the_database_knows_the_standing_of_every_endpoint(store: Store) -
     await store.writing(endpoints.insert, *everything)
     await store.writing(endpoints.insert, unlisted, adopted=True)
     counted = (await store.reading(standings.census, now=NOW)).loads
-    expected = Counter(standing(each, now=NOW) for each in everything)
+    expected = Counter(standing(known, now=NOW) for known in everything)
     assert {load.host: load.endpoints for load in counted} == {
         "a.com": expected,
         "b.com": {Standing.LISTED: 1},
@@ -83,7 +83,7 @@ async def test_a_crowded_host_is_told_from_others_and_becomes_free_again(store: 
     assert big.round_ms // 4 > 30 * MINUTE_MS
     assert (big.sharing, small.sharing, small.round_ms) == (2_000, 0, 0)
     assert (await plan(store))["changed"] == 0
-    await store.writing(_delist, [each.id for each in crowd])
+    await store.writing(_delist, [known.id for known in crowd])
     assert (await plan(store))["changed"] == 1
     assert (await store.reading(hosts.get, "big.com")).round_ms == 0
 
@@ -104,7 +104,7 @@ async def test_hosts_of_a_large_site_take_turns_and_hold_up_no_other(store: Stor
         began[second] = sum(host.endswith("big.com") for host in claimed)
         seen += claimed
     assert "small.com" in seen[:2], "it waits behind nobody"
-    assert sorted(seen) == sorted([each.host for each in site] + ["small.com"])
+    assert sorted(seen) == sorted([known.host for known in site] + ["small.com"])
     assert dict(began) == {0: 1, 1: 4, 2: 4, 3: 4, 4: 4, 5: 3}, "one in 250 ms"
 
 
@@ -119,7 +119,7 @@ async def test_a_host_with_many_overdue_paths_holds_up_no_other(store: Store) ->
         claimed += wave
         free_at = dict.fromkeys(wave, now + SECOND_MS)
         await store.writing(hosts.release, free_at, owner="one", now=now)
-    assert set(claimed[:9]) == {each.host for each in (*crowd, *small)}, "in three waves of three"
+    assert set(claimed[:9]) == {known.host for known in (*crowd, *small)}, "in three waves of three"
 
 
 async def test_turns_that_a_stop_left_behind_are_not_all_taken_at_once(store: Store) -> None:

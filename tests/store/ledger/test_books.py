@@ -49,12 +49,15 @@ async def becomes(store: Store, number: int, state: State) -> None:
 
 
 async def of_day(store: Store, day: int = DAY, address: str = PAY_TO) -> Day:
-    known = {each.address: each for each in await store.reading(books.accounts)}
+    known = {account.address: account for account in await store.reading(books.accounts)}
     return await store.reading(books.of_day, known[address], day)
 
 
 async def strays(store: Store) -> list[tuple[int, str | None]]:
-    return [(each.value, each.state) for each in await store.reading(books.unattributed, limit=9)]
+    return [
+        (deposit.value, deposit.state)
+        for deposit in await store.reading(books.unattributed, limit=9)
+    ]
 
 
 async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:
@@ -201,11 +204,11 @@ async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
     assert (await of_day(store)).unattributed == 130
 
 
-def told(found: Sequence[Any]) -> list[tuple[str, str]]:
+def told(logs: Sequence[Any]) -> list[tuple[str, str]]:
     return [
-        (each["day"], each["difference"])
-        for each in found
-        if (each["event"], each.get("kind")) == ("ledger.alarm", "books")
+        (event["day"], event["difference"])
+        for event in logs
+        if (event["event"], event.get("kind")) == ("ledger.alarm", "books")
     ]
 
 

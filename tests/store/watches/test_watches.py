@@ -89,9 +89,9 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     await store.writing(outbox.put, [notice(1), notice(2), notice(3, to=2)], now=NOW)
     await store.writing(outbox.put, [notice(1)], now=NOW)
     first = await claim(store, "a")
-    assert sorted(each.destination.id for each in first) == ["dst_1", "dst_2"]
+    assert sorted(row.destination.id for row in first) == ["dst_1", "dst_2"]
     assert await claim(store, "b") == []
-    sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in first]
+    sent = [DeliveryResult(claimed=row, state=outbox.SENT, at=NOW) for row in first]
     assert len(await store.writing(delivery_queue.conclude, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
     assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
@@ -145,7 +145,7 @@ async def test_the_same_payment_makes_one_watch(store: Store) -> None:
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
     await store.writing(watch_payments.create, made(1), [target(1)], payment_id="pay_1")
     await store.writing(watch_payments.create, made(2), [target(2, 2)], payment_id="pay_1")
-    assert [each.id for each in await store.writing(watches.latest, limit=9)] == ["wat_2"]
+    assert [watch.id for watch in await store.writing(watches.latest, limit=9)] == ["wat_2"]
     assert await store.writing(destinations.of_watches, ["wat_1"]) == {"wat_1": ()}
 
 
@@ -181,7 +181,7 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
     await started(store)
     change = delisting(at=NOW + 1, source="cdp")
     down = replace(change, type="liveness_down", sensitivity=3)
-    for each in (
+    for flip in (
         replace(change, at=NOW),
         change,
         down,

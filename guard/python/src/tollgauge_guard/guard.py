@@ -40,6 +40,8 @@ AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
 """Called with a question and the URL; only an answer that is True lets pay."""
 PAYMENT_REQUIRED: Final = 402
 _SERVER_ERROR: Final = 500
+_LATER: Final = frozenset({408, 425, 429})
+"""The seller wants the same request later: in time, not so early, not so often."""
 _log = logging.getLogger("tollgauge_guard")
 
 
@@ -148,7 +150,8 @@ class Guard:
             # One that was sent before may have been taken then.
             outcome = Outcome.UNKNOWN if attempt.stage is Stage.KEPT else Outcome.REFUSED
         else:
-            outcome = Outcome.UNKNOWN if status >= _SERVER_ERROR else Outcome.ANSWERED
+            is_open = status >= _SERVER_ERROR or status in _LATER
+            outcome = Outcome.UNKNOWN if is_open else Outcome.ANSWERED
         self._conclude(attempt, outcome, status, settlement)
 
     def unanswered(self, attempt: Attempt) -> None:

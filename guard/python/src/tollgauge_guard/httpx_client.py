@@ -7,7 +7,7 @@ for it, and writes down what was answered. A redirect is a request of its own an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import httpx
 from x402 import x402Client
@@ -18,13 +18,18 @@ from tollgauge_guard.hooks import GuardedHTTPClient
 from tollgauge_guard.receipt import payments_of, settlement
 from tollgauge_guard.request import CURRENT, PaymentRefusedError, asking, attempt_of, calling
 
+_OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
+"""Options of an httpx client that it passes on to its own transport, and to no other."""
+
 
 class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
     """A refusal that `except PaymentError` catches as well."""
 
 
 class GuardedClient(httpx.AsyncClient):
-    """An httpx client that pays, guarded. `guard` has the journal."""
+    """An httpx client that pays, guarded. `guard` has the journal. Requests leave by `transport`,
+    or by one of httpx with those of the `options` that concern connections.
+    """
 
     def __init__(
         self,
@@ -34,7 +39,10 @@ class GuardedClient(httpx.AsyncClient):
         transport: httpx.AsyncBaseTransport | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(transport=GuardedTransport(guard, client, transport), **options)
+        own = {name: options.pop(name) for name in _OF_CONNECTIONS if name in options}
+        trust_env = options.get("trust_env", True)
+        leaving = transport or httpx.AsyncHTTPTransport(trust_env=trust_env, **own)
+        super().__init__(transport=GuardedTransport(guard, client, leaving), **options)
         self.guard = guard
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,7 +82,9 @@ class Outcome(StrEnum):
     UNANSWERED = "unanswered"
     """It was signed, and there is no answer yet."""
     UNKNOWN = "unknown"
-    """It was sent and the connection broke: only the chain can tell whether it was taken."""
+    """It was sent, and the connection broke, or the seller failed or wants it later: only the chain
+    can tell whether it was taken.
+    """
     ANSWERED = "answered"
     """The seller answered, without a receipt: it may have been taken."""
     REFUSED = "refused"
@@ -153,11 +157,13 @@ class Journal:
     def __init__(self, path: Path | str = MEMORY) -> None:
         self._path = str(path)
         self._lock = threading.RLock()
-        self._process = self._file = 0
+        self._file = 0
         self._pruned_day = 0
         self._connection: sqlite3.Connection | None = None
         with self._reading():
             pass
+        if self._path != MEMORY:
+            _close_before_forks(self)
 
     def reserve(self, request: PaidRequest, terms: Terms, policy: Policy, now: int) -> int | Refuse:
         """Set an amount aside for a payment that is about to be signed. Returns its row's id, or
@@ -254,16 +260,16 @@ class Journal:
 
     def entry(self, number: int) -> Entry | None:
         """One signed payment, None where there is none with this id."""
-        found = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
-        return next(iter(found), None)
+        entries = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
+        return next(iter(entries), None)
 
     def signed(self, signed: Authorization) -> Entry | None:
         """The payment with this authorization, None where it was not written down."""
         key = (signed.payer, signed.nonce, signed.network)
-        found = self._entries(
+        entries = self._entries(
             "SELECT * FROM entry WHERE payer = ? AND nonce = ? AND network = ?", key
         )
-        return next(iter(found), None)
+        return next(iter(entries), None)
 
     def entries(self) -> tuple[Entry, ...]:
         """All payments that were signed, oldest first."""
@@ -278,7 +284,7 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; whatever is asked next opens it again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -318,12 +324,21 @@ class Journal:
             connection.commit()
 
     def _opened(self) -> sqlite3.Connection:
-        """The connection of this process: one that was open when a process forked is not shared."""
-        if self._connection is None or (self._process != os.getpid() and self._path != MEMORY):
-            self._process = os.getpid()
+        """The connection of this process, opened where there is none."""
+        if self._connection is None:
             self._connection = _connect(self._path)
             self._file = _inode(self._path)
         return self._connection
+
+
+def _close_before_forks(journal: Journal) -> None:
+    """Have a journal closed before this process forks. With an open connection the new process
+    would believe that it has the locks that only this one has, and lose what it writes when this
+    one closes the file (https://sqlite.org/howtocorrupt.html, section 2.6).
+    """
+    close = weakref.WeakMethod(journal.close)
+    if sys.platform != "win32":
+        os.register_at_fork(before=lambda: (method := close()) and method())
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -146,16 +146,20 @@ class ToolGate:
     def _offer(self, attempt: Attempt, payment: Payload) -> Offer:
         """The offer that is paid: an entry of the 402 that this call was answered with."""
         required = self._offers.get(attempt.digest)
+        signed = read_signed(payment)
         offers = () if required is None else offers_of(required)
-        for offer in offers:
-            if _is_paid_by(offer, payment):
-                return named_as_asked(offer, attempt)
-        raise PaymentRefusedError(
-            Refuse(
-                Code.RESOURCE_MISMATCH,
-                "The payment is for no offer that this call was answered with. Call without one.",
+        paid = [offer for offer in offers if _is_paid_by(offer, signed)]
+        if not paid:
+            raise PaymentRefusedError(
+                Refuse(
+                    Code.RESOURCE_MISMATCH,
+                    "The payment is for no offer that this call was answered with. Call without "
+                    "one.",
+                )
             )
-        )
+        # Where it pays somebody else than any of them names, the check of what was signed says so.
+        of_payee = (offer for offer in paid if str(offer.pay_to).lower() == signed.pay_to)
+        return named_as_asked(next(of_payee, paid[0]), attempt)
 
 
 async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> int:
@@ -243,9 +247,8 @@ def _parsed(line: bytes) -> object | None:
         return None
 
 
-def _is_paid_by(offer: Offer, payment: Payload) -> bool:
-    """Whether a payment says that it pays this offer."""
-    signed = read_signed(payment)
+def _is_paid_by(offer: Offer, signed: Authorization) -> bool:
+    """Whether a payment is of the network, the token and the amount of this offer."""
     is_asset = signed.asset is None or str(offer.asset).lower() == signed.asset
     return is_asset and (offer.network, offer.amount) == (signed.network, str(signed.value))
 

@@ -47,7 +47,8 @@ DAY_S: Final = 86_400
 SEARCHED_S: Final = 90 * DAY_S
 """How far back `transaction_of` searches."""
 _BLOCK_SECONDS: Final = 2
-_MARGIN_BLOCKS: Final = 600
+"""Base's; on a chain with faster blocks the search goes on, up to the same instant."""
+_MARGIN_S: Final = 1200
 
 T = TypeVar("T")
 
@@ -141,17 +142,12 @@ async def transaction_of(node: Node, nonce: Nonce) -> str | None:
     """The transaction that used or cancelled a nonce, of which nothing else is known; None while it
     is unused. Logs are searched for SEARCHED_S, the latest first. Raises RpcError.
     """
-    head, _ = await _latest(node)
+    head, head_s = await _latest(node)
     if not await _is_used(node, nonce, head):
         return None
-    last, oldest = head, max(0, head - SEARCHED_S // _BLOCK_SECONDS)
     blocks = DAY_S // _BLOCK_SECONDS
-    while last >= oldest:
-        first = max(oldest, last - blocks)
-        if log := await _first_log(node, nonce, first, last):
-            return _hash(log.get("transactionHash"))
-        last, blocks = first - 1, 4 * blocks
-    raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
+    log = await _latest_log(node, nonce, head, blocks=blocks, since_s=head_s - SEARCHED_S)
+    return _hash(log.get("transactionHash"))
 
 
 async def _latest(node: Node) -> tuple[int, int]:
@@ -180,10 +176,9 @@ async def _proof(node: Node, authorization: Authorization, hint: str | None) -> 
 
 async def _use(node: Node, authorization: Authorization, *, head: int, head_s: int) -> ChainAnswer:
     """What used the authorization, from the token's logs."""
-    age = max(0, head_s - authorization.since_s) // _BLOCK_SECONDS + _MARGIN_BLOCKS
-    log = await _first_log(node, authorization, max(0, head - age), head)
-    if log is None:
-        raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
+    since_s = authorization.since_s - _MARGIN_S
+    blocks = max(0, head_s - since_s) // _BLOCK_SECONDS
+    log = await _latest_log(node, authorization, head, blocks=blocks, since_s=since_s)
     transaction = _hash(log.get("transactionHash"))
     at_s = await _time(node, quantity(log.get("blockNumber")))
     proof = Proof.CANCELLED
@@ -195,6 +190,22 @@ async def _use(node: Node, authorization: Authorization, *, head: int, head_s: i
             raise RpcUnavailable(f"{node.name} has no receipt of a use that it showed.")
         proof = Proof.PAID if transferred else Proof.OTHER
     return ChainAnswer(proof=proof, head_s=head_s, transaction=transaction, at_s=at_s)
+
+
+async def _latest_log(
+    node: Node, nonce: Nonce, head: int, *, blocks: int, since_s: int
+) -> dict[str, Any]:
+    """The log that used or cancelled a used nonce, searched from the last block back to an instant,
+    `blocks` first and twice as many each time.
+    """
+    last = head
+    while True:
+        first = max(0, last - blocks)
+        if log := await _first_log(node, nonce, first, last):
+            return log
+        if first == 0 or await _time(node, first) <= since_s:
+            raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
+        last, blocks = first - 1, 2 * blocks
 
 
 async def _first_log(

@@ -7,8 +7,11 @@ The schema comes from the server that is judged, so its evaluation is limited:
   exponential time, and Python's cannot be interrupted;
 - `uniqueItems` and the `unevaluated*` keywords are not evaluated either: the first is quadratic,
   the others follow references on their own, past these limits;
-- each keyword costs a step, references may nest only a few levels: a schema that needs more is
-  `TOO_COMPLEX`, not wrong;
+- each keyword costs a step, and for every part of the value that it judges a look, because the
+  library goes through a list even for an empty schema, and writes out what does not fit. A
+  reference to an `$anchor` costs a look for every part of the schema, which the library searches
+  each time. References may nest only a few levels. A schema that needs more is `TOO_COMPLEX`, not
+  wrong;
 - `$schema` is dropped: it would let a subschema choose a validator without limits.
 A keyword that is not evaluated is taken as fulfilled. That only hides mismatches, except below
 `not`, `oneOf` and the like, where it can make some: such a schema gets the benefit of the doubt.
@@ -31,6 +34,7 @@ from referencing.exceptions import Unresolvable
 from tollgauge.core.lint import plain_schema
 
 STEPS_MAX: Final = 5_000
+LOOKS_MAX: Final = 20_000
 REFERENCE_DEPTH_MAX: Final = 8
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 _REFERENCE_WORDS: Final = tuple(f'"{name}":'.encode() for name in _REFERENCES)
@@ -67,9 +71,13 @@ class _ExhaustedError(Exception):
 
 @dataclass(slots=True)
 class _Budget:
-    """How many steps an evaluation may still take, and how deep in references it is."""
+    """How many steps and looks an evaluation may still take, how deep in references it is, and how
+    many parts its schema has.
+    """
 
+    parts: int
     steps: int = STEPS_MAX
+    looks: int = LOOKS_MAX
     depth: int = 0
 
 
@@ -82,7 +90,10 @@ def _limited(name: str, keyword: Keyword) -> Keyword:
     def capped(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         budget = _BUDGET.get()
         budget.steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
-        if budget.steps < 0:
+        budget.looks -= _parts(instance)
+        if name == "$ref" and isinstance(value, str) and not value.startswith("#/"):
+            budget.looks -= budget.parts
+        if budget.steps < 0 or budget.looks < 0:
             raise _ExhaustedError
         if name == "additionalProperties" and "patternProperties" in schema:
             return
@@ -118,7 +129,7 @@ def evaluate(info: object, schema: object) -> Verdict:
     plain = plain_schema.fits(info, schema, steps_max=STEPS_MAX)
     if plain is not None:
         return Verdict.FITS if plain else Verdict.MISMATCH
-    before = _BUDGET.set(_Budget())
+    before = _BUDGET.set(_Budget(parts=_parts(schema)))
     try:
         fits = _LimitedValidator(_without_dialect(schema), registry=_EMPTY_REGISTRY).is_valid(info)
     except (_ExhaustedError, RecursionError):
@@ -169,13 +180,23 @@ def _doubtful(schema: dict[str, object]) -> bool:
 
 def _objects(value: object) -> Iterator[dict[str, object]]:
     """Every object in a JSON value, at any depth."""
-    rest = [value]
-    for inner in rest:  # which grows meanwhile
+    return (inner for inner in _values(value) if isinstance(inner, dict))
+
+
+def _parts(value: object) -> int:
+    """How many values a JSON value consists of, at any depth."""
+    return len(_values(value)) if isinstance(value, (dict, list)) else 1
+
+
+def _values(value: object) -> list[object]:
+    """A JSON value and every one inside it."""
+    values = [value]
+    for inner in values:  # which grows meanwhile
         if isinstance(inner, dict):
-            yield inner
-            rest += inner.values()
+            values += inner.values()
         elif isinstance(inner, list):
-            rest += inner
+            values += inner
+    return values
 
 
 def _without_dialect(value: Any) -> Any:

@@ -68,10 +68,10 @@ def number(value: object) -> int:
 
 
 def milliseconds(value: object) -> int:
-    """An instant in milliseconds UTC: a number of seconds, or an ISO text."""
+    """An instant in milliseconds UTC, from 1970 on: a number of seconds, or an ISO text."""
     if isinstance(value, str) and "-" in value:
         at = datetime.fromisoformat(value)
-        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * 1_000
+        value = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
     return number(value) * 1_000
 
 

@@ -38,7 +38,6 @@ destination = sa.Table(
     sa.Column("disabled_reason", sa.Text, nullable=False),
     # Failures in a row; a healthy destination is served before one that fails.
     sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("last_ok_at", sa.BigInteger),  # not used any more
     # One delivery at a time to a destination: who makes it, and until when.
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False),
