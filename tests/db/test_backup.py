@@ -333,9 +333,9 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     postgres.sql("CREATE DATABASE moved")
     progress: list[tuple[int, int]] = []
     url = postgres.url("moved")
-    saved = await sqlite_to_postgres.move(copy, url, progress=lambda *told: heard.append(told))
+    saved = await sqlite_to_postgres.move(copy, url, progress=lambda *step: progress.append(step))
     assert saved.rows["endpoint"] == 1
-    assert heard[-1][0] == heard[-1][1] >= 2_403
+    assert progress[-1][0] == progress[-1][1] >= 2_403
     store = Store.open(url)
     await store.migrate()
     before = Store.open(f"sqlite:///{copy}")

@@ -181,16 +181,16 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
     await started(store)
     change = delisting(at=NOW + 1, source="cdp")
     down = replace(change, type="liveness_down", sensitivity=3)
-    for flip in (
+    for watched in (
         replace(change, at=NOW),
         change,
         down,
         replace(down, sensitivity=2),
         replace(change, at=NOW + PERIOD_MS + 1),
     ):
-        await store.writing(changes.add, [(RESOURCE.id, each)])
+        await store.writing(changes.add, [(RESOURCE.id, watched)])
     heard = await store.writing(watched_changes.of_watch, made(1), after=0, limit=9)
-    assert [(each.change.type, each.change.sensitivity) for each in heard] == [
+    assert [(row.change.type, row.change.sensitivity) for row in heard] == [
         ("delisting", None),
         ("liveness_down", 2),
     ]
