@@ -51,7 +51,7 @@ node() {
   stamp=$(sha256sum <package-lock.json | cut -c1-64)
   if [ ! -f node_modules/.stamp ] || [ "$(cat node_modules/.stamp)" != "$stamp" ]; then
     say "installing the locked npm packages"
-    npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null || die "npm ci failed"
+    npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null || die "npm ci failed"
     printf '%s' "$stamp" >node_modules/.stamp
   fi
   typescript_guard

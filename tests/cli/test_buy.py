@@ -56,6 +56,13 @@ def test_a_demo_that_is_configured_is_paid_with_the_key_that_it_names(
     assert other.key not in done.err
 
 
+def test_an_address_without_its_scheme_is_no_service_that_is_down(tollgauge: Command) -> None:
+    done = tollgauge("buy", URL, TOLLGAUGE_URL="127.0.0.1:8402")
+    assert (done.code, done.out) == (2, "")
+    assert "127.0.0.1:8402 is no address of a service." in done.err
+    assert "http://" in done.err
+
+
 def test_the_service_is_that_of_the_configuration_unless_it_is_named(
     tollgauge: Command, tmp_path: Path
 ) -> None:

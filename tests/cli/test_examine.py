@@ -109,7 +109,7 @@ def test_a_status_may_be_a_text(tollgauge: Command) -> None:
     [
         ("missing.json", None, "missing.json cannot be read"),
         ("broken.json", b"{", "broken.json: This is not JSON"),
-        ("empty.json", b"", "empty.json: This is not JSON"),
+        ("empty.json", b" \n", "empty.json is empty"),
         ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line of the head"),
         ("half.txt", b"\xff\xfe{", "half.txt begins as UTF-16 and does not go on so"),
         ("list.json", b"[]", "not an object"),
@@ -127,6 +127,22 @@ def test_lint_exits_2_for_what_is_no_exchange(
     done = tollgauge("lint", name)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
+
+
+def test_lint_of_an_answer_that_never_came_says_how_to_see_why(tollgauge: Command) -> None:
+    done = tollgauge("lint", "-", stdin=b"")
+    assert (done.code, done.out) == (2, "")
+    assert "Standard input is empty." in done.err
+    assert "`curl -i URL` says why" in done.err
+
+
+@pytest.mark.parametrize("url", ["http://localhost:3000/weather", "https://localhost:3000/weather"])
+def test_an_endpoint_on_the_seller_s_machine_is_linted_by_its_answer(
+    tollgauge: Command, url: str
+) -> None:
+    done = tollgauge("lint", url)
+    assert (done.code, done.out) == (2, "")
+    assert f"curl -si {url} | tollgauge lint -" in " ".join(done.err.split())
 
 
 def test_lint_reads_a_header_s_value_and_an_envelope_alone(tollgauge: Command) -> None:

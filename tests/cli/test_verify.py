@@ -306,8 +306,8 @@ def test_what_is_missing_is_said_with_what_to_do(tollgauge: Command, service: st
     for words, message in (
         ((), "report.json comes without its signature: there is no file report.json.jws."),
         (("--headers", "headers.txt"), "headers.txt has no header Tollgauge-Signature."),
-        (("--signature", "x", "--key", "nonsense"), "nonsense cannot be read."),
-        (("--signature", "x", "--key", "x" * 300), "cannot be read."),
+        (("--signature", "x", "--key", "nonsense"), "nonsense cannot be read: "),
+        (("--signature", "x", "--key", "x" * 300), "cannot be read: "),
         (("--signature", "x", "--key", "headers.txt"), "--key gives no key to believe."),
         (("--signature", "x", "--key", '{"kty":"EC"}'), "The key is not an Ed25519 key."),
         (("--signature", "x", "--url", f"{service}/no"), "answered 404."),

@@ -19,6 +19,13 @@ def test_a_file_that_holds_no_watch_is_named(tollgauge: Command, tmp_path: Path,
     assert "watch.json is not what `tollgauge watch buy` wrote." in done.err
 
 
+def test_whoever_has_no_watch_is_told_how_to_buy_one(tollgauge: Command) -> None:
+    done = tollgauge("watch", "events")
+    assert (done.code, done.out) == (2, "")
+    assert "watch.json cannot be read" in done.err
+    assert "tollgauge watch buy URL" in done.err
+
+
 def test_a_service_that_is_down_loses_no_event_and_prints_no_secret(
     tollgauge: Command, tmp_path: Path
 ) -> None:

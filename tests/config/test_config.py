@@ -227,6 +227,20 @@ kind = "file"
     assert len(messages) == 16, text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[server]\nbase_ur = 1\n", "server.base_ur is not a setting; did you mean base_url?"),
+        ("[probe.cadence]\nevery = 1\n", "is not a setting; did you mean every_ms?"),
+        ("[source]\n", "source is not a section; did you mean sources?"),
+        ("[[sources]]\nnam = 1\n", "sources[0].nam is not a setting; did you mean name?"),
+        ("[zebra]\n", "zebra is not a section"),
+    ],
+)
+def test_a_misspelt_setting_is_told_the_right_one(tmp_path: Path, text: str, expected: str) -> None:
+    assert any(problem.endswith(expected) for problem in problems(tmp_path, text))
+
+
 def test_a_problem_is_not_said_twice(tmp_path: Path) -> None:
     """A section that could not be read holds defaults, of which nothing can be said."""
     messages = problems(

@@ -84,13 +84,15 @@ def script(name: str, ports: Mapping[str, int]) -> str:
 
 
 def run(text: str, folder: Path, **environment: str) -> str:
-    """What a script prints, in a folder, with `tollgauge` on the path."""
+    """What a script prints, in a folder, with our programs on the path."""
     programs = program(folder / "bin").parent
+    program(programs, "tollgauge-guard", "-m", "tollgauge_guard.cli")
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(folder)}
     kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
-        env=kept | environment | {"PATH": f"{programs}:{os.environ['PATH']}"},
+        env=kept | environment | own,
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -146,13 +148,19 @@ def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
         '"resource":"https://weather.example/v1/current"',
         '"amount":"5000"',
         "paid $0.005 in USDC by 0x",
+        "sale           payer 0x",
         "report.json is what was signed",
         ": they agree",
         "report claims 99.9, evidence gives ",
         "exit 1: forged",
         "compliant yes",
+        "warn  resource-http: ",
+        "warn  resource-internal: ",
+        "terms 5000 of 0x",
         "amount-form",
         "exit 1: no client can pay this",
+        "payto-unknown: 0x1111111111111111111111111111111111111111 is not among the 1 known",
+        "exit 1: it would not be paid",
         "paid $0.20 in USDC by 0x",
         "liveness_down",
         "no fault is on",

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import pytest_asyncio
 from tests.support.bundles import Publisher, bundle_of, packed, row_of
 from tests.support.paying_clients import node
-from tests.support.prepared import command
+from tests.support.prepared import command, program
 from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import Record
 from tests.support.storefront import WEATHER, storefront
@@ -178,14 +177,10 @@ async def test_the_page_has_every_code_in_the_order_of_the_rules() -> None:
 async def test_the_commands_of_the_page_answer(
     world: SellerWorld, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
-    program = tmp_path / "bin" / "tollgauge-guard"
-    program.parent.mkdir()
-    words = shlex.join(command("-m", "tollgauge_guard.cli"))
-    await asyncio.to_thread(program.write_text, f'#!/bin/sh\nexec {words} "$@"\n')
-    program.chmod(0o755)
+    guard = program(tmp_path / "bin", "tollgauge-guard", "-m", "tollgauge_guard.cli")
     local, asked = SHELL
     homes = dict.fromkeys(("XDG_STATE_HOME", "XDG_CACHE_HOME"), str(tmp_path))
-    path = f"{program.parent}:{os.environ['PATH']}"
+    path = f"{guard.parent}:{os.environ['PATH']}"
     for label, code in (("known", 0), ("avoided", 1)):
         check, journal = local.splitlines()
         variables = {**environment, **homes, "PATH": path, "RESOURCE": world.url(label)}

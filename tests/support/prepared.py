@@ -43,11 +43,13 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-I", "-S", LAUNCHER, ADDRESSES[0], *words]
 
 
-def program(folder: Path) -> Path:
-    """A file `tollgauge` in a new folder, for commands that find it on the path."""
-    folder.mkdir()
-    file = folder / "tollgauge"
-    file.write_text(f'#!/bin/sh\nexec {shlex.join(command("tollgauge"))} "$@"\n')
+def program(folder: Path, name: str = "tollgauge", *words: str) -> Path:
+    """A file in a folder, for commands that find it on the path; `words` are those of `command`
+    where they are not the file's name.
+    """
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(command(*(words or (name,))))} "$@"\n')
     file.chmod(0o755)
     return file
 

@@ -24,7 +24,7 @@ const ADVICE: Readonly<Record<Code, string>> = {
     "Wait for a newer list, or raise `priceFactor` of the policy if the price is right.",
   caution: "Give the guard a function `ask` that agrees.",
   "grade-low": "Give the guard a function `ask` that agrees, or lower `minGrade` of the policy.",
-  "bundle-old": "Look whether the address of the bundle can be reached.",
+  "bundle-old": "Look whether the bundle can be had, and whether the key is the one that signs it.",
   "unknown-resource":
     "Give the guard a function `ask` that agrees, or raise `unknownMax` of the policy.",
   "bundle-stale": "Look whether the address of the bundle can be reached, or give the guard `ask`.",

@@ -106,7 +106,7 @@ export class BundleSource {
   async #download(url: URL): Promise<void> {
     const signal = AbortSignal.timeout(Math.max(DOWNLOAD_MS, this.#timeoutMs));
     const headers = this.#etag === "" ? {} : { "if-none-match": this.#etag };
-    const answer = await fetch(url, { headers, signal, redirect: "error" });
+    const answer = await fetched(url, { headers, signal });
     if (answer.status === 304 && this.#etag !== "") return;
     const body = await bodyOf(answer, BODY_MAX);
     const signature = answer.headers.get(SIGNATURE_HEADER);
@@ -148,13 +148,18 @@ export class BundleSource {
 
 /** A key as the caller gives it. Throws SignatureError for what is none. */
 function pinned(key: PinnedKey): PinnedKey {
-  if (typeof key !== "string") return publicKey(key);
-  return /^[A-Za-z0-9_-]{43}$/.test(key) ? key : publicKey(parsed(key));
+  if (typeof key === "string" && /^[A-Za-z0-9_-]{43}$/.test(key)) return key;
+  try {
+    return publicKey(typeof key === "string" ? parsed(key) : key);
+  } catch (error) {
+    const hint = "Give the operator's public JWK, or its fingerprint (RFC 7638) of 43 characters.";
+    throw new SignatureError(`${messageOf(error)} ${hint}`);
+  }
 }
 
 /** The key with a fingerprint among those that the service publishes. */
 async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Promise<PublicKey> {
-  const answer = await fetch(new URL("/.well-known/jwks.json", url), { signal, redirect: "error" });
+  const answer = await fetched(new URL("/.well-known/jwks.json", url), { signal });
   const { keys } = members(JSON.parse((await bodyOf(answer, JWKS_MAX)).toString()));
   for (const jwk of Array.isArray(keys) ? keys : []) {
     try {
@@ -203,8 +208,22 @@ async function readPair(path: string): Promise<SignedBody> {
   return { body, signature: signature.trim() };
 }
 
+/** The message of an error as a sentence. */
 function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  const message = error instanceof Error ? error.message : String(error);
+  return message.endsWith(".") ? message : `${message}.`;
+}
+
+/** The answer of a URL, which may be no redirect. Throws BundleError where there is none. */
+async function fetched(url: URL, options: RequestInit): Promise<Response> {
+  try {
+    return await fetch(url, { ...options, redirect: "error" });
+  } catch (error) {
+    const { name, cause } = error as Error;
+    const { code, message } = members(cause);
+    const why = String(code ?? message ?? name);
+    throw new BundleError(`${url.origin}${url.pathname} does not answer (${why}).`);
+  }
 }
 
 /** The body of a good answer. Throws BundleError for another status, and for more than `limit`. */

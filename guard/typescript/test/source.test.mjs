@@ -119,7 +119,8 @@ test("a key that is pinned by its fingerprint is found among the published ones"
 test("a key may be the text of a JWK, as a variable of the environment holds it", async () => {
   assert.equal((await customer({ key: JSON.stringify(key.jwk) })("/good")).status, 200);
   for (const text of ["", "key", "{}", fingerprint(key.jwk).slice(1), undefined]) {
-    assert.throws(() => customer({ key: text }), { name: "SignatureError" });
+    const message = /public JWK, or its fingerprint/;
+    assert.throws(() => customer({ key: text }), { name: "SignatureError", message });
   }
 });
 
@@ -246,4 +247,22 @@ test("why there is no bundle is said in the refusal, without what its URL may ho
     assert.match(message, /trust\/bundle answered with status 404/);
     return !message.includes("secret");
   });
+});
+
+test("a service that does not answer is named in the refusal, without what its URL may hold in secret", async () => {
+  const closed = createServer().listen(0, "127.0.0.1");
+  await once(closed, "listening");
+  const { port } = closed.address();
+  closed.close();
+  await once(closed, "close");
+  const pay = customer({ bundle: `http://127.0.0.1:${port}/trust/bundle?token=secret` });
+  await assert.rejects(pay("/good"), ({ message }) => {
+    assert.match(message, /:\d+\/trust\/bundle does not answer \(ECONNREFUSED\)\. Look/);
+    return !message.includes("secret");
+  });
+});
+
+test("a file that is not there is named in the refusal, in a sentence", async () => {
+  const pay = customer({ bundle: join(folder, "none.zst") });
+  await assert.rejects(pay("/good"), /none\.zst'\. Look whether/);
 });

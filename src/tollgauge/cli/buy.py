@@ -112,10 +112,17 @@ def limits_of(max_price: str, network: str) -> Limits:
 
 
 def order_at(path: str, body: dict[str, Any], *, service: str, config: Path | None) -> Order:
-    """A request to a paid route of the service that was named, or else configured."""
+    """A request to a paid route of the service that was named, or else configured. Raises
+    TollgaugeError for an address that is not of the web.
+    """
     from tollgauge.clients.purchase import Order
 
     base_url = (service or load_config(config).server.base_url).rstrip("/")
+    if not base_url.startswith(("http://", "https://")):
+        raise TollgaugeError(
+            f"{base_url} is no address of a service.",
+            hint="Begin it (--service, TOLLGAUGE_URL) with https://, or http:// on this machine.",
+        )
     return Order(url=f"{base_url}{path}", body=body)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, sh
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tollgauge.config import Config
     from tollgauge.core.evidence import EvidenceError
     from tollgauge.core.exchange import Exchange
@@ -76,13 +79,26 @@ def lint(
             "There is nothing to check.",
             hint="Name a file, a https:// URL, or - for standard input; or --explain RULE.",
         )
-    if source.startswith("https://"):
-        exchange = _exchange(load_config(config), source)
-    else:
-        exchange = exchange_input(source)
-    verdict = linter.lint(exchange)
+    verdict = linter.lint(_linted(source, config))
     show(linter.lint_json(verdict), _lint_lines(verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
+
+
+def _linted(source: str, config: Path | None) -> Exchange:
+    """The answer of a URL, or a saved one. Raises TollgaugeError."""
+    from tollgauge.core.endpoint import ResourceError
+
+    piped = (
+        f"Its answer can be checked from here: curl -si {shlex.quote(source)} | tollgauge lint -"
+    )
+    if source.startswith("http://"):
+        raise TollgaugeError(f"{source} is no https:// URL.", hint=piped)
+    if not source.startswith("https://"):
+        return exchange_input(source)
+    try:
+        return _exchange(load_config(config), source)
+    except ResourceError as error:
+        raise TollgaugeError(str(error), hint=piped) from error
 
 
 def _explain(slug: str, *, as_json: bool) -> None:

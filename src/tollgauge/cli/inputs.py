@@ -29,6 +29,8 @@ _NO_EVIDENCE: Final = (
     'Evidence is kept for 90 days. Buy a report with {"evidence": "full"}, which carries it.'
 )
 
+_WHOLE_FILE: Final = "Give a whole file, or - for standard input; a URL starts with https://."
+
 
 def load_config(path: Path | None) -> Config:
     """The configuration: a named file, else tollgauge.toml of this folder, and the environment."""
@@ -68,19 +70,18 @@ def with_service(config: Config, work: Callable[[Opened], Awaitable[R]]) -> R:
     return asyncio.run(run())
 
 
-def read_input(source: str) -> bytes:
+def read_input(source: str, *, hint: str = _WHOLE_FILE) -> bytes:
     """The bytes of a file (unpacked where its name ends in .gz), or of standard input for -; a
     text that begins with a byte order mark comes as UTF-8 without it.
 
-    Raises TollgaugeError for what cannot be read or is too large.
+    Raises TollgaugeError, with a `hint` at what to do, for what cannot be read; and for what is too
+    large.
     """
     try:
         data = sys.stdin.buffer.read(INPUT_MAX + 1) if source == "-" else _file(Path(source))
     except (OSError, EOFError, zlib.error) as error:
-        raise TollgaugeError(
-            f"{source} cannot be read.",
-            hint="Give a whole file, or - for standard input; a URL starts with https://.",
-        ) from error
+        why = getattr(error, "strerror", None) or "its end is missing, or it is not gzip"
+        raise TollgaugeError(f"{source} cannot be read: {why}.", hint=hint) from error
     if len(data) > INPUT_MAX:
         raise TollgaugeError(f"{source} is larger than {INPUT_MAX // 1024 // 1024} MB.")
     if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -129,8 +130,15 @@ def exchange_input(source: str) -> Exchange:
     """The saved HTTP exchange of a file. Raises TollgaugeError."""
     from tollgauge.core.lint import CaptureError, read_capture
 
+    text = read_input(source)
+    if not text.strip():
+        name = "Standard input" if source == "-" else source
+        raise TollgaugeError(
+            f"{name} is empty.",
+            hint="Give what `curl -si URL` prints; if that is nothing, `curl -i URL` says why.",
+        )
     try:
-        return read_capture(read_input(source))
+        return read_capture(text)
     except CaptureError as error:
         raise TollgaugeError(f"{source}: {error}", hint=error.hint) from error
 

@@ -29,6 +29,7 @@ from tollgauge.core.units import BASE
 FILE: Final = "watch.json"
 POLL_S: Final = 5.0
 _TIMEOUT_S: Final = 20.0
+_NO_WATCH: Final = "`tollgauge watch buy URL` writes it; name another file to read another watch."
 
 
 def watch_buy(
@@ -93,7 +94,7 @@ def watch_events(
 def _watch_of(file: str) -> tuple[str, str]:
     """Where a watch is polled, and its secret. Raises TollgaugeError for a file without them."""
     try:
-        watch = orjson.loads(read_input(file))
+        watch = orjson.loads(read_input(file, hint=_NO_WATCH))
         return str(watch["poll_url"]), str(watch["secret"])
     except (ValueError, KeyError, TypeError) as error:
         raise TollgaugeError(

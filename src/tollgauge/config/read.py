@@ -8,6 +8,7 @@ the file; a field that holds a function is no setting. What the settings are is 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,7 +45,6 @@ _WORDS: Final[Mapping[str, str]] = {
     "string_type": "must be a text",
     "too_long": "must be a list of {max_length}",
     "tuple_type": "must be a list",
-    "unexpected_keyword_argument": "is not a setting",
 }
 """What is said of each of pydantic's errors (docs.pydantic.dev, "Validation Errors")."""
 
@@ -138,7 +138,7 @@ def validate(kind: type[T], document: Mapping[str, Any]) -> tuple[T, list[str], 
         details = error.errors(include_url=False, include_input=False)
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     whole = {name: section for name, section in document.items() if name not in broken}
-    return read(_json(whole)), [_sentence(detail) for detail in details], broken
+    return read(_json(whole)), [_sentence(kind, detail) for detail in details], broken
 
 
 def _table_of(document: dict[str, Any], path: str) -> tuple[Any, str]:
@@ -171,13 +171,31 @@ def _json(document: Mapping[str, Any]) -> str:
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _sentence(kind: type, detail: ErrorDetails) -> str:
     """Path and fault; never the value, which may be a secret, unless our own error names it."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
     path, context = "".join(parts).lstrip("."), detail.get("ctx", {})
     if cause := context.get("error"):
         return f"{path}: {cause} {getattr(cause, 'hint', '')}".rstrip()
-    if detail["type"] == "unexpected_keyword_argument" and len(detail["loc"]) == 1:
-        return f"{path} is not a section"
+    if detail["type"] == "unexpected_keyword_argument":
+        what = "section" if len(detail["loc"]) == 1 else "setting"
+        return f"{path} is not a {what}{_meant(kind, detail['loc'])}"
     words = _WORDS.get(detail["type"])
     return f"{path} {words.format(**context) if words else detail['msg']}"
+
+
+def _meant(kind: Any, location: tuple[int | str, ...]) -> str:
+    """The question whether a setting of nearly the same name was meant; empty without one."""
+    *sections, name = location
+    for part in sections:
+        kind = typing.get_args(kind)[0] if isinstance(part, int) else _hints(kind).get(part)
+    near = difflib.get_close_matches(str(name), _hints(kind), n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's settings, by their names."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    hints = typing.get_type_hints(kind)
+    return {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not Callable}

@@ -32,6 +32,11 @@ class Words:
 Named = Resource | Host | Words
 
 
+def with_scheme(text: str) -> str:
+    """A URL as people copy it from a page, which shows it without its scheme."""
+    return text if "://" in text else f"https://{text}"
+
+
 def read_search_text(text: str, perimeter: Perimeter) -> Named:
     """What a text names. With a scheme it is a URL; without one, a single word with a dot is a
     host, and with a path after it a URL. All else is words.
@@ -46,7 +51,7 @@ def read_search_text(text: str, perimeter: Perimeter) -> Named:
         return Words(text)
     try:
         if slash and path:
-            return parse_resource(f"https://{text}", perimeter)
+            return parse_resource(with_scheme(text), perimeter)
         return Host(canonical_host(authority, authority.partition(":")[0], perimeter))
     except ResourceError as error:
         if error.code == "resource-not-public":

@@ -91,6 +91,14 @@ def test_a_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
     assert f"paid to {sample.PAYEE} since" in out
 
 
+def test_a_stranger_is_allowed_up_to_an_amount_that_is_said(run: Run, bundle: Path) -> None:
+    stranger = ("check", "https://nobody.example.org/")
+    assert "The bundle does not know it: up to $0.01 would be paid." in run(*stranger)[1]
+    assert "up to $0.02 would be paid" in run(*stranger, "--unknown-max", "0.02")[1]
+    for words in (["--amount", "10000"], ["--amount", "20000"], ["--unknown", "refuse"]):
+        assert "The bundle does not know it.\n" in run(*stranger, *words)[1]
+
+
 @pytest.mark.parametrize(
     ("words", "rule"),
     [

@@ -58,8 +58,9 @@ async def test_endpoints_are_compared_by_address_or_by_id(running: Running) -> N
     board = (await running.get("/trust/leaderboard")).json()
     resources = [row["resource"] for row in board["endpoints"]]
     other = next(endpoint_id(url) for url in resources if url != WEATHER)
+    as_shown = WEATHER.removeprefix("https://")
     answer = await running.get(
-        "/compare", params={"a": WEATHER, "b": other, "c": "", "d": WEATHER_ID}
+        "/compare", params={"a": as_shown, "b": other, "c": WEATHER, "d": WEATHER_ID}
     )
     assert answer.status_code == 200
     reader = Reader(answer.content)
@@ -75,7 +76,6 @@ async def test_what_is_unknown_or_no_address_is_said_in_its_column(running: Runn
     words = Reader(answer.content).words
     assert "ftp://x The resource must start with https://." in words
     assert "0000000000000000 Nothing is known of this endpoint." in words
-    assert (await running.get("/compare?e=1")).status_code == 422
 
 
 @pytest.mark.asyncio(loop_scope="module")

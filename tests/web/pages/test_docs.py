@@ -43,8 +43,16 @@ OFFER = Offer(
 KNOWN = "https://shop.dev/a&b=it's"
 
 
-def docs(*, resource: str | None = KNOWN, report: Offer | None = OFFER) -> Reader:
-    page = docs_html((FREE, REPORT, TRACE), base_url=BASE, resource=resource, report=report)
+def docs(
+    *, resource: str | None = KNOWN, report: Offer | None = OFFER, fingerprint: str | None = None
+) -> Reader:
+    page = docs_html(
+        (FREE, REPORT, TRACE),
+        base_url=BASE,
+        resource=resource,
+        report=report,
+        fingerprint=fingerprint,
+    )
     reader = Reader(page)
     (script,) = reader.all("script")
     for tag, attrs in reader.elements:
@@ -73,6 +81,17 @@ def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:
     free = programs(docs())[0][1]
     asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
     assert asked == {"resource": [KNOWN]}
+
+
+def test_the_guard_has_its_variables_to_copy_where_the_service_signs() -> None:
+    (_, commands), *_ = (row for row in programs(docs(fingerprint="-Ab9")) if row[0] == "shell")
+    assert [shlex.split(line) for line in commands.splitlines()] == [
+        ["pip", "install", "tollgauge-guard[evm]"],
+        ["export", f"TOLLGAUGE_GUARD_BUNDLE={BASE}/trust/bundle"],
+        ["export", "TOLLGAUGE_GUARD_KEY=-Ab9"],
+        ["tollgauge-guard", "check", KNOWN],
+    ]
+    assert "TOLLGAUGE_GUARD_KEY" not in docs().words
 
 
 def test_programs_ask_about_an_endpoint_that_is_there_and_deliver_nowhere() -> None:

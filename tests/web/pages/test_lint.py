@@ -175,9 +175,9 @@ async def test_what_was_pasted_is_there_again_as_it_was(running: Running) -> Non
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"", 422, "Give either capture or resource."),
-        (b"capture=&resource=+", 422, "Give either capture or resource."),
-        (b"capture=%7B%7D&resource=https%3A%2F%2Fa.example.com%2F", 422, "Give either"),
+        (b"", 422, "Paste an answer, or give the URL of an endpoint."),
+        (b"capture=&resource=+", 422, "Paste an answer, or give the URL of an endpoint."),
+        (b"capture=%7B%7D&resource=https%3A%2F%2Fa.example.com%2F", 422, "Leave one of the two"),
         (b"capture=hello", 422, "curl -i"),
         (b"capture=a&capture=b", 422, "each once"),
         (b"captured=a", 422, "The form has a capture"),
@@ -199,9 +199,10 @@ async def test_what_cannot_be_checked_is_said_on_the_page(
 
 async def test_a_monitored_endpoint_is_looked_up_by_form_and_by_link(running: Running) -> None:
     by_form = await posted(running, capture="", resource=WEATHER)
+    as_shown = await posted(running, resource=WEATHER.removeprefix("https://"))
     by_link = await running.get(f"/lint?endpoint={WEATHER_ID}")
     assert by_form.status_code == by_link.status_code == 200
-    assert by_form.text == by_link.text
+    assert by_form.text == by_link.text == as_shown.text
     assert WEATHER in plain(by_form.text)
     assert "not the answer itself" in plain(by_form.text)
 

@@ -119,6 +119,7 @@ async def test_words_lead_to_endpoints_with_what_their_providers_say(running: Ru
     words = Reader(answer.content).words
     assert "barometer.example" in words
     assert "Weather forecast for a city" in words
+    assert Reader(answer.content).pieces["title"] == ["weather forecast · Search · tollgauge"]
     (box,) = (attrs for attrs in Reader(answer.content).all("input") if attrs.get("name") == "q")
     assert box["value"] == "weather forecast"
 
@@ -204,7 +205,9 @@ async def test_an_empty_server_has_pages_that_say_so() -> None:
     async with opened(configuration()) as empty:
         endpoints = await read(empty, "/endpoints")
         search = await read(empty, "/search", q="weather")
-    assert "No endpoint is like that" in endpoints.text
+        filtered = await read(empty, "/endpoints", grade="A")
+    assert "No endpoint is known here yet" in endpoints.text
+    assert "No endpoint is like that" in filtered.text
     assert "No listed endpoint says any of these words" in search.text
 
 

@@ -440,6 +440,13 @@ def test_every_error_page_says_what_to_do(status: int) -> None:
     assert f"Status {status}" in reader.words
 
 
+@pytest.mark.parametrize("code", ["invalid-input", "unknown-parameter"])
+def test_a_wrong_parameter_is_not_mistaken_for_a_wrong_endpoint(code: str) -> None:
+    words = check_structure(error(Problem(422, code, "grade must be one of A, B, C, D, F."))).words
+    assert "Mend that part of the address" in words
+    assert "address of a public endpoint" not in words
+
+
 def test_pages_work_below_a_path_prefix() -> None:
     page = views.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
     for tag in ("a", "link"):

@@ -395,7 +395,8 @@ async def test_a_resource_whose_query_was_not_encoded_is_told_so(running: Runnin
 
 async def test_pages_and_paid_routes_ignore_parameters_of_others(running: Running) -> None:
     """Links get them from whoever passes them on, and an unpaid request is 402 whatever it is."""
-    for path in ("/", f"/endpoint/{WEATHER_ID}", "/llms.txt"):
+    pages = ("/", "/statistics", "/incidents", "/compare", "/lint", "/lint/rules/domain-wrong")
+    for path in (*pages, f"/endpoint/{WEATHER_ID}", "/llms.txt"):
         assert (await running.get(path, params={"utm_source": "a"})).status_code == 200, path
     unpaid = await running.http.post("/v1/x402-trust", params={"utm_source": "a"})
     assert unpaid.status_code == 402

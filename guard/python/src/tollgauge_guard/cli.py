@@ -33,6 +33,11 @@ BUNDLE: Final = "TOLLGAUGE_GUARD_BUNDLE"
 KEY: Final = "TOLLGAUGE_GUARD_KEY"
 PAYER_KEY: Final = "TOLLGAUGE_GUARD_PAYER_KEY"
 BASE: Final = "eip155:8453"
+_WHICH_BUNDLE: Final = "It is the address of a service's /trust/bundle, or a file."
+_WHICH_KEY: Final = (
+    "It is the fingerprint of the key that signs the bundle, from the service's operator "
+    "(`kid` in /.well-known/jwks.json)."
+)
 _NOBODY: Final = "0x" + "0" * 39 + "1"
 """A payee for an offer of which none was given."""
 
@@ -72,7 +77,7 @@ def check(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_checked(resource.url, record, decision)))
     else:
-        _print_checked(resource.url, record, decision)
+        _print_checked(resource.url, record, decision, options)
     return GOOD if isinstance(decision, Allow) else BAD
 
 
@@ -276,14 +281,14 @@ def _micro_usd(text: str) -> int:
 def _bundle(options: argparse.Namespace) -> str:
     bundle = options.bundle or os.environ.get(BUNDLE, "")
     if not bundle:
-        raise GuardError("No bundle was named.", hint=f"Use --bundle or {BUNDLE}.")
+        raise GuardError("No bundle was named.", hint=f"Use --bundle or {BUNDLE}. {_WHICH_BUNDLE}")
     return str(bundle)
 
 
 def _key(options: argparse.Namespace) -> str:
     key = options.key or os.environ.get(KEY, "")
     if not key:
-        raise GuardError("No key was named.", hint=f"Use --key or {KEY}.")
+        raise GuardError("No key was named.", hint=f"Use --key or {KEY}. {_WHICH_KEY}")
     return str(key)
 
 
@@ -313,7 +318,9 @@ def _checked(url: str, record: Record | None, decision: Decision) -> dict[str, o
     }
 
 
-def _print_checked(url: str, record: Record | None, decision: Decision) -> None:
+def _print_checked(
+    url: str, record: Record | None, decision: Decision, options: argparse.Namespace
+) -> None:
     if isinstance(decision, Allow):
         print(f"allow  {url}")
     else:
@@ -321,7 +328,9 @@ def _print_checked(url: str, record: Record | None, decision: Decision) -> None:
             f"{type(decision).__name__.lower()}  {url}\n       {decision.code}: {decision.reason}"
         )
     if record is None:
-        print("       The bundle does not know it.")
+        is_open = isinstance(decision, Allow) and not options.amount
+        up_to = f": up to {dollars(options.unknown_max)} would be paid" if is_open else ""
+        print(f"       The bundle does not know it{up_to}.")
         return
     grade = f"grade {record.grade}, " if record.grade else ""
     price = "no known price" if record.amount is None else f"price {dollars(record.amount)}"

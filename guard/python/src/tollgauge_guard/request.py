@@ -47,7 +47,9 @@ ADVICE: Final = {
     Code.GRADE_LOW: (
         "Give the guard a function `ask` that agrees, or lower `min_grade` of the policy."
     ),
-    Code.BUNDLE_OLD: "Look whether the address of the bundle can be reached.",
+    Code.BUNDLE_OLD: (
+        "Look whether the bundle can be had, and whether the key is the one that signs it."
+    ),
     Code.UNKNOWN_RESOURCE: (
         "Give the guard a function `ask` that agrees, or raise `unknown_max` of the policy."
     ),

@@ -101,7 +101,7 @@ class Bundles:
                         raise
                 cached.checked_at = now
         if cached.stored is None:
-            detail = "The first bundle is being built. Ask again in a minute."
+            detail = "There is no bundle until a directory lists an endpoint. Ask again soon."
             raise Problem(503, "bundle-unavailable", detail, retry_after=RETRY_S)
         return cached.stored, cached.body
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.endpoint import ID_PATTERN, Perimeter, ResourceError, parse_resource
+from tollgauge.core.search_text import with_scheme
 from tollgauge.monitor.reports import EndpointView
 from tollgauge.monitor.reports.endpoint import LEAST_DAYS
 from tollgauge.web.pages.charts.days import uptime_bars
@@ -42,7 +43,7 @@ def _asked(text: str, perimeter: Perimeter) -> Asked:
     if ID_PATTERN.fullmatch(text):
         return Asked(text=text, id=text)
     try:
-        return Asked(text=text, id=parse_resource(text, perimeter).id)
+        return Asked(text=text, id=parse_resource(with_scheme(text), perimeter).id)
     except ResourceError as error:
         return Asked(text=text, problem=str(error))
 

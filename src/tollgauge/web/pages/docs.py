@@ -17,6 +17,7 @@ import orjson
 
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import BASE
+from tollgauge.web.free.bundle import PATH as BUNDLE_PATH
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
@@ -48,9 +49,11 @@ def docs_html(
     base_url: str,
     resource: str | None,
     report: Offer | None,
+    fingerprint: str | None,
 ) -> bytes:
     """How to ask. `report` is the offer of a trust report, None while nothing is sold. Examples ask
-    about `resource`, which is monitored here; without one, about an invented one.
+    about `resource`, which is monitored here; without one, about an invented one. `fingerprint` is
+    that of the key that signs, None while nothing is signed.
     """
     base, about = base_url.rstrip("/"), resource or RESOURCE
     network = report.network if report else ""
@@ -82,6 +85,7 @@ def docs_html(
         network=network,
         resource=resource,
         command=_shell(about, base, network),
+        guard=fingerprint and _guard(about, base, fingerprint),
     )
 
 
@@ -89,6 +93,17 @@ def _shell(resource: str, base: str, network: str) -> str:
     """The command that buys a report."""
     words = ["tollgauge", "buy", resource, "--service", base]
     return shlex.join(words if network == BASE else [*words, "--network", network])
+
+
+def _guard(resource: str, base: str, fingerprint: str) -> str:
+    """The commands that set up the payment guard, and ask it."""
+    lines = (
+        ("pip", "install", "tollgauge-guard[evm]"),
+        ("export", f"TOLLGAUGE_GUARD_BUNDLE={base}{BUNDLE_PATH}"),
+        ("export", f"TOLLGAUGE_GUARD_KEY={fingerprint}"),
+        ("tollgauge-guard", "check", resource),
+    )
+    return "\n".join(shlex.join(line) for line in lines)
 
 
 def _free(route: DocumentedRoute, base: str, resource: str) -> Entry:

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from tollgauge.core.lint.guide import Explanation, explained
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES
+from tollgauge.core.search_text import with_scheme
 from tollgauge.core.units import known_asset
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
@@ -33,6 +34,10 @@ PATH: Final = "/lint"
 _NOT_IN_HTML: Final = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 """Control characters (HTML, section 13.2.3.5), but for tabs and line ends."""
 _FIELDS: Final = ("capture", "resource")
+_ONE_OF_TWO: Final = (
+    "Paste an answer, or give the URL of an endpoint.",
+    "Leave one of the two empty: the pasted answer, or the URL.",
+)
 REQUEST: Final = {
     "requestBody": {
         "required": True,
@@ -76,6 +81,10 @@ class LintPages:
             fields = form_fields(await request.body())
         except Problem as problem:
             return self._page({}, problem=problem)
+        if len(fields) != 1:
+            return self._page(fields, problem=invalid("capture", _ONE_OF_TWO[bool(fields)]))
+        if "resource" in fields:
+            fields["resource"] = with_scheme(fields["resource"])
         return await self._answered(fields, self.linting.result(fields))
 
     async def rules(self) -> Response:

@@ -12,7 +12,7 @@ from tollgauge.web.free.lint import Linting
 from tollgauge.web.pages import lint
 from tollgauge.web.pages.search import SearchPages
 from tollgauge.web.pages.site import Site
-from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
+from tollgauge.web.route import INVALID_FILTER, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.lint import RULES_PATH
 
@@ -22,9 +22,12 @@ _OTHER: Final = {422: "The resource is not that of the path"}
 def page_routes(
     dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
-    """Pages for people, and the files that they load."""
+    """Pages for people, and the files that they load. No query is strict: whoever passes a link on
+    appends parameters to it.
+    """
     site, api = Site(dependencies, documented), FreeApi(dependencies)
     page, known = openapi.page(), openapi.page(own=UNKNOWN_PAGE)
+    asked = openapi.page(own={422: "A query parameter has no such value"})
     policies = openapi.page(own={404: "There is no policy of this version"})
     badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE)
     paying = "Where a wallet in the browser pays for the live report"
@@ -40,16 +43,11 @@ def page_routes(
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
         ("/endpoint/{id}/badge.svg", "The badge of an endpoint", api.badge, badge),
         ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=UNKNOWN_PAGE | _OTHER)),
+        ("/statistics", "How scores, prices and the rest are spread", site.statistics, page),
+        ("/incidents", "What changed lately", site.incidents, asked),
+        ("/compare", "Up to four endpoints side by side", site.compare, asked),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
-    asked = openapi.page(own=INVALID_QUERY)
-    for path, summary, handler in (
-        ("/statistics", "How scores, prices and the rest are spread", site.statistics),
-        ("/incidents", "What changed lately", site.incidents),
-        ("/compare", "Up to four endpoints side by side", site.compare),
-    ):
-        id_ = f"page_{handler.__name__}"
-        yield get(path, summary, handler, id_, asked, cached=True, strict_query=True)
     search, redirect = SearchPages(dependencies), openapi.redirect()
     leads = "From a resource's URL to its page, or to the offer to probe it"
     yield get("/endpoint", leads, search.endpoint, "page_find", redirect)
@@ -64,7 +62,7 @@ def page_routes(
 def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
     """The linter for sellers, as pages."""
     pages = lint.LintPages(Linting(dependencies))
-    row = partial(Route, tag="pages", strict_query=True)
+    row = partial(Route, tag="pages")
     html = partial(openapi.page, own=lint.ERRORS)
     for method, path, summary, handler, cached, request in (
         ("GET", lint.PATH, "The linter as a page", pages.form, True, {}),

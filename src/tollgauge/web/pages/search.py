@@ -158,6 +158,7 @@ def search_html(text: str, search: Search | None, *, message: str = "", base_url
 
 def endpoints_html(shown: EndpointPage, given: ListParameters, *, base_url: str) -> bytes:
     """A page of the list, with the form of its filters."""
+    conditions = given.model_dump(exclude_none=True, exclude={"sort", "cursor"})
 
     def link(cursor: str | None, page: str = "endpoints") -> str | None:
         return None if cursor is None else _with_query(page, query_of(given, cursor=cursor))
@@ -168,6 +169,7 @@ def endpoints_html(shown: EndpointPage, given: ListParameters, *, base_url: str)
         shown=shown,
         rows=[row_of(row) for row in shown.rows],
         given=given,
+        is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
         simulated=any(row.simulated for row in shown.rows),
         sorts=_SORTS,
         statuses=_STATUSES,

@@ -122,11 +122,13 @@ class Site:
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports.leaderboard)
+        key = self.dependencies.signing_key
         html = docs_html(
             self.documented,
             base_url=self.dependencies.base_url,
             resource=board.rows[0].resource if board.rows else None,
             report=report_offer(self.dependencies),
+            fingerprint=key.fingerprint if key else None,
         )
         return HTMLResponse(html)
 

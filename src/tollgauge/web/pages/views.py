@@ -44,7 +44,12 @@ HOME_ROWS: Final = 10
 EVENT_ROWS: Final = 10
 """How many changes of an endpoint its page lists; the picture above them has all."""
 
-_NEXT_STEPS: Final = {
+_OTHER_PARAMETER: Final = (
+    "Mend that part of the address, or leave away everything from the question mark on."
+)
+_NEXT_STEPS: Final[dict[str | int, str]] = {
+    "invalid-input": _OTHER_PARAMETER,
+    "unknown-parameter": _OTHER_PARAMETER,
     404: "Check the address, or look for the host on the leaderboard.",
     422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
     429: "Wait for the number of seconds that the Retry-After header names, then ask again.",
@@ -210,7 +215,7 @@ def error_html(problem: Problem, *, base_url: str) -> bytes:
         status=problem.status,
         title=problem.code.replace("-", " ").capitalize(),
         detail=str(problem),
-        step=_NEXT_STEPS.get(problem.status, _ANY_STEP),
+        step=_NEXT_STEPS.get(problem.code) or _NEXT_STEPS.get(problem.status, _ANY_STEP),
         code=problem.code,
     )
 
