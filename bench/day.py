@@ -19,10 +19,11 @@ import random
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 import uvloop
@@ -34,8 +35,7 @@ from bench.measurement import Measurement, Report, rounded
 from bench.probe import World, world
 from bench.seller import selling
 from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe import ProbeResult
 from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
@@ -43,12 +43,15 @@ from tollgauge.core.units import BASE, DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score
+from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import probing
 from tollgauge.monitor.observation import Observation
+from tollgauge.store.endpoints import claims, hosts
 from tollgauge.store.endpoints import endpoints as endpoint_rows
-from tollgauge.store.endpoints import hosts
 from tollgauge.store.probes import probes
+
+T = TypeVar("T")
 
 ENDPOINTS: Final = 10_000
 WHOLE: Final = 100_000
@@ -67,6 +70,8 @@ PART: Final = 5
 HISTORY: Final = RAW_DAYS + 1
 """Days of history: each further day makes one of them due for its month."""
 BEGIN: Final = 20_500 * DAY_MS
+OWNER: Final = "bench"
+"""Who holds the leases of hosts."""
 
 
 def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTORY) -> Report:
@@ -160,7 +165,7 @@ class Day:
     """
 
     def __init__(self, store: Store, clock: Clock, endpoints: Sequence[Endpoint]) -> None:
-        self.cpu = dict.fromkeys(("record", "score", "prune"), 0.0)
+        self.cpu: defaultdict[str, float] = defaultdict(float)
         self._store, self._clock, self._endpoints = store, clock, endpoints
         self._cadence = Cadence()
         self._dice = random.Random(1)  # noqa: S311 - the same data every time
@@ -170,25 +175,37 @@ class Day:
         for minute in range(DAY_MS // MINUTE_MS):
             self._clock.now += MINUTE_MS
             for batch in self.seen(self._endpoints[minute % SLOT :: SLOT]):
-                await self._timed("record", self.record(batch))
+                await self.timed("record", self.record(batch))
             if with_scores:
-                await self._timed("score", self.score())
-            await self._timed("prune", self.prune())
+                await self.timed("score", self.score())
+            await self.timed("prune", self.prune())
 
     async def prune(self) -> None:
         """Rounds until nothing is left."""
         while (await prune.run(self._store, clock=self._clock))["busy"]:
             pass
 
-    async def _timed(self, step: str, work: Any) -> None:
+    async def timed(self, step: str, work: Awaitable[T]) -> T:
+        """What a step returns; its CPU seconds are added to `cpu`."""
         began = time.process_time()
-        await work
+        outcome = await work
         self.cpu[step] += time.process_time() - began
+        return outcome
+
+    async def claim(self, limit: int) -> tuple[Endpoint, ...]:
+        """Claim what is due, at most so many endpoints, until their results are recorded."""
+        return await self._store.writing(
+            claims.claim_due,
+            owner=OWNER,
+            now=self._clock.now,
+            limit=limit,
+            lease_ms=ProbeSettings().lease_ms,
+        )
 
     async def record(self, batch: Sequence[Observation]) -> None:
         """Record results in one transaction."""
         await self._store.writing(
-            probing.record, batch, cadence=self._cadence, owner="bench", now=self._clock.now
+            probing.record, batch, cadence=self._cadence, owner=OWNER, now=self._clock.now
         )
 
     async def score(self) -> None:
@@ -214,50 +231,14 @@ class Day:
 
 
 def made_up(endpoint: Endpoint, now: int, dice: random.Random) -> ProbeResult:
-    """What a probe saw: two endpoints in twenty are dead, two sell nothing, and of the others one
-    probe in 500 fails.
-    """
-    kind = int(endpoint.resource.rpartition("/")[2]) % 20
-    at = now - dice.randrange(1_000)
-    if kind in (14, 15) or dice.random() < 0.002:
-        return ProbeResult(
-            at=at,
-            outcome=Outcome.TIMEOUT,
-            attribution=Attribution.THEIRS,
-            up=False,
-            timings=Timings(dns=3, total=10_000),
-            reason="timeout",
-        )
-    dns, connect, tls, ttfb = (int(dice.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 5))
-    total = dns + connect + tls + ttfb
-    answer = ProbeResult(
-        at=at,
-        outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
-        up=True,
-        status=402,
-        timings=Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total),
-        compliance=100,
-        compliant=True,
-        payable=True,
-        version=2,
-        quote=endpoint.quote,
-        accepts=1,
+    """What a probe saw: what the probes before saw as a rule (bench/filled)."""
+    return filled.answer(
+        int(endpoint.resource.rpartition("/")[2]),
+        endpoint.quote,
+        at=now - dice.randrange(1_000),
         tls_not_after=BEGIN + 60 * DAY_MS,
+        rng=dice,
     )
-    if kind in (16, 17):
-        return replace(
-            answer,
-            outcome=Outcome.NOT_FOUND,
-            up=False,
-            status=404,
-            compliance=0,
-            compliant=False,
-            payable=False,
-            quote=None,
-            accepts=None,
-        )
-    return answer
 
 
 async def measure_exchange() -> tuple[float, float]:

@@ -1,10 +1,11 @@
 """A store as it is after a month of work: endpoints with closed days, today's probes, and scores.
 
 The first TEMPLATES endpoints are probed, closed, observed and scored by the real code; every other
-endpoint has the rows of one of them, copied inside the database, with its own resource, host and
-payTo. So filling costs little more than the writing, while each row is one that the service made.
-What packed and stored texts say of a copy is its template's: the resource of its evidence, and the
-payTo of its probes.
+endpoint has the rows of one of them, copied inside the database, with its own resource, host, payTo
+and place in the schedule: today's probes of a copy, and all that follows from the last of them, are
+moved to where its own were. So filling costs little more than the writing, while each row is one
+that the service made, and neighbours in an index are endpoints that are probed together. What
+packed texts say of a copy is its template's: the resource of its evidence, and its closed days.
 
 Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store.
 """
@@ -24,16 +25,17 @@ from tollgauge.core.evidence import ChainSums, PayerSums
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import NORMAL, interval_ms, next_due, place_ms
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import BASE, DAY_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, scoring
+from tollgauge.monitor import changes, scoring, terms
 from tollgauge.store import rows
 from tollgauge.store.chain import volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, chain_cursor
+from tollgauge.store.endpoints import due_hosts, listings, scores
 from tollgauge.store.endpoints import endpoints as endpoint_rows
-from tollgauge.store.endpoints import listings, scores
 from tollgauge.store.endpoints.endpoint_rows import host_row
 from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
 from tollgauge.store.probes import archive, probes
@@ -46,7 +48,30 @@ OBSERVED: Final = 100
 CHAIN: Final = 8453
 USDC: Final = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
+KINDS: Final = 20
+"""The template of a number is of the kind that the rest of its division by this says."""
+
 _IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
+_EVERYWHERE: Final = {
+    "endpoint_id": "c.id",
+    "host": "c.host",
+    # JSON texts that name what the last probe saw.
+    "quote": "replace(t.quote, c.template_pay_to, c.pay_to)",
+    "state": "replace(t.state, c.template_pay_to, c.pay_to)",
+}
+_ENDPOINT: Final = {
+    "id": "c.id",
+    "resource": "c.resource",
+    "quote_pay_to": "c.pay_to",
+    "next_due": "c.next_due",
+    **{
+        name: f"t.{name} + c.later"
+        for name in ("last_probed", "up_at", "down_since", "quote_at", "score_due")
+    },
+}
+"""Where columns of a copy come from that are not its template's; `later` is how long after the last
+probe of the template its own was.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +117,9 @@ async def fill(
     probes_too: bool = True,
 ) -> None:
     """Fill an empty store with so many endpoints as of an instant (ms UTC): `days` closed days, and
-    today's probes up to `now`. Every score is there, and due again in a day. Without `probes_too`
-    only the templates have probes, which most of the time goes into.
+    today's probes up to `now`. Every score is there, and due again a day after the last probe, and
+    every host may be claimed when its first endpoint is due. Without `probes_too` only the
+    templates have probes, which most of the time goes into.
     """
     everywhere = list(places(endpoints, skewed=skewed))
     await store.writing(_add_chain, {place.pay_to for place in everywhere}, now=now)
@@ -106,7 +132,8 @@ async def fill(
     await store.writing(_observe_and_score, lives, now=now)
     if len(everywhere) > len(templates):
         copied = range(day_of(now) - days, day_of(now) + 1) if probes_too else range(0)
-        await _copy_all(store, everywhere, copied)
+        await _copy_all(store, everywhere, copied, now=now)
+    await store.writing(due_hosts.compute, {place.host for place in everywhere}, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +159,7 @@ def _life(number: int, place: Place, *, days: int, now: int) -> Life:
     fifty is three days old.
     """
     rng = random.Random(number)  # noqa: S311 - the same data every time
-    kind = number % 20
-    start = (day_of(now) - days) * DAY_MS + rng.randrange(STEP_MS)
-    if number % 50 == 7:
-        start = now - 3 * DAY_MS
+    start = (day_of(now) - (3 if number % 50 == 7 else days)) * DAY_MS + place_ms(place.id, STEP_MS)
     quote = Quote(
         network=BASE, asset=USDC, amount=rng.choice((1_000, 5_000, 10_000)), pay_to=place.pay_to
     )
@@ -145,29 +169,57 @@ def _life(number: int, place: Place, *, days: int, now: int) -> Life:
         host=place.host,
         first_seen=start,
         last_seen=now,
-        next_due=now + rng.randrange(STEP_MS),
+        next_due=now + STEP_MS,
         service_name=f"Service {number}",
         description=f"Answers questions of kind {number} for agents, paid by the call.",
         sources=("bench",),
         quote=quote,
         quote_at=start,
     )
-    base = _base(kind, quote, tls_not_after=now + 50 * DAY_MS, rng=rng)
+    kind, tls_not_after = number % KINDS, now + 50 * DAY_MS
     results, failing = [], 0
     for at in range(start, now, STEP_MS):
         if kind in (12, 13) and not failing and rng.random() < 0.01:
             failing = rng.randrange(1, 12)
-        one = _failed(at, rng) if failing or rng.random() < 0.002 else base
-        failing = max(failing - 1, 0)
         if kind == 19 and rng.random() < 0.002:
-            price = replace(quote, amount=rng.choice((5_000, 10_000, 20_000)))
-            base = replace(base, quote=price)
-        results.append(replace(one, at=at + rng.randrange(60_000), timings=_times(one, kind, rng)))
+            quote = replace(quote, amount=rng.choice((5_000, 10_000, 20_000)))
+        seen_at = at + rng.randrange(STEP_MS // 20)
+        result = answer(number, quote, at=seen_at, tls_not_after=tls_not_after, rng=rng)
+        results.append(_failure(seen_at, rng, refused=True) if failing else result)
+        failing = max(failing - 1, 0)
     return Life(endpoint, [result for result in results if result.at <= now])
 
 
-def _base(kind: int, quote: Quote, *, tls_not_after: int, rng: random.Random) -> ProbeResult:
-    """What an endpoint of a kind answers as a rule."""
+def answer(
+    number: int, quote: Quote | None, *, at: int, tls_not_after: int, rng: random.Random
+) -> ProbeResult:
+    """What a probe of the endpoint of a number sees: what it answers as a rule, but for one probe
+    in 500, which fails.
+    """
+    kind = number % KINDS
+    if kind in (14, 15):
+        return _failure(at, rng, refused=kind == 15)
+    if rng.random() < 0.002:
+        return _failure(at, rng, refused=rng.random() < 0.5)
+    usual = _usual(number, quote, tls_not_after=tls_not_after)
+    return replace(usual, at=at, timings=_times(kind, rng))
+
+
+def _failure(at: int, rng: random.Random, *, refused: bool) -> ProbeResult:
+    """A probe that is answered with 502, or not at all."""
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
+        attribution=Attribution.THEIRS,
+        up=False,
+        timings=_times(0, rng) if refused else Timings(total=10_000),
+        status=502 if refused else None,
+        reason="" if refused else "no answer within 10 s",
+    )
+
+
+def _usual(number: int, quote: Quote | None, *, tls_not_after: int) -> ProbeResult:
+    """What the endpoint of a number answers as a rule, if it is not dead."""
     warnings = tuple(
         Finding(
             rule=rule,
@@ -175,7 +227,7 @@ def _base(kind: int, quote: Quote, *, tls_not_after: int, rng: random.Random) ->
             message=f"The entry does not say what its {rule} is; clients show an empty line.",
             where="accepts[0]",
         )
-        for rule in ("no-description", "no-mime-type", "long-timeout")[: rng.randrange(4)]
+        for rule in ("no-description", "no-mime-type", "long-timeout")[: number % 4]
     )
     good = ProbeResult(
         at=0,
@@ -196,8 +248,7 @@ def _base(kind: int, quote: Quote, *, tls_not_after: int, rng: random.Random) ->
     bare = replace(
         good, payable=False, compliant=False, compliance=0, quote=None, accepts=None, findings=()
     )
-    if kind in (14, 15):
-        return _failed(0, rng)
+    kind = number % KINDS
     if kind == 16:
         return replace(bare, outcome=Outcome.NOT_FOUND, up=False, status=404)
     if kind == 17:
@@ -213,22 +264,7 @@ def _base(kind: int, quote: Quote, *, tls_not_after: int, rng: random.Random) ->
     return good
 
 
-def _failed(at: int, rng: random.Random) -> ProbeResult:
-    refused = rng.random() < 0.5
-    return ProbeResult(
-        at=at,
-        outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
-        attribution=Attribution.THEIRS,
-        up=False,
-        timings=Timings(total=0),
-        status=502 if refused else None,
-        reason="" if refused else "no answer within 10 s",
-    )
-
-
-def _times(result: ProbeResult, kind: int, rng: random.Random) -> Timings:
-    if not result.up and result.status is None:
-        return Timings(total=10_000)
+def _times(kind: int, rng: random.Random) -> Timings:
     phases = [int(rng.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 6.5 if kind == 19 else 5)]
     dns, connect, tls, ttfb = phases
     return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=sum(phases) + 1)
@@ -296,53 +332,83 @@ def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> No
     for back in range(OBSERVED, 0, -1):
         wave = [(life.endpoint, life.results[-back]) for life in lives if len(life.results) >= back]
         changes.observe_each(tx, wave)
+    terms.observe_quotes(
+        tx,
+        {
+            life.endpoint.id: (result.quote, result.at)
+            for life in lives
+            for result in life.results
+            if result.quote is not None
+        },
+    )
+    columns = schema.endpoint.c
     known = endpoint_rows.get_many(tx, [life.endpoint.id for life in lives])
     for endpoint in known.values():
         scores.save(tx, scoring.scored(endpoint.id, scoring.gather(tx, endpoint, as_of=now)))
-    tx.execute(schema.endpoint.update().values(score_due=now + DAY_MS, score_next=None))
+        due = next_due(endpoint, NORMAL, now=endpoint.last_probed or now)
+        tx.execute(schema.endpoint.update().where(columns.id == endpoint.id).values(next_due=due))
+    scored = columns.last_probed + DAY_MS
+    tx.execute(schema.endpoint.update().values(score_due=scored, score_next=None))
 
 
-async def _copy_all(store: Store, everywhere: Sequence[Place], days: Iterable[int]) -> None:
+async def _copy_all(
+    store: Store, everywhere: Sequence[Place], days: Iterable[int], *, now: int
+) -> None:
     """Give every place behind the templates the rows of one of them, with the probes of `days`."""
-    await store.writing(_add_copies, everywhere)
-    own = {"id": "c.id", "resource": "c.resource", "host": "c.host", "quote_pay_to": "c.pay_to"}
-    await store.writing(_copy, schema.endpoint, "t.id = c.template", own)
+    await store.writing(_add_copies, everywhere, now=now)
+    await store.writing(_copy, schema.endpoint, "t.id = c.template", _ENDPOINT)
     for day in days:
-        for table in (schema.probe_day, schema.probe):
-            await store.writing(_copy, table, f"t.day = {day} AND t.endpoint_id = c.template")
+        of_day = f"t.day = {day} AND t.endpoint_id = c.template"
+        await store.writing(_copy, schema.probe_day, of_day)
+        moved = f"{of_day} AND t.at + c.later >= {day * DAY_MS}"
+        await store.writing(_copy, schema.probe, moved, {"at": "t.at + c.later"})
     for table in schema.metadata.sorted_tables:
         if "endpoint_id" in table.c and table.name not in _IGNORED:
             await store.writing(_copy, table, "t.endpoint_id = c.template")
     await store.writing(_end_copies)
 
 
-def _add_copies(tx: Connection, everywhere: Sequence[Place]) -> None:
+def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> None:
     tx.exec_driver_sql(
         "CREATE TABLE bench_copy (id TEXT PRIMARY KEY, template TEXT, resource TEXT, host TEXT, "
-        "pay_to TEXT)"
+        "pay_to TEXT, template_pay_to TEXT, later INTEGER, next_due INTEGER)"
     )
-    ids = [place.id for place in everywhere[:TEMPLATES]]
-    copies = [
-        (place.id, ids[number % TEMPLATES], place.resource, place.host, place.pay_to)
-        for number, place in enumerate(everywhere)
-        if number >= TEMPLATES
-    ]
-    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {})"
+    templates = everywhere[:TEMPLATES]
+    known = endpoint_rows.get_many(tx, [place.id for place in templates])
+    copies = []
+    for number, place in enumerate(everywhere[TEMPLATES:], start=TEMPLATES):
+        template = templates[number % TEMPLATES]
+        endpoint = known[template.id]
+        probed_at, due = _slot(replace(endpoint, id=place.id), now=now)
+        later = probed_at - (endpoint.last_probed or now)
+        of_template = (template.id, place.resource, place.host, place.pay_to, template.pay_to)
+        copies.append((place.id, *of_template, later, due))
+    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {}, {}, {}, {})"
     rows.execute_many(tx, statement, sorted(copies))
-    known = set(tx.execute(sa.select(schema.host.c.host)).scalars())
-    hosts = sorted({place.host for place in everywhere} - known)
+    hosts_known = set(tx.execute(sa.select(schema.host.c.host)).scalars())
+    hosts = sorted({place.host for place in everywhere} - hosts_known)
     if hosts:
         tx.execute(schema.host.insert(), [host_row(host) for host in hosts])
+
+
+def _slot(endpoint: Endpoint, *, now: int) -> tuple[int, int]:
+    """When an endpoint was probed last and is due next, if it was always probed when it was due."""
+    period = interval_ms(endpoint, NORMAL, now=now)
+    long_ago = now - 2 * period
+    due = long_ago + (place_ms(endpoint.id, period) - long_ago) % period
+    while due <= now:
+        probed_at, due = due, next_due(endpoint, NORMAL, now=due)
+    return probed_at, due
 
 
 def _copy(
     tx: Connection, table: sa.Table, match: str, own: Mapping[str, str] | None = None
 ) -> None:
     """Insert the rows of the templates for their copies, in the order of the copies' ids; `own`
-    says where columns come from that are not the template's.
+    says where columns come from that are not the template's, beside those of every table.
     """
-    sources = own or {"endpoint_id": "c.id", "host": "c.host"}
-    names = [column.name for column in table.c if own or column.name != "id"]
+    sources = {**_EVERYWHERE, **(own or {})}
+    names = [column.name for column in table.c if column.name != "id" or "id" in sources]
     values = [sources.get(name, f't."{name}"') for name in names]
     quoted = ", ".join(f'"{name}"' for name in names)
     tx.exec_driver_sql(

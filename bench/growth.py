@@ -1,8 +1,13 @@
 """`tollgauge bench growth`: what a probe costs the database among 1,000, 10,000 and 100,000
 endpoints.
 
-Of each number a store with a month of history (bench/filled), and in it SAMPLE endpoints that are
-due: claimed as the probe loop claims them, their results recorded, their scores computed and saved.
+Of each number a store with a month of history (bench/filled), in which each endpoint has its own
+place in the schedule. Waves of WAVE endpoints are claimed as the probe loop claims them, as soon as
+so many hosts have one that is due; their results are recorded, and their scores computed and saved.
+So what a transaction writes lies as near together as in the service: what is due in the same second
+was probed, and scored, in the same minute before. Endpoints that were chosen at random would touch
+other pages of every index.
+
 The exchange knows nothing of how many endpoints there are; reads are measured by a bench of their
 own. CPU seconds of this process, which SQLite's work is part of.
 """
@@ -10,9 +15,7 @@ own. CPU seconds of this process, which SQLite's work is part of.
 from __future__ import annotations
 
 import asyncio
-import random
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +24,11 @@ from sqlalchemy import Connection
 
 from bench import filled
 from bench.database import opened
-from bench.day import BEGIN, Clock, Day, everybody
+from bench.day import BEGIN, Clock, Day
 from bench.measurement import Measurement, Report, rounded
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import claims
-from tollgauge.store.endpoints import endpoints as endpoint_rows
 
 SIZES: Final = (1_000, 10_000, 100_000)
 SAMPLE: Final = 1_000
@@ -65,41 +66,26 @@ async def measure(endpoints: int, sample: int, history: int) -> dict[str, Any]:
         async with opened(Path(name)) as store:
             clock = Clock(BEGIN + DAY_MS // 2)
             await filled.fill(store, endpoints=endpoints, days=history, now=clock.now)
-            known = await store.reading(everybody)
-            chosen = random.Random(1).sample(known, sample)  # noqa: S311 - the same each time
-            day = Day(store, clock, chosen)
-            clock.now += MINUTE_MS
-            cpu = dict.fromkeys(STEPS, 0.0)
-            cpu["claim"] = await _claim(store, clock.now, waves=sample // WAVE)
-            for batch in day.seen(chosen):
-                began = time.process_time()
-                await day.record(batch)
-                cpu["record"] += time.process_time() - began
-            began = time.process_time()
-            await day.score()
-            cpu["score"] = time.process_time() - began
-    ms = {step: rounded(1e3 * used / sample) for step, used in cpu.items()}
-    return {"endpoints": endpoints, **ms}
+            return {"endpoints": endpoints, **await live(store, clock, sample // WAVE)}
 
 
-async def _claim(store: Store, now: int, *, waves: int) -> float:
-    """CPU seconds of claiming endpoints, every host having one that is due."""
-    await store.writing(_all_due)
-    claimed = 0
-    began = time.process_time()
-    for number in range(waves):
-        claimed += len(
-            await store.writing(
-                claims.claim_due, owner=f"bench-{number}", now=now, limit=WAVE, lease_ms=1
-            )
-        )
-        now += MINUTE_MS
-    used = time.process_time() - began
-    if claimed < waves * WAVE:
-        raise RuntimeError(f"{claimed} endpoints were claimed, and not {waves * WAVE}")
-    return used
+async def live(store: Store, clock: Clock, waves: int) -> dict[str, float]:
+    """Claim, record and score so many waves: CPU milliseconds of each step, for an endpoint."""
+    day = Day(store, clock, ())
+    for _ in range(waves):
+        clock.now = max(clock.now, await store.reading(_wave_due))
+        due = await day.timed("claim", day.claim(WAVE))
+        if len(due) < WAVE:
+            raise RuntimeError(f"{len(due)} endpoints were claimed, and not {WAVE}")
+        clock.now += SECOND_MS
+        for batch in day.seen(due):
+            await day.timed("record", day.record(batch))
+        await day.timed("score", day.score())
+    return {step: rounded(1e3 * used / (waves * WAVE)) for step, used in day.cpu.items()}
 
 
-def _all_due(tx: Connection) -> None:
-    tx.execute(sa.update(schema.host).values(lease_until=0, free_at=0))
-    endpoint_rows.make_due(tx, now=0)
+def _wave_due(tx: Connection) -> int:
+    """When WAVE hosts may be claimed (ms UTC)."""
+    due = schema.host.c.next_claim
+    at: int = tx.execute(sa.select(due).order_by(due).offset(WAVE - 1).limit(1)).scalar_one()
+    return at

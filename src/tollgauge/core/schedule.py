@@ -197,14 +197,19 @@ def next_due(
     period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
     seed = hashlib.sha256(f"{endpoint.id}:{now // period}".encode()).digest()
     drawn = int.from_bytes(seed[:4], "big")
-    place = int.from_bytes(hashlib.sha256(endpoint.id.encode()).digest()[:8], "big") % period
     half = period // 2
-    offset = (place - now + half) % period - half  # to its place: later, or earlier below zero
+    # To its place: later, or earlier below zero.
+    offset = (place_ms(endpoint.id, period) - now + half) % period - half
     if abs(offset) > period // 40:
         jitter = drawn % (period // 20) * (1 if offset > 0 else -1)
     else:
         jitter = offset + drawn % (period // 20) - period // 40
     return now + max(period + jitter, pause_ms)
+
+
+def place_ms(endpoint_id: str, period: int) -> int:
+    """The place of an endpoint in every period of so many milliseconds, counted from the epoch."""
+    return int.from_bytes(hashlib.sha256(endpoint_id.encode()).digest()[:8], "big") % period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
