@@ -259,7 +259,7 @@ async def test_the_leaderboard_names_an_endpoint_that_can_be_asked_about(
     """The command of docs/clients.md, where endpoints have been scored."""
     command = blocks("sh", CLIENTS)[0]
     resource = (await printed(business, "sh", "-euc", command)).strip()
-    async with httpx.AsyncClient(verify=public_authorities()) as http:
+    async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
         url = f"{business.url}/trust/snapshot"
         assert (await http.get(url, params={"resource": resource})).json()["resource"] == resource
 

@@ -75,7 +75,7 @@ class Business:
 
     async def header(self) -> str:
         """A signed payment that pays one report."""
-        async with httpx.AsyncClient(verify=public_authorities()) as http:
+        async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
             challenge = await http.post(f"{self.url}/v1/x402-trust")
         client = x402Client()
         signer = EthAccountSigner(Account.from_key(self.world.buyer.key))
@@ -157,7 +157,7 @@ async def test_the_official_typescript_client_buys_a_report(business: Business) 
 
 async def test_a_report_can_be_recomputed_from_the_evidence_it_names(business: Business) -> None:
     bought = await buy(business.url, WEATHER, account=business.world.buyer)
-    async with httpx.AsyncClient(base_url=business.url) as http:
+    async with httpx.AsyncClient(timeout=30, base_url=business.url) as http:
         evidence = await http.get(f"/evidence/{bought.report['evidence']['digest']}")
     assert hashlib.sha256(evidence.content).hexdigest() == bought.report["evidence"]["digest"]
     again = recompute(evidence.content)
@@ -215,7 +215,7 @@ async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business:
     assert (report["resource"], report["stats"]["uptime30d"]) == (resource, 0)
     assert "first-contact" in report["flags"]
     assert report["confidence"] < 0.2
-    async with httpx.AsyncClient(verify=public_authorities()) as http:
+    async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
         known = await http.get(f"{business.url}/trust/snapshot", params={"resource": resource})
         host = await http.get(f"{business.url}/provider/{HOST}")
     assert known.status_code == 404, "it was never seen to sell: only its buyer knows it"
