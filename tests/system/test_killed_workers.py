@@ -176,6 +176,7 @@ async def lose_no_probe(
         f"longest {gaps[-1]} ms, of at most {longest}\n"
     )
     assert all(probed.values())
-    assert min(slots) >= plan.every_ms * 9 // 10, "one probe in a slot"
+    # On a very busy machine each endpoint may have been probed once.
+    assert min(slots, default=plan.every_ms) >= plan.every_ms * 9 // 10, "one probe in a slot"
     assert p99 <= longest
     assert overlaps(folder, group.killed) == [], "one prober a host at a time"
