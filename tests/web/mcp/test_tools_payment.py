@@ -109,7 +109,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
     ]
     async with serve(Starlette(routes=verbs)) as port:
         settings = FacilitatorSettings(
-            url=f"http://127.0.0.1:{port}", verify_timeout_s=2, settle_timeout_s=2
+            url=f"http://127.0.0.1:{port}", verify_timeout_s=20, settle_timeout_s=20
         )
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
