@@ -280,7 +280,7 @@ async def test_a_connection_at_work_while_its_store_is_closed_is_closed_afterwar
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     assert await store.reading(meta.get, "a") == "1"
-    for _ in range(100):  # a backend takes a moment to end
+    for _ in range(500):  # a backend takes a moment to end
         if (await fetch(store, others)).scalar_one() == 0:
             break
         await asyncio.sleep(0.02)

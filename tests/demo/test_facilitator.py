@@ -70,7 +70,7 @@ class Counter:
 async def counter() -> AsyncIterator[Counter]:
     async with (
         run_chain() as chain,
-        httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http,
+        httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http,
     ):
         facilitator = run_facilitator(
             rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=frozenset({_PAYEE})

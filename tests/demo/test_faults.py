@@ -139,7 +139,9 @@ async def test_the_market_and_its_directory_show_what_is_switched(tmp_path: Path
     async with run_market(lambda: _NOW, tmp_path, latency=lambda *_: 0, faults=faults) as market:
         trust = ssl.create_default_context(cafile=market.ca_file)
         alone = httpx.Limits(max_keepalive_connections=0)
-        async with httpx.AsyncClient(verify=trust, trust_env=False, limits=alone) as http:
+        async with httpx.AsyncClient(
+            timeout=30, verify=trust, trust_env=False, limits=alone
+        ) as http:
 
             async def challenge() -> dict[str, Any]:
                 answer = await _get(http, market, seller.host, seller.path)
@@ -166,7 +168,7 @@ async def test_the_receiver_keeps_what_it_is_sent_and_the_door_shows_it(tmp_path
         trust = ssl.create_default_context(cafile=market.ca_file)
         async with (
             run_control(Faults(), market.receiver) as url,
-            httpx.AsyncClient(verify=trust, trust_env=False) as http,
+            httpx.AsyncClient(timeout=30, verify=trust, trust_env=False) as http,
         ):
             address, port = market.mapped[RECEIVER_HOST]
             said = [
@@ -205,7 +207,7 @@ async def test_the_door_says_what_does_not_exist(control_url: str) -> None:
 
 
 async def test_the_door_is_shut_to_other_names(faults: Faults, control_url: str) -> None:
-    async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         answer = await http.put(
             f"{control_url}/faults/weather/down", headers={"host": "evil.example"}
         )

@@ -126,7 +126,9 @@ async def regular(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vis
         trust = ssl.create_default_context(cafile=market.ca_file)
         # One connection a request: httpx would reuse one name's connection for another name.
         alone = httpx.Limits(max_keepalive_connections=0)
-        async with httpx.AsyncClient(verify=trust, trust_env=False, limits=alone) as http:
+        async with httpx.AsyncClient(
+            timeout=30, verify=trust, trust_env=False, limits=alone
+        ) as http:
             visiting = Visitor(market, http)
             yield visiting
 

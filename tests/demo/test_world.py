@@ -102,7 +102,9 @@ async def test_a_world_starts_in_seconds_and_names_its_parts() -> None:
         assert world.ca_file.read_text().startswith("-----BEGIN CERTIFICATE-----")
         assert {seller.host for seller in SELLERS} < world.mapped.keys()
         assert httpx.URL(world.directory_url).host in world.mapped
-        async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
+        async with httpx.AsyncClient(
+            timeout=30, trust_env=False, verify=public_authorities()
+        ) as http:
             supported = await http.get(f"{world.facilitator_url}/supported")
             call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
             chain_id = await http.post(world.rpc_url, json=call)
@@ -115,7 +117,7 @@ async def test_a_world_that_is_interrupted_leaves_nothing_running() -> None:
     with pytest.raises(RuntimeError, match="stop here"):
         async with World.start(clock=lambda: _END) as world:
             raise RuntimeError("stop here")
-    async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         for url in (world.rpc_url, world.facilitator_url):
             with pytest.raises(httpx.ConnectError):
                 await http.get(url)

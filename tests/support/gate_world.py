@@ -118,7 +118,9 @@ def payment(nonce: int = 1, signed: dict[str, str] | None = None, extensions: ob
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store, world: World) -> AsyncIterator[GateClient]:
+async def opened(
+    store: Store, world: World, *, settle_timeout_s: float = 20
+) -> AsyncIterator[GateClient]:
     played = Starlette(
         routes=[
             Route(f"/{verb}", world.facilitator, methods=["POST"]) for verb in ("verify", "settle")
@@ -127,7 +129,9 @@ async def opened(store: Store, world: World) -> AsyncIterator[GateClient]:
     async with serve(played) as port:
         facilitator = Facilitator(
             FacilitatorSettings(
-                url=f"http://127.0.0.1:{port}", verify_timeout_s=20, settle_timeout_s=1.5
+                url=f"http://127.0.0.1:{port}",
+                verify_timeout_s=20,
+                settle_timeout_s=settle_timeout_s,
             )
         )
         gate = Gate(store=store, facilitator=facilitator, clock=world.clock)

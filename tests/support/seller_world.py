@@ -24,6 +24,7 @@ import httpx
 import trustme
 from eth_abi.abi import encode
 from eth_account import Account
+from tests.support.ports import free_port
 from tests.support.sellers import (
     BY_LABEL,
     HOSTS,
@@ -292,12 +293,11 @@ async def _listening(world: SellerWorld, context: ssl.SSLContext) -> AsyncIterat
             writer.close()
 
     async with contextlib.AsyncExitStack() as stack:
-        port = 0
+        port = free_port()
         for host in HOSTS.values():
             server = await asyncio.start_server(connected, host, port, ssl=context)
             stack.push_async_callback(server.wait_closed)
             stack.callback(server.close)
-            port = server.sockets[0].getsockname()[1]
         try:
             yield port
         finally:

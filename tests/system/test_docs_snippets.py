@@ -70,7 +70,7 @@ def figures(text: str) -> dict[str, str]:
 async def page(shop: Storefront) -> Page:
     """The page of a service that has scored one endpoint, which its examples ask about."""
     bought = await buy(shop.url, WEATHER, account=shop.world.buyer)
-    async with httpx.AsyncClient(trust_env=False, verify=public_authorities()) as http:
+    async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         text = (await http.get(f"{shop.url}/docs")).text
     lost, _, trace = text.partition('id="lost"')[2].partition('id="money"')
     routes = {path: figures(rest) for path, rest in ARTICLE.findall(text)}

@@ -329,7 +329,7 @@ async def test_hostile_requests_leave_the_same_process_alive(tmp_path: Path) -> 
             answer = await raw(port, *parts)
             assert answer[9 : 9 + len(status)] == status, (name, answer[:200])
             assert process.returncode is None, name
-        async with httpx.AsyncClient(verify=public_authorities()) as http:
+        async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
             health = await http.get(f"http://127.0.0.1:{port}/healthz")
             assert health.status_code == 200
             forged: dict[str, Any] = {"x-forwarded-for": "203.0.113.5"}

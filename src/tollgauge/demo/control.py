@@ -25,7 +25,7 @@ from tollgauge.demo.receiver import Receiver
 from tollgauge.demo.serving import LOOPBACK, serve
 
 _HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
-_TIMEOUT_SECONDS: Final = 5.0
+_TIMEOUT_SECONDS: Final = 30.0
 
 
 class ControlError(TollgaugeError):

@@ -280,7 +280,7 @@ async def test_a_postgresql_that_only_reads_says_so(
     async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
         postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on")
         postgres.sql("SELECT pg_reload_conf()")
-        for _ in range(50):  # its processes read their settings when they like
+        for _ in range(300):  # its processes read their settings when they like
             if await ready(running) != "ready":
                 break
             await asyncio.sleep(0.1)

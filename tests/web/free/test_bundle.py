@@ -53,7 +53,7 @@ async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the same service on a real port."""
     async with (
         serve(running.app) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx.AsyncClient(timeout=30, base_url=f"http://127.0.0.1:{port}") as http,
     ):
         yield http
 

@@ -37,6 +37,7 @@ from tollgauge.web.free.lint import Linting
 from tollgauge.web.free.preflight import Preflights
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_header
+from tollgauge.web.paid import gate
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
 from tollgauge.web.watches.poll import Polling
@@ -108,7 +109,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
     ]
     async with serve(Starlette(routes=verbs)) as port:
         settings = FacilitatorSettings(
-            url=f"http://127.0.0.1:{port}", verify_timeout_s=2, settle_timeout_s=2
+            url=f"http://127.0.0.1:{port}", verify_timeout_s=20, settle_timeout_s=20
         )
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
@@ -216,7 +217,10 @@ async def test_the_same_payment_serves_the_same_answer_again_and_pays_once(sold:
     assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
 
 
-async def test_copies_at_once_run_once_settle_once_and_all_are_answered(sold: Sold) -> None:
+async def test_copies_at_once_run_once_settle_once_and_all_are_answered(
+    sold: Sold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
     sold.world.settle_s = 0.1
     results = await asyncio.gather(*(sold.call(sold.payment()) for _ in range(20)))
     assert all(said(result) == {"grade": "A"} for result in results)

@@ -78,14 +78,6 @@ async def test_an_answer_that_cannot_be_stored_charges_nothing_and_frees_the_pay
     assert (await client.buy(payment())).status_code == 200
 
 
-def black_hole() -> Any:
-    async def wait() -> Response:
-        await asyncio.sleep(3)
-        return settled()
-
-    return wait()
-
-
 UNCLEAR = {
     "500": lambda: JSONResponse({"error": "x"}, status_code=500),
     "html": lambda: Response("<html>", media_type="text/html"),
@@ -94,13 +86,29 @@ UNCLEAR = {
     "pending": lambda: settled(success=False, errorReason="settlement_pending"),
     "no transaction": lambda: settled(transaction=""),
     "other network": lambda: settled(network="eip155:1"),
-    "black hole": black_hole,
 }
 
 
 @pytest.mark.parametrize("kind", UNCLEAR)
 async def test_an_unclear_settlement_is_503_and_never_402(client: GateClient, kind: str) -> None:
     client.world.settle = UNCLEAR[kind]
+    await is_unclear(client)
+
+
+async def test_a_settlement_that_is_not_answered_in_time_is_503_and_never_402(
+    store: Store,
+) -> None:
+    async def late() -> Response:
+        await asyncio.sleep(4)
+        return settled()
+
+    async with opened(store, World(), settle_timeout_s=3) as client:
+        client.world.settle = late
+        await is_unclear(client)
+
+
+async def is_unclear(client: GateClient) -> None:
+    """A purchase whose settlement says nothing; it is paid once the facilitator speaks again."""
     answer = await client.buy(payment())
     assert answer.status_code == 503
     assert answer.json()["code"] == "payment-pending"
