@@ -56,11 +56,11 @@ class Options:
     nothing can be paid.
     """
 
-    once: bool = False
-    chain: bool = True
-    history_days: int = 0
+    once: bool
+    chain: bool
+    history_days: int
     port: int
-    folder: Path | None = None
+    folder: Path | None
 
 
 async def play(

@@ -242,8 +242,8 @@ async def record_file(
     listing: DirectoryFile,
     *,
     now: int,
-    perimeter: Perimeter = PUBLIC,
-    progress: Progress | None = None,
+    perimeter: Perimeter,
+    progress: Progress | None,
 ) -> Tally:
     """One crawl of what a file lists, for the source of that name.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tollgauge.core.answer_signature import PublicKey
 from tollgauge.core.endpoint import ID_PATTERN
-from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.web.demo import DemoSettings, Loading
 from tollgauge.web.edge.middleware import EdgeSettings
@@ -30,10 +29,10 @@ class Dependencies(PaidDependencies):
     store: Store
     gate: Gate
     edge: EdgeSettings
-    late_ms: int = 5 * MINUTE_MS
-    public_keys: tuple[PublicKey, ...] = ()
-    demo: DemoSettings = field(default_factory=DemoSettings)
-    loading: Loading = field(default_factory=Loading)
+    late_ms: int
+    public_keys: tuple[PublicKey, ...]
+    demo: DemoSettings
+    loading: Loading
 
     async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
         """The result of a function of monitor/reports as of now."""

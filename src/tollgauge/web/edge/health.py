@@ -57,7 +57,7 @@ class Readiness:
     clock: Clock
     late_ms: int
     signs: bool
-    loading: Loading = field(default_factory=Loading)
+    loading: Loading
     _trial: asyncio.Task[Cause | None] | None = None
     _at: int = 0
     _logged: Cause | None = None

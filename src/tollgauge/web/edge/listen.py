@@ -33,8 +33,8 @@ class ListenError(TollgaugeError):
 class Listeners:
     """Sockets that listen: for the routes, and for the metrics; None where there is none."""
 
-    public: socket.socket | None = None
-    admin: socket.socket | None = None
+    public: socket.socket | None
+    admin: socket.socket | None
 
     @property
     def port(self) -> int:

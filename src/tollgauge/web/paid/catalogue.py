@@ -134,10 +134,10 @@ class PaidDependencies:
     settings: SaleSettings
     base_url: str
     perimeter: Perimeter
-    alternatives: Alternatives = field(default_factory=Alternatives)
-    sealer: Sealer = field(default_factory=lambda: Sealer(()))
-    transactions: Transactions = field(default_factory=Transactions)
-    signing_key: SigningKey | None = None
+    alternatives: Alternatives
+    sealer: Sealer
+    transactions: Transactions
+    signing_key: SigningKey | None
 
     def offer(self, route: str, path: str = "") -> Offer:
         """What a route asks, at its concrete path where it has parameters. Raises Problem 503

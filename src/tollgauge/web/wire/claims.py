@@ -52,7 +52,7 @@ class Checked:
     score: Score
     given: dict[str, Any]
     differences: tuple[Difference, ...] | None
-    improvements: tuple[Improvement, ...] = ()
+    improvements: tuple[Improvement, ...]
 
 
 def checked(document: bytes) -> Checked:
