@@ -26,12 +26,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import uvloop
 from sqlalchemy import Connection
 
 from bench import CHECKOUT
-from bench.child import started
+from bench.child import print_json, started
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
@@ -204,7 +203,7 @@ def main(order: str, first: str, second: str) -> None:
         work = fill_all(first, int(second)) if order == "fill" else build(first, second)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             answer = runner.run(work)
-    sys.stdout.write(orjson.dumps(answer).decode() + "\n")
+    print_json(answer)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A canned node: an endless chain of USDC settlements, told over JSON-RPC from ready-made bytes.
+"""A node for measurements: an endless chain of USDC settlements, answered over JSON-RPC from bytes
+that are ready.
 
 It runs as a process of its own (`python -m bench.canned`), so that what it costs is not
 counted as the indexer's. Block n holds `pairs` settlements, each a transaction of two logs, from

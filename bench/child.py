@@ -73,6 +73,6 @@ async def started(command: list[str], log: Path) -> AsyncIterator[Child]:
 
 
 def print_json(document: object) -> None:
-    """Answer an order, in the process that got it."""
+    """Write a line of JSON for the process that waits for it."""
     sys.stdout.write(orjson.dumps(document).decode() + "\n")
     sys.stdout.flush()

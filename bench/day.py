@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
 import tempfile
 import time
 from collections import defaultdict
@@ -31,7 +30,7 @@ from sqlalchemy import Connection
 
 from bench import blackbox, filled
 from bench.database import opened
-from bench.measurement import Measurement, Report, rounded
+from bench.measurement import Measurement, Report, peak_mb, rounded
 from bench.probe import World, world
 from bench.seller import selling
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -119,7 +118,7 @@ def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTO
             "exchange_ms": rounded(exchange_ms),
             "days": [small, large],
             "year": year,
-            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+            "peak_mb": round(peak_mb()),
         },
     )
 

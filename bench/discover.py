@@ -18,7 +18,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ import orjson
 import trustme
 
 from bench import directory
-from bench.child import started
+from bench.child import print_json, started
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress, EgressSettings
@@ -116,16 +116,13 @@ async def from_pages(ca_file: str, port: str) -> None:
         source = Source("bench", "bazaar", f"https://{directory.HOST}", pause_ms=0)
         try:
             async with opened(Path(name)) as store:
-                _say(await measured(partial(crawl, store, egress, source, now=_NOW)))
+                print_json(await measured(partial(crawl, store, egress, source, now=_NOW)))
                 await asyncio.to_thread(sys.stdin.readline)
-                _say(await measured(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS)))
+                print_json(
+                    await measured(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS))
+                )
         finally:
             await egress.close()
-
-
-def _say(document: Mapping[str, Any]) -> None:
-    sys.stdout.write(f"{orjson.dumps(document).decode()}\n")
-    sys.stdout.flush()
 
 
 async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
@@ -172,6 +169,6 @@ def _read_and_insert(file: Path, database: Path, copy: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "file":
-        _say(asyncio.run(from_file(*sys.argv[2:])))
+        print_json(asyncio.run(from_file(*sys.argv[2:])))
     else:
         asyncio.run(from_pages(*sys.argv[2:]))

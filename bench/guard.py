@@ -29,7 +29,7 @@ import orjson
 
 from bench import CHECKOUT
 from bench.bundle import KEY
-from bench.child import started
+from bench.child import print_json, started
 from bench.measurement import Measurement, Report
 from tollgauge.core.bundle import Variant, bundle_of, line_of
 from tollgauge.core.trust_record import PaidAddress, TrustRecord
@@ -188,5 +188,4 @@ async def calls_of(body: Path, records: int, calls: int) -> dict[str, Any]:
 if __name__ == "__main__":
     _, path, number, count = sys.argv[1:]
     answer = asyncio.run(calls_of(Path(path), int(number), int(count)))
-    sys.stdout.write(orjson.dumps(answer).decode() + "\n")
-    sys.stdout.flush()
+    print_json(answer)

@@ -23,10 +23,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import uvloop
 
-from bench.child import started
+from bench.child import print_json, started
 from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import certificates, header, host, url
 from tollgauge.clients import x402
@@ -160,7 +159,7 @@ def _main(role: str, *arguments: str) -> None:
         else:
             port, ca_file, probes = arguments
             seen = runner.run(probe_all(int(port), ca_file, int(probes)))
-            sys.stdout.write(orjson.dumps(seen).decode() + "\n")
+            print_json(seen)
 
 
 if __name__ == "__main__":

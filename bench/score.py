@@ -9,7 +9,6 @@ TLS exchange, and what a score costs among 1,000 endpoints.
 from __future__ import annotations
 
 import asyncio
-import resource
 import tempfile
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from sqlalchemy import Connection
 from bench import blackbox
 from bench.database import opened
 from bench.filled import fill
-from bench.measurement import Measurement, Report
+from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import selling
 from tollgauge.core.schedule import NORMAL
 from tollgauge.core.units import MINUTE_MS
@@ -76,7 +75,7 @@ async def measure(endpoints: int) -> dict[str, Any]:
         "blackbox_ms": round(exchange * 1_000, 3),
         "cpu_ms_each_among_few": few["cpu_ms_each"],
         **all_of_them,
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_mb": round(peak_mb(), 1),
     }
 
 

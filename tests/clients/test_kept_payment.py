@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,25 @@ def test_a_file_that_holds_something_else_is_named_and_stays(tmp_path: Path) -> 
         with pytest.raises(KeptPaymentError, match=f"{kept.path} holds no payment"):
             use()
     assert kept.path.read_text() == "something else"
+
+
+def test_a_payment_is_on_the_disk_before_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, written = KeptPayment(tmp_path / "kept"), list[str]()
+    monkeypatch.setattr(os, "fsync", lambda _handle: written.append(kept.path.read_text()))
+    kept.keep(payment())
+    assert written == [payment()]
+
+
+def test_a_payment_that_could_not_be_written_in_full_leaves_nothing_behind(tmp_path: Path) -> None:
+    kept = KeptPayment(tmp_path / "kept")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(KeptPaymentError, match="cannot be kept"):
+            kept.keep(payment())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not kept.path.exists()
+    assert kept.keep(payment()) == payment()

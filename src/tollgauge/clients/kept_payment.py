@@ -4,6 +4,7 @@ again after a crash or a broken connection, and nothing is paid twice.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,18 +41,28 @@ class KeptPayment:
         that. Raises KeptPaymentError where nothing can be written.
         """
         try:
-            self.path.touch(mode=0o600, exist_ok=False)
-            self.path.write_text(header, encoding="ascii")
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             kept = self.read()
             return header if kept is None else kept.header
         except OSError as error:
-            raise KeptPaymentError(
-                f"The payment cannot be kept in {self.path}, so it was not sent.",
-                hint="Nothing was paid. Run the command in a folder that can be written, or name "
-                "one with --output.",
-            ) from error
+            raise self._not_kept() from error
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(header)
+                file.flush()
+                os.fsync(handle)  # after a power cut it is still there to be sent again
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            raise self._not_kept() from error
         return header
+
+    def _not_kept(self) -> KeptPaymentError:
+        return KeptPaymentError(
+            f"The payment cannot be kept in {self.path}, so it was not sent.",
+            hint="Nothing was paid. Run the command in a folder that can be written, or name "
+            "one with --output.",
+        )
 
     def remove(self, payment: Payment) -> None:
         """Forget a payment: its answer is safe, or it took nothing and never will. Another one,

@@ -98,7 +98,7 @@ class PayerSums:
     """Sums over payers of one reading of who counts: how many `payers`, their `volume` and the
     `squares` of their volumes in atomic USDC, the largest one (`top`), and the sum of their weights
     in millionths (a payer who counts whole is 1,000,000). Volumes and squares count each payer as
-    much as he weighs.
+    much as it weighs.
     """
 
     payers: int = 0

@@ -5,7 +5,7 @@ transfers of one chain and window alone; `intervals` states the rules. Which pay
 seller is core/clusters', what a payTo's own flows tell core/signals/volume's.
 
 The flows are read once, one payTo at a time. They take 16 bytes for each payer of each payTo, and
-for each payer the days he paid on and where he pays most.
+for each payer the days of its payments and where it pays most.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE_OUTSIDE: Final = 60_000_000
 """Outside spending in a window (atomic USDC) that makes a payer count whole: $60, $2 a day.
 
 It is what makes weight expensive. At the low end, equal payers of weight w count as w effective
-payers each, and no payer adds more than his weight to those that are there: for a volume u beside
+payers each, and no payer adds more than its weight to those that are there: for a volume u beside
 payers with the sums a and b, (a + wu)^2 / (b + wu^2) is at most a^2 / b + w. The activity is at
 most what the table of payers gives, whose steepest part is 12.5 for one payer, 1.875 points of a
 score where activity weighs 15. So a point takes outside spending of at least $60 / 1.875 = $32 a
@@ -36,7 +36,7 @@ window: more than $1 a day, as a window touches at most 31 days. Ten points more
 nothing (the score may lie 20 above the low end) and 7 for at least $7 a day.
 """
 CREDIT: Final = 3
-"""A payer's credited volume is at most so many times his outside spending."""
+"""A payer's credited volume is at most so many times its outside spending."""
 LEAST_VOLUME: Final = 10_000
 """Less than this in a window (atomic USDC, one cent) counts nothing."""
 MOST_VOLUME: Final = 2**63 - 1
@@ -48,7 +48,7 @@ KNOWN_MS: Final = 7 * DAY_MS
 BATCH: Final = 5
 """So many payers who first paid within one hour, at one payTo, were born in a batch."""
 MOST_OUTLETS: Final = 12
-"""Of each payer, so many payTo addresses are known where he paid most."""
+"""Of each payer, so many payTo addresses are known where it paid most."""
 
 
 class First(NamedTuple):
@@ -78,19 +78,19 @@ def intervals(market: Market) -> Iterator[tuple[bytes, ChainSums]]:
     **Clusters.** PayTo addresses are one seller if they send money to each other, straight or in a
     circle, or if they share at least half of their payers, with at least 5 each. Payments within a
     cluster are left out. A transfer to a payer, from any address of the cluster or from a payTo
-    that it sends money to, cancels the same amount of his volume. A payer's volume below $0.01
+    that it sends money to, cancels the same amount of its volume. A payer's volume below $0.01
     counts nothing.
 
     **High end.** Everybody else, without payers born in a batch: at least 5 whose first indexed
     payments fall into one hour and to one payTo, which was indexed for 7 days before.
 
-    **Low end.** A payer weighs min(1, outside spending / $60), if he was seen on at least 2 days
-    and is known for at least 7, else nothing. His credited volume u is at most 3 times his outside
+    **Low end.** A payer weighs min(1, outside spending / $60), if it was seen on at least 2 days
+    and is known for at least 7, else nothing. Its credited volume u is at most 3 times its outside
     spending. The volume is Σwu; effective payers are (Σwu)² / Σwu², never more than Σw.
 
-    **Outside spending** is what he paid in other clusters, at the 12 addresses where he pays most,
-    less what payTo addresses sent him. What all payers of a seller spend at another address counts
-    only up to what others spend there: a second shop that lives on the same wallets is no outside.
+    **Outside spending** is what it paid in other clusters, at the 12 addresses where it pays most,
+    less what payTo addresses sent it. What all payers of a seller spend at another address counts
+    only up to what others spend there: a second shop that the same wallets pay is no outside.
 
     So three points of a score can be had for nothing, and each one more takes outside spending of
     at least $32 in 30 days.
@@ -247,7 +247,7 @@ def _outside(census: _Census, cluster: int, payers: Iterable[int]) -> Mapping[in
 
 
 def _returned(census: _Census, payer: int, givers: set[int]) -> int:
-    """What some payTo addresses sent a payer, beyond what he paid each of them."""
+    """What some payTo addresses sent a payer, beyond what it paid each of them."""
     sent = census.returns.get(payer)
     if sent is None:
         return 0
@@ -268,7 +268,7 @@ def _spent_outside(census: _Census, payer: int, outside: Mapping[int, tuple[int,
 
 
 def _weighed(payers: list[tuple[int, int]]) -> PayerSums:
-    """The sums of payers by (weight, volume). Each counts as much as he weighs: the sums are Σwu
+    """The sums of payers by (weight, volume). Each counts as much as it weighs: the sums are Σwu
     and Σwu², in whole units, so that rounding makes payers fewer.
     """
     squares = sum(weight * volume * volume for weight, volume in payers)

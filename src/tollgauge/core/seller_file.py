@@ -1,4 +1,4 @@
-"""SellerFile: what a seller says of himself at `https://HOST/.well-known/tollgauge.json`.
+"""SellerFile: what a seller says of itself at `https://HOST/.well-known/tollgauge.json`.
 
 Rules (docs/selling.md):
 - the file is a JSON object of at most BYTES_MAX; what it does not name, or names wrongly, is left

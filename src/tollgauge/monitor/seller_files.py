@@ -1,5 +1,5 @@
-"""Sellers' files: when a host is asked for his, what is stored of it, and whether a change of payTo
-was announced (core/seller_file).
+"""Sellers' files: when a host is asked for its file, what is stored of it, and whether a change of
+payTo was announced (core/seller_file).
 
 Rules (docs/selling.md):
 - a host is asked once a day (each time up to a tenth of a day later), and soon after a probe saw

@@ -210,6 +210,28 @@ def test_operations_that_refer_to_one_large_schema_do_not_each_hold_a_copy_of_it
     assert len(json.loads(item.body)) == 64
 
 
+def test_of_what_many_operations_may_refer_to_only_the_beginning_is_looked_at() -> None:
+    terms = {"payTo": "0x" + "ab" * 20}
+    query = {"in": "query", "name": "q", "example": "hi"}
+    body = {"content": {"application/json": {"example": {"q": "hi"}}}}
+
+    def declared(before: int) -> tuple[Any, Any, Any]:
+        """What of an operation is read when so much comes before it."""
+        name = "b" * 2 * before
+        operation = {
+            "x-payment-info": {"protocols": [{}] * before + [{"x402": terms}]},
+            "parameters": [{}] * before + [query],
+            "requestBody": {"$ref": f"#/{name}"},
+        }
+        document = {"paths": {"/": {"post": operation}}, name: body}
+        entry: Any = openapi.from_openapi(document, "https://a.dev")[0]
+        fields = entry["extensions"]["bazaar"]["info"]["input"]
+        return entry["accepts"], list(fields["queryParams"]), fields["bodyFields"].get("example")
+
+    assert declared(200) == ([terms], ["q"], {"q": "hi"})
+    assert declared(300) == ([], [], None)
+
+
 def test_a_document_with_more_operations_than_are_read_is_not_the_whole_directory(
     tmp_path: Path,
 ) -> None:

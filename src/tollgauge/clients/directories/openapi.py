@@ -26,6 +26,10 @@ from tollgauge.core.page import Page, entries, read_page
 from tollgauge.core.text import clean_text
 
 _REF_HOPS: Final = 8
+_REF_MAX: Final = 512
+"""Characters of a `$ref`; a longer one leads nowhere."""
+_LIST_MAX: Final = 256
+"""How many entries of a list are looked at. Thousands of operations may refer to the same one."""
 ITEMS_MAX: Final = 5_000
 """How many entries of a document are read; a longer one is not read to its end."""
 _OPENAPI: Final = "/openapi.json"
@@ -206,7 +210,7 @@ def _protocol_terms(payment: Mapping[str, object]) -> list[object]:
     """The terms that `protocols` holds for x402 (`[{"x402": {…}}]`)."""
     protocols = payment.get("protocols")
     listed = protocols if isinstance(protocols, list) else [protocols]
-    terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in listed)
+    terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in listed[:_LIST_MAX])
     return [named for named in terms if "payTo" in named]
 
 
@@ -215,7 +219,7 @@ def _query_parameters(
 ) -> Iterator[tuple[str, object]]:
     """Each query parameter in some lists with a schema that holds its example."""
     for listed in lists:
-        for entry in listed if isinstance(listed, list) else ():
+        for entry in listed[:_LIST_MAX] if isinstance(listed, list) else ():
             parameter = _resolve(document, entry)
             if parameter.get("in") == "query" and isinstance(parameter.get("name"), str):
                 schema = _resolve(document, parameter.get("schema"))
@@ -248,7 +252,7 @@ def _resolve(document: Mapping[str, object], value: object) -> Mapping[str, obje
         ref = as_mapping(value).get("$ref")
         if not isinstance(ref, str):
             return as_mapping(value)
-        if not ref.startswith("#/"):
+        if not ref.startswith("#/") or len(ref) > _REF_MAX:
             return {}
         value = document
         for part in ref[2:].split("/"):

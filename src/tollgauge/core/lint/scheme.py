@@ -16,7 +16,7 @@ from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
 
 WITHDRAW_DELAY: Final = range(900, 2_592_001)
-"""Seconds that a channel's payer waits for his money: 15 minutes to 30 days, both included."""
+"""Seconds that a channel's payer waits for the money: 15 minutes to 30 days, both included."""
 ESCROWS: Final = frozenset(
     {"0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"}
 )

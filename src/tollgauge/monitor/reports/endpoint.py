@@ -55,7 +55,7 @@ class EndpointView:
     measured. `low_tenths` to `high_tenths` is the score
     range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
     `vantages` what each of several vantages saw last, `settlement` what was settled to its payTo;
-    `seller_file` what the seller says of himself, None where he says nothing.
+    `seller_file` what the seller says of itself, None where it says nothing.
     """
 
     snapshot: Snapshot

@@ -63,7 +63,7 @@ class Snapshot(EndpointRow):
     are None before anything was measured, and so is `is_down`. `previous` is the score under the
     policy before. `partly_reachable` says that some vantages reach it now and others do not, None
     where only one watches. `improvements` is empty where nobody asked for it (`detailed`),
-    and so is `seller_file` None: what the seller says of himself.
+    and so is `seller_file` None: what the seller says of itself.
     """
 
     reason: str = ""
@@ -98,7 +98,7 @@ class Snapshot(EndpointRow):
 class Provider:
     """A page of one host's endpoints, best first. `after` is the id of the last endpoint of the
     page before, None on the first page; `next_after` that of the last of this page, None where no
-    more follow. `seller_file` is what the host says of himself, None where he says nothing.
+    more follow. `seller_file` is what the host says of itself, None where it says nothing.
     """
 
     host: str
@@ -118,7 +118,7 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
 
 
 def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
-    """As `snapshot`, with what would raise the score, and what the seller says of himself."""
+    """As `snapshot`, with what would raise the score, and what the seller says of itself."""
     endpoint = public.get(tx, endpoint_id)
     if endpoint is None:
         return None

@@ -1,10 +1,11 @@
 """Payers: who pays the wallets of a chain, and where and when each was first seen.
 
 Rules:
-- one row for each payer, changed in the transaction that adds his payments;
+- one row for each payer, changed in the transaction that adds its payments;
 - a first payment is the earliest that was ever indexed, in whatever order blocks are read. A
   reorganisation that takes it back leaves its time, which is then early by some blocks;
-- a payer without payments for as long as transfers are kept is forgotten, and is new if he returns.
+- a payer without payments for as long as transfers are kept is forgotten, and is new if it pays
+  again.
 
 What it means to be new is core/organic's.
 """

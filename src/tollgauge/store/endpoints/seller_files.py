@@ -1,4 +1,4 @@
-"""Rows of sellers' files (core/seller_file): what each host says of himself, when it is asked
+"""Rows of sellers' files (core/seller_file): what each host says of itself, when it is asked
 again, and the changes of payTo that were announced and whose signatures are good.
 
 When a host is asked, and what an announcement means for a change, monitor/seller_files decides.
