@@ -220,12 +220,14 @@ async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store
             job_rounds.note, name, ended_at=NOW, took_ms=20, expected_by=NOW + MINUTE_MS
         )
 
-    named = {"sources": ["dir"], "loops": ["discover", "index"]}
+    sources, loops = ["dir"], ["discover", "index"]
     await store.writing(crawls.begin_crawl, "dir", now=NOW - MINUTE_MS)
-    assert await told(store, **named) == ["Never run yet: discover, index. Does a worker run?"]
+    assert await told(store, sources=sources, loops=loops) == [
+        "Never run yet: discover, index. Does a worker run?"
+    ]
     await note("discover")
     await note("index")
-    assert await told(store, **named) == [
+    assert await told(store, sources=sources, loops=loops) == [
         "The source dir was not read to its end yet: `tollgauge discover` of its address says why.",
         "The chain was not read yet: does the node of rpc.url answer?",
     ]
