@@ -228,8 +228,8 @@ async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store
     await note("discover")
     await note("index")
     assert await told(store, sources=sources, loops=loops) == [
-        "The source dir was not read to its end yet: `tollgauge discover` of its address says why.",
-        "The chain was not read yet: does the node of rpc.url answer?",
+        "The source dir was not read to its end yet: `tollgauge doctor` asks it.",
+        "The chain was not read yet: `tollgauge doctor` asks the nodes.",
     ]
     assert not await told(store)
     await store.writing(crawls.begin_crawl, "new", now=NOW + 1)

@@ -131,7 +131,7 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
     yield from _jobs(figures, loops)
     yield from _crawls(figures, sources)
     if "index" in loops and figures.round_of("index") and not figures.chains:
-        yield "The chain was not read yet: does the node of rpc.url answer?"
+        yield "The chain was not read yet: `tollgauge doctor` asks the nodes."
     for payment in figures.stuck:
         age = words(figures.now - payment.updated_at)
         yield f"The payment {payment.id} ({payment.route}) has been {payment.state} for {age}."
@@ -266,10 +266,7 @@ def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
         elif crawl.suspicious:
             yield f"The last crawl of {source} is suspicious: it listed {crawl.listed}."
         elif crawl.was_never_whole and discover and crawl.started <= discover.ended_at:
-            yield (
-                f"The source {source} was not read to its end yet: `tollgauge discover` of its "
-                "address says why."
-            )
+            yield f"The source {source} was not read to its end yet: `tollgauge doctor` asks it."
         elif figures.now - (crawl.completed_at or crawl.started) > CRAWL_LATE_MS:
             age = words(figures.now - (crawl.completed_at or crawl.started))
             yield f"No crawl of {source} was complete for {age}."
