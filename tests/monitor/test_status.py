@@ -214,6 +214,28 @@ async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Sto
     ]
 
 
+async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store: Store) -> None:
+    async def note(name: str) -> None:
+        await store.writing(
+            job_rounds.note, name, ended_at=NOW, took_ms=20, expected_by=NOW + MINUTE_MS
+        )
+
+    sources, loops = ["dir"], ["discover", "index"]
+    await store.writing(crawls.begin_crawl, "dir", now=NOW - MINUTE_MS)
+    assert await told(store, sources=sources, loops=loops) == [
+        "Never run yet: discover, index. Does a worker run?"
+    ]
+    await note("discover")
+    await note("index")
+    assert await told(store, sources=sources, loops=loops) == [
+        "The source dir was not read to its end yet: `tollgauge doctor` asks it.",
+        "The chain was not read yet: `tollgauge doctor` asks the nodes.",
+    ]
+    assert not await told(store)
+    await store.writing(crawls.begin_crawl, "new", now=NOW + 1)
+    assert not await told(store, sources=["new"])
+
+
 async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
     async def note(name: str, at: int, **more: Any) -> None:
         await store.writing(

@@ -20,6 +20,7 @@ from tollgauge.cli.config import config_app, init
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discover import discover
+from tollgauge.cli.doctor import doctor
 from tollgauge.cli.examine import lint, probe, score
 from tollgauge.cli.keys import keys_app
 from tollgauge.cli.payments import payments
@@ -60,7 +61,7 @@ def options(version: Version = False) -> None:
 
 for command in (
     *(init, run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score),
-    *(verify, trace, discover, bench, payments, status),
+    *(verify, trace, discover, bench, payments, doctor, status),
 ):
     app.command()(command)
 app.add_typer(demo_app, name="demo")

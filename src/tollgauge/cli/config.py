@@ -50,6 +50,7 @@ def init(
 _NEXT: Final = (
     "Set at least server.base_url, egress.user_agent and one of [[sources]] in it. Then:",
     "  tollgauge config check    # what is wrong, and what is unwise",
+    "  tollgauge doctor          # whether those that it names answer",
     "  tollgauge run             # API, pages and workers",
 )
 

@@ -19,7 +19,7 @@ from typing import Annotated, Final
 import httpx
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from x402.schemas import SettleResponse, VerifyResponse
+from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 
 from tollgauge.clients.breaker import Breaker
 from tollgauge.clients.tls import public_authorities
@@ -127,6 +127,36 @@ class Facilitator:
     async def close(self) -> None:
         """Close the pool."""
         await self._http.aclose()
+
+    async def networks(self) -> frozenset[str]:
+        """The networks on which it settles `exact` payments of our version of x402. Raises
+        FacilitatorUnavailable.
+        """
+        url, timeout_s = (
+            f"{self._settings.url.rstrip('/')}/supported",
+            self._settings.verify_timeout_s,
+        )
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._http.stream("GET", url, timeout=timeout_s) as response,
+            ):
+                reply = await _body(response)
+            if response.status_code != 200:
+                words = f"The facilitator answered {response.status_code} to supported."
+                raise FacilitatorUnavailable(words)
+            answer = SupportedResponse.model_validate(strictjson.loads(reply))
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise FacilitatorUnavailable("The facilitator did not answer supported.") from error
+        except (strictjson.StrictJsonError, ValidationError) as error:
+            raise FacilitatorUnavailable(
+                "The facilitator's supported reply is malformed."
+            ) from error
+        return frozenset(
+            kind.network
+            for kind in answer.kinds
+            if (kind.x402_version, kind.scheme) == (X402_VERSION, "exact")
+        )
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
         """Ask whether it would settle a payment. Raises FacilitatorUnavailable."""

@@ -33,7 +33,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, SkippedItem, read_item
-from tollgauge.core.page import entries
+from tollgauge.core.page import Page, entries
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import Clock, iso_seconds
 from tollgauge.db.engine import Store
@@ -206,18 +206,34 @@ async def run(
         except DirectoryError as error:
             return Tally(source=source.name, problem=str(error))
     crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
-    if source.kind == SourceKind.BAZAAR:
-        steps = bazaar.pages(
-            egress,
-            source.location,
-            at=now,
-            offset=crawl.offset,
-            limit=source.limit,
-            pause_ms=source.pause_ms,
-        )
-    else:
-        steps = openapi.pages(egress, source.location, at=now)
+    steps = _steps(egress, source, offset=crawl.offset, now=now)
     return await _record(store, crawl, steps, now=now, perimeter=perimeter, progress=progress)
+
+
+def _steps(egress: Egress, source: Source, *, offset: int, now: int) -> AsyncGenerator[Step, None]:
+    """What a source that is no file lists, from `offset` on."""
+    if source.kind == SourceKind.OPENAPI:
+        return openapi.pages(egress, source.location, at=now)
+    return bazaar.pages(
+        egress,
+        source.location,
+        at=now,
+        offset=offset,
+        limit=source.limit,
+        pause_ms=source.pause_ms,
+    )
+
+
+async def first_page(egress: Egress, source: Source, *, now: int) -> Page:
+    """The first page of a source, of which nothing is stored. Raises DirectoryError."""
+    if source.kind == SourceKind.FILE:
+        steps = file.steps(await asyncio.to_thread(file.read, Path(source.location)))
+    else:
+        steps = _steps(egress, source, offset=0, now=now)
+    async with aclosing(steps):
+        async for step in steps:
+            return step.page
+    return Page()
 
 
 async def run_all(

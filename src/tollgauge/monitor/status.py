@@ -77,6 +77,10 @@ class Figures:
         """How many endpoints are probed a minute."""
         return round(self.probed * MINUTE_MS / RATE_MS, 1)
 
+    def round_of(self, loop: str) -> JobRound | None:
+        """The state of a loop, None where it never ran."""
+        return next((job for job in self.jobs if job.name == loop), None)
+
     def age_s(self, at: int | None) -> int | None:
         """How long ago an instant was, in whole seconds; None where there is none."""
         return None if at is None else max(0, self.now - at) // SECOND_MS
@@ -126,6 +130,8 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
     yield from _late(figures)
     yield from _jobs(figures, loops)
     yield from _crawls(figures, sources)
+    if "index" in loops and figures.round_of("index") and not figures.chains:
+        yield "The chain was not read yet: `tollgauge doctor` asks the nodes."
     for payment in figures.stuck:
         age = words(figures.now - payment.updated_at)
         yield f"The payment {payment.id} ({payment.route}) has been {payment.state} for {age}."
@@ -252,12 +258,15 @@ def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
 
 def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
     by_source = {crawl.source: crawl for crawl in figures.crawls}
+    discover = figures.round_of("discover")
     for source in sources:
         crawl = by_source.get(source)
         if crawl is None:
             yield f"The source {source} was never crawled."
         elif crawl.suspicious:
             yield f"The last crawl of {source} is suspicious: it listed {crawl.listed}."
+        elif crawl.was_never_whole and discover and crawl.started <= discover.ended_at:
+            yield f"The source {source} was not read to its end yet: `tollgauge doctor` asks it."
         elif figures.now - (crawl.completed_at or crawl.started) > CRAWL_LATE_MS:
             age = words(figures.now - (crawl.completed_at or crawl.started))
             yield f"No crawl of {source} was complete for {age}."

@@ -56,6 +56,11 @@ class LastCrawl:
     listed: int | None
     completed_at: int | None
 
+    @property
+    def was_never_whole(self) -> bool:
+        """Whether neither this crawl nor any before it got to the end."""
+        return self.finished_at is None and self.completed_at is None
+
 
 def probes(tx: Connection, *, now: int, late_since: int) -> Queue:
     """Endpoints that are due for a probe, at hosts that did not ask for a pause."""

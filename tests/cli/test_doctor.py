@@ -1,0 +1,141 @@
+"""`tollgauge doctor`: what answers and what does not, of servers on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Command
+from tests.support.static_server import serving
+
+from tollgauge.demo.serving import closed_port
+
+KIND = {"x402Version": 2, "scheme": "exact", "network": "eip155:8453"}
+OTHERS = [KIND | {"network": "eip155:84532"}, KIND | {"x402Version": 1}, KIND | {"scheme": "upto"}]
+
+
+def supported(*kinds: dict[str, object]) -> bytes:
+    return json.dumps({"kinds": kinds, "extensions": [], "signers": {}}).encode()
+
+
+@contextlib.contextmanager
+def node(*, chain: int = 8453, block_age_s: int = 1) -> Iterator[str]:
+    """A node that says its chain and its newest block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            block = {"number": "0x2a", "timestamp": hex(int(time.time()) - block_age_s)}
+            results = {"eth_chainId": hex(chain), "eth_getBlockByNumber": block}
+            reply = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+            body = json.dumps(reply).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the output is the command's."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/secret-key"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_whatever_answers_well_is_good(tollgauge: Command, tmp_path: Path) -> None:
+    listing = {"items": [{"resource": "https://a.example.com/x", "accepts": []}]}
+    (tmp_path / "list.json").write_text(json.dumps(listing))
+    (tmp_path / "tollgauge.toml").write_text(
+        '[[sources]]\nname = "mine"\nkind = "file"\nlocation = "list.json"\n'
+    )
+    documents = {"/supported": supported(*OTHERS, KIND)}
+    with serving(documents) as url, node() as rpc:
+        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_RPC_URL=rpc)
+        as_json = tollgauge("doctor", "--json", TOLLGAUGE_FACILITATOR_URL=url)
+    assert done.code == as_json.code == 0, done.err
+    assert done.out.splitlines() == [
+        "good  facilitator: it settles exact payments on eip155:8453",
+        "good  node 127.0.0.1: it follows eip155:8453, at block 42",
+        "good  directory mine: entries on its first page: 1 of 1",
+    ]
+    assert [(check["name"], check["good"]) for check in as_json.json] == [
+        ("facilitator", True),
+        ("directory mine", True),
+    ]
+    assert not list(tmp_path.glob("*.sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("documents", "words"),
+    [
+        ({"/supported": supported(*OTHERS)}, "on eip155:84532, and not on eip155:8453"),
+        ({"/supported": supported()}, "on no network, and not on eip155:8453"),
+        ({"/supported": b"<html>"}, "The facilitator's supported reply is malformed."),
+        ({"/supported": b"{}"}, "The facilitator's supported reply is malformed."),
+        ({}, "The facilitator answered 404 to supported."),
+    ],
+)
+def test_a_facilitator_that_will_not_settle_is_bad(
+    tollgauge: Command, documents: dict[str, bytes], words: str
+) -> None:
+    with serving(documents) as url:
+        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url)
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith("bad   facilitator: ")
+    assert words in done.out
+
+
+@pytest.mark.parametrize(
+    ("serves", "words"),
+    [
+        (lambda: node(chain=1), "It is a node of eip155:1, and eip155:8453 is sold on."),
+        (lambda: node(block_age_s=7_200), "seconds old: it is behind its chain."),
+    ],
+)
+def test_a_node_of_another_chain_or_behind_it_is_bad(
+    tollgauge: Command, serves: Callable[[], contextlib.AbstractContextManager[str]], words: str
+) -> None:
+    with serves() as rpc:
+        done = tollgauge("doctor", TOLLGAUGE_RPC_URL=rpc)
+    assert done.code == 1
+    assert words in done.out
+    assert "secret-key" not in done.out + done.err
+
+
+def test_what_does_not_answer_is_bad_and_the_others_are_asked(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "tollgauge.toml").write_text(
+        '[[sources]]\nname = "gone"\nkind = "file"\nlocation = "gone.json"\n'
+        '[[sources]]\nname = "own"\nkind = "bazaar"\nlocation = "https://own.internal/list"\n'
+    )
+    with closed_port() as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_RPC_URL=url)
+    assert done.code == 1
+    lines = done.out.splitlines()
+    assert [line.partition(": ")[0] for line in lines][:4] == [
+        "bad   facilitator",
+        "bad   node 127.0.0.1",
+        "bad   directory gone",
+        "bad   directory own",
+    ]
+    assert "did not answer supported" in lines[0]
+    assert "gone.json" in lines[2]
+
+
+def test_a_configuration_that_names_nobody_is_good(tollgauge: Command) -> None:
+    done = tollgauge("doctor")
+    assert (done.code, done.out.startswith("The configuration names no facilitator")) == (0, True)
