@@ -78,20 +78,18 @@ _FREE: Final = _free_hosts(host_table.c.next_claim)
 _FREE_WATCHED: Final = _free_hosts(host_table.c.next_watched, SOME_WATCHED)
 _DUE: Final = _first_due(watched=False)
 _DUE_WATCHED: Final = _first_due(watched=True)
+# Of one host: SQLite copies what a statement of many rows changes, to undo it, into a file.
 _LEASE: Final = Prepared(
-    {
-        dialect: host_table.update()
-        .where(is_any)
-        .values(
-            lease_owner=sa.bindparam("owner_", type_=sa.Text),
-            lease_until=_UNTIL,
-            claimed_at=_NOW,
-            turn_at=0,
-            next_claim=_UNTIL,
-            next_watched=sa.case((host_table.c.next_watched < NEVER, _UNTIL), else_=NEVER),
-        )
-        for dialect, is_any in rows.is_any(host_table.c.host).items()
-    }
+    host_table.update()
+    .where(host_table.c.host == sa.bindparam("host_", type_=sa.Text))
+    .values(
+        lease_owner=sa.bindparam("owner_", type_=sa.Text),
+        lease_until=_UNTIL,
+        claimed_at=_NOW,
+        turn_at=0,
+        next_claim=_UNTIL,
+        next_watched=sa.case((host_table.c.next_watched < NEVER, _UNTIL), else_=NEVER),
+    )
 )
 
 
@@ -114,7 +112,7 @@ def claim_due(
     if claimed:
         budgets.spend(tx, now=now, probes=len(claimed), most=limit)
         lease = {"owner_": owner, "now_": now, "until_": now + lease_ms}
-        _LEASE.run(tx, lease | rows.any_of(tx, hosts))
+        _LEASE.run_each(tx, [lease | {"host_": host} for host in sorted(hosts)])
     return tuple(claimed)
 
 

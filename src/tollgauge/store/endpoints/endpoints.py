@@ -39,6 +39,22 @@ _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa
 _MANY: Final = PreparedAny(
     lambda ids: sa.select(endpoint_table).where(endpoint_table.c.id.in_(ids))
 )
+_SCORE_DUE: Final = Prepared(
+    sa.select(endpoint_table.c.id)
+    .where(endpoint_table.c.score_due <= sa.bindparam("now_", type_=sa.BigInteger))
+    .order_by(endpoint_table.c.score_due, endpoint_table.c.id)
+    .limit(sa.bindparam("limit_", type_=sa.Integer))
+    .with_for_update(skip_locked=True)
+)
+# Of one endpoint: SQLite copies what a statement of many rows changes, to undo it, into a file.
+_CLAIM_SCORE: Final = Prepared(
+    endpoint_table.update()
+    .where(endpoint_table.c.id == sa.bindparam("id_", type_=sa.Text))
+    .values(
+        score_due=sa.bindparam("until_", type_=sa.BigInteger),
+        score_next=sa.bindparam("next_", type_=sa.BigInteger),
+    )
+)
 _TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"]
 
 
@@ -185,20 +201,9 @@ def claim_dirty(
 
     A claim holds for SCORE_LEASE_MS; `scores.save` ends it, unless the evidence changed meanwhile.
     """
-    wanted = (
-        sa.select(endpoint_table.c.id)
-        .where(endpoint_table.c.score_due <= now)
-        .order_by(endpoint_table.c.score_due, endpoint_table.c.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    ids = tuple(tx.execute(wanted).scalars())
-    for chunk in rows.chunks(ids):
-        tx.execute(
-            endpoint_table.update()
-            .where(endpoint_table.c.id.in_(chunk))
-            .values(score_due=now + SCORE_LEASE_MS, score_next=now + max_age_ms)
-        )
+    ids = tuple(row.id for row in _SCORE_DUE.rows(tx, {"now_": now, "limit_": limit}))
+    claim = {"until_": now + SCORE_LEASE_MS, "next_": now + max_age_ms}
+    _CLAIM_SCORE.run_each(tx, [claim | {"id_": id_} for id_ in ids])
     return ids
 
 
