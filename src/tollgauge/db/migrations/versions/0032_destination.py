@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-revision = "0033"
+revision = "0032"
 down_revision = "0031"
 branch_labels = None
 depends_on = None
