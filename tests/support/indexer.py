@@ -64,7 +64,7 @@ class Indexer:
     def start(self) -> None:
         self.store = Store.open(f"sqlite:///{self.path}")
         self.logs = ChainLogs(
-            [Node(url, timeout_s=2) for url in self.urls],
+            [Node(url, timeout_s=20) for url in self.urls],
             chain_id=8453,
             token=TOKEN,
             settings=self.settings,

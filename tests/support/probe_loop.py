@@ -103,7 +103,7 @@ async def worker(
     references: tuple[str, ...] = (),
     **more: Any,
 ) -> AsyncIterator[Loop]:
-    egress = Egress(EgressSettings(mapped=mapped, deadline_ms=3_000, **more))
+    egress = Egress(EgressSettings(mapped=mapped, deadline_ms=20_000, **more))
     egress.start()
     settings = ProbeSettings(references=references, cadence=Cadence(host_gap_ms=0))
     yield Loop(store, egress, Clock(), settings)
