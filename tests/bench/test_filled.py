@@ -1,0 +1,84 @@
+"""A filled store: its endpoints are as if the service had probed them all along."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from bench import filled
+from bench.database import opened
+from bench.day import BEGIN, Clock, Day, everybody
+from tollgauge.core.schedule import NORMAL, interval_ms, place_ms
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import standings
+from tollgauge.store.probes import probes
+from tollgauge.store.probes.changes import change
+
+NOW = BEGIN + DAY_MS // 2
+
+
+@pytest.fixture(scope="module")
+def filled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled")
+    asyncio.run(_fill(folder))
+    return folder
+
+
+async def _fill(folder: Path) -> None:
+    async with opened(folder) as store:
+        await filled.fill(store, endpoints=300, days=1, now=NOW)
+
+
+@pytest.fixture
+async def store(filled_folder: Path, tmp_path: Path) -> AsyncIterator[Store]:
+    shutil.copytree(filled_folder, tmp_path, dirs_exist_ok=True)
+    async with opened(tmp_path) as store:
+        yield store
+
+
+async def test_copies_are_probed_at_their_own_places_in_the_schedule(store: Store) -> None:
+    known = await store.reading(everybody)
+    for endpoint in known:
+        assert endpoint.last_probed is not None
+        assert endpoint.last_probed <= NOW
+        period = interval_ms(endpoint, NORMAL, now=NOW)
+        late = (endpoint.next_due - place_ms(endpoint.id, period) + period // 2) % period
+        assert abs(late - period // 2) <= period // 20
+    assert len({endpoint.last_probed for endpoint in known}) > len(known) * 9 // 10
+
+
+async def test_the_last_probe_of_every_copy_is_a_row_of_today(store: Store) -> None:
+    def without(tx: Connection) -> int:
+        last = sa.select(schema.probe.c.at).where(probes.LAST).correlate(schema.endpoint)
+        query = sa.select(sa.func.count()).select_from(schema.endpoint).where(~sa.exists(last))
+        count: int = tx.execute(query).scalar_one()
+        return count
+
+    assert await store.reading(without) == 0
+
+
+async def test_hosts_are_due_with_the_first_of_their_endpoints(store: Store) -> None:
+    census = await store.reading(standings.census, now=NOW)
+    assert census.forgotten == {}
+    assert {load.host for load in census.loads} == {place.host for place in filled.places(300)}
+
+
+async def test_the_next_results_of_a_filled_store_change_no_terms(store: Store) -> None:
+    clock = Clock(NOW + HOUR_MS)
+    day = Day(store, clock, ())
+    (batch,) = day.seen(await day.claim(limit=15))
+    assert len(batch) == 15
+    await day.record(batch)
+
+    def types(tx: Connection) -> set[str]:
+        return set(tx.execute(sa.select(change.c.type).where(change.c.at > NOW)).scalars())
+
+    assert await store.reading(types) <= {"liveness_down"}
