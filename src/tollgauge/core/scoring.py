@@ -22,7 +22,7 @@ from tollgauge.core import evidence as evidence_form
 from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
-from tollgauge.core.finding import Severity
+from tollgauge.core.finding import Severity, is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
 from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy, weighted_sum
 from tollgauge.core.rounding import half_up, ratio_half_up
@@ -180,7 +180,7 @@ def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
 def _caps(facts: Facts, flags: tuple[Flag, ...], forecasts: Forecasts) -> tuple[Cap, ...]:
     policy = facts.policy
     codes = {flag.code for flag in flags}
-    if any(flag.severity is Severity.ERROR and flag.code.startswith("lint:") for flag in flags):
+    if any(flag.severity is Severity.ERROR and is_lint(flag.code) for flag in flags):
         codes.add("lint-error")
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.

@@ -194,6 +194,13 @@ def evm_chain_id(network: str) -> int:
     return int(network.removeprefix("eip155:"))
 
 
+def chain_of(network: str) -> int | None:
+    """The number of an EVM chain, None for any other CAIP-2 network."""
+    kind, _, number = network.partition(":")
+    plain = number.isascii() and number.isdecimal() and len(number) <= 15
+    return int(number) if kind == "eip155" and plain else None
+
+
 def known_asset(network: str, address: str) -> Asset | None:
     """The table's entry for a token, or None; hex in any case, other alphabets as they are."""
     key = address.lower() if address[:2].lower() == "0x" else address

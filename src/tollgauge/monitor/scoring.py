@@ -32,7 +32,7 @@ from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
-from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
 from tollgauge.core.window import Window
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
@@ -281,7 +281,7 @@ def _chains(
         shared[key] = ChainEvidence(
             network=quote.network, pay_to=quote.pay_to, shared_hosts=max(count, 1)
         )
-        chain = volumes.chain_of(quote.network)
+        chain = chain_of(quote.network)
         if chain is not None:
             by_chain.setdefault(chain, []).append(key)
     for chain, keys in by_chain.items():

@@ -94,13 +94,6 @@ class ChainVolume:
     indexed_permille: int
 
 
-def chain_of(network: str) -> int | None:
-    """The chain id of a CAIP-2 network, None unless it is an EVM chain."""
-    kind, _, number = network.partition(":")
-    plain = number.isascii() and number.isdecimal() and len(number) <= 15
-    return int(number) if kind == "eip155" and plain else None
-
-
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
     """How much of the 30 days before `as_of` is indexed for an address, None if nothing is."""
     return coverages(tx, chain, (address,), as_of=as_of).get(address)

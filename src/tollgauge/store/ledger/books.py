@@ -19,12 +19,11 @@ from sqlalchemy import Connection
 
 from tollgauge.core.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
 from tollgauge.core.payment import State
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.units import DAY_MS, chain_of, day_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.chain.deposits import account, deposit
-from tollgauge.store.chain.volumes import chain_of
 from tollgauge.store.ledger.payments import LedgerRow, payment
 
 book_day = sa.Table(

@@ -24,7 +24,7 @@ from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.history_row import HistoryRow, Judgement
 from tollgauge.core.probe import Attribution, Outcome
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.units import DAY_MS, MINUTE_MS, chain_of
 from tollgauge.monitor import reports
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, listings
@@ -214,7 +214,7 @@ def _stored(
 
 def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVolume, ...]:
     quote = endpoint.quote
-    chain = None if quote is None else volumes.chain_of(quote.network)
+    chain = None if quote is None else chain_of(quote.network)
     if quote is None or chain is None:
         return ()
     if volumes.coverage(tx, chain, quote.pay_to, as_of=until) is None:
