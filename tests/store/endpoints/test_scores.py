@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from tests.support.score_rows import NOW, endpoint, row, save
 
 from tollgauge.core.evidence import Evidence, LatestState, from_json
@@ -13,10 +16,12 @@ from tollgauge.core.score import score_from_json
 from tollgauge.core.scoring import score
 from tollgauge.core.spans import Spans
 from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoint_list, endpoints, ranking, scores
 from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
+from tollgauge.store.endpoints.scores import ScoreRow
 
 
 async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
@@ -51,6 +56,47 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
     assert row.digest == hashlib.sha256(row.evidence).hexdigest()
     assert score_from_json(row.result) == score(evidence)
     assert (row.uptime_tenths, row.compliant) == (1_000, True)
+
+
+RANKED = [column for column in schema.endpoint.c if column.name.startswith("ranked_")]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        row("/", 500),
+        row("/", 500, as_of=NOW + 1, result=b'{"stats":{"avg_latency_ms":70}}'),
+        row("/", 500, as_of=NOW + 1, payable_24h_permille=990),
+        row("/", 500, 51, as_of=NOW + 1),
+        row("/", 500, as_of=NOW + 1, recommendation="avoid"),
+        row("/", 500, as_of=NOW + 1, uptime_tenths=None),
+        row("/", 500, as_of=NOW + 1, compliant=True),
+        row("/", None, as_of=NOW + 1),
+        row("/", 501, as_of=NOW - 1),
+        row("/", 500, as_of=NOW - 1, result=b'{"stats":{"avg_latency_ms":70}}'),
+    ],
+)
+async def test_scores_that_are_saved_together_rank_their_endpoints_as_one_that_is_saved_alone(
+    store: Store, later: ScoreRow
+) -> None:
+    """Whether or not they rank as they did before."""
+    elsewhere = replace(later, endpoint_id=endpoint("/alone").id)
+    for path in ("/", "/alone"):
+        await store.writing(endpoints.insert, endpoint(path))
+    await save(store, row("/", 500), replace(row("/", 500), endpoint_id=elsewhere.endpoint_id))
+    await store.writing(scores.save_many, [later])
+    await store.writing(scores.save, elsewhere)
+
+    def ranks(tx: Connection, endpoint_id: str) -> object:
+        query = sa.select(*RANKED).where(schema.endpoint.c.id == endpoint_id)
+        return tuple(tx.execute(query).one())
+
+    together = await store.reading(ranks, later.endpoint_id)
+    assert together == await store.reading(ranks, elsewhere.endpoint_id)
+    newest = await store.reading(scores.get, later.endpoint_id)
+    alone = await store.reading(scores.get, elsewhere.endpoint_id)
+    assert newest is not None
+    assert alone == replace(newest, endpoint_id=elsewhere.endpoint_id)
 
 
 async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:

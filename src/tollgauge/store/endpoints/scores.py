@@ -32,7 +32,8 @@ _SAVE: Final = Prepared(
         score_table,
         lambda insert: insert.on_conflict_do_update(
             index_elements=["endpoint_id"],
-            set_=dict(insert.excluded),
+            # Not the key, whose index SQLite would write anew.
+            set_={c.name: c for c in insert.excluded if c.name != "endpoint_id"},
             where=score_table.c.as_of <= insert.excluded.as_of,
         ),
     )
@@ -40,24 +41,40 @@ _SAVE: Final = Prepared(
 _NEWEST: Final = sa.func.coalesce(endpoint_table.c.ranked_at, 0) <= sa.bindparam(
     "ranked_at_", type_=sa.BigInteger
 )
-_END_CLAIM: Final = Prepared(
-    endpoint_table.update()
-    .where(endpoint_table.c.id == sa.bindparam("id_"))
-    .values(
-        score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
-        score_next=None,
-        **{
-            column.name: sa.case(
-                (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)), else_=column
-            )
-            for column in endpoint_table.c
-            if column.name.startswith("ranked_")
-        },
-    )
+_RANKED: Final = tuple(
+    column.name for column in endpoint_table.c if column.name.startswith("ranked_")
 )
+_INDEXED: Final = tuple(
+    name for name in _RANKED if any(name in index.columns for index in endpoint_table.indexes)
+)
+"""Those that an index has. SQLite writes its entry anew whenever one of them is set, even to the
+value that it has.
+"""
+
+
+def _end_claim(ranks: Iterable[str]) -> Prepared:
+    """The end of a claim, with these figures of the score where it is the newest."""
+    return Prepared(
+        endpoint_table.update()
+        .where(endpoint_table.c.id == sa.bindparam("id_"))
+        .values(
+            score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
+            score_next=None,
+            **{
+                column.name: sa.case(
+                    (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)), else_=column
+                )
+                for column in endpoint_table.c[tuple(ranks)]
+            },
+        )
+    )
+
+
+_END_CLAIM: Final = _end_claim(_RANKED)
+_END_CLAIM_IN_PLACE: Final = _end_claim(name for name in _RANKED if name not in _INDEXED)
 _LOCK: Final = PreparedAny(
     lambda ids: (
-        sa.select(endpoint_table.c.id)
+        sa.select(*endpoint_table.c[("id", *_INDEXED)])
         .where(endpoint_table.c.id.in_(ids))
         .order_by(endpoint_table.c.id)
         .with_for_update()
@@ -115,9 +132,16 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     """Store scores of different endpoints, each as `save`, in as many statements as for one."""
     by_id = {row.endpoint_id: row for row in score_rows}
-    known = [row.id for row in _LOCK.rows(tx, sorted(by_id))]
-    _END_CLAIM.run_each(tx, [{"id_": id_, **_ranked(by_id[id_])} for id_ in known])
-    _SAVE.run_each(tx, [_columns(by_id[id_]) for id_ in known])
+    moved: list[dict[str, Any]] = []
+    in_place: list[dict[str, Any]] = []
+    locked = _LOCK.rows(tx, sorted(by_id))
+    for id_, *ranks in locked:
+        ranked = _ranked(by_id[id_])
+        same = ranks == [ranked[f"{name}_"] for name in _INDEXED]
+        (in_place if same else moved).append({"id_": id_, **ranked})
+    _END_CLAIM.run_each(tx, moved)
+    _END_CLAIM_IN_PLACE.run_each(tx, in_place)
+    _SAVE.run_each(tx, [_columns(by_id[row.id]) for row in locked])
 
 
 def _ranked(row: ScoreRow) -> dict[str, Any]:
