@@ -8,6 +8,7 @@ in the spans, which whoever knows the probes before and after adds (core/spans).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -96,38 +97,34 @@ def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
     return rollup_of_samples(day, (sample(result) for result in results if not result.confirms))
 
 
-def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
-    """As `rollup`, for probes of which no more is known than what they add."""
-    reasons: dict[str, int] = {}
-    latencies: list[int] = []
-    scored = ups = compliants = payables = compliances = slots = 0
+def rollup_of_samples(day: int, probes: Iterable[Sample], *, spans: Spans = NO_SPANS) -> Rollup:
+    """As `rollup`, for probes of which no more is known than what they add, and the day's spans."""
+    samples = list(probes)
+    if not samples:
+        return Rollup(day=day, spans=spans)
+    columns = tuple(zip(*samples, strict=True))
     begin, end = day * DAY_MS, (day + 1) * DAY_MS
-    for at, excluded, up, latency_ms, compliant, payable, compliance in probes:
+    for at in (min(columns[0]), max(columns[0])):
         if not begin <= at < end:
             raise RollupError(f"A probe at {at} ms does not belong to day {day}.")
-        if excluded is not None:
-            reasons[excluded] = reasons.get(excluded, 0) + 1
-            continue
-        scored += 1
-        ups += up
-        compliants += compliant
-        payables += payable
-        compliances += compliance
-        slots |= 1 << (at - begin) // SLOT_MS
-        if latency_ms is not None:
-            latencies.append(latency_ms)
+    reasons = Counter(filter(None, columns[1]))
+    if reasons:
+        columns = tuple(zip(*(row for row in samples if row[1] is None), strict=True)) or ((),) * 7
+    instants, _, ups, latencies, compliants, payables, compliances = columns
+    known = [ms for ms in latencies if ms is not None]
     return Rollup(
         day=day,
-        probes=scored + sum(reasons.values()),
-        scored=scored,
-        up=ups,
-        compliant=compliants,
-        payable=payables,
-        compliance=compliances,
-        slots=slots,
-        latency_sum=sum(latencies),
-        latency=latency_histogram.of(latencies),
+        probes=len(samples),
+        scored=len(instants),
+        up=sum(ups),
+        compliant=sum(compliants),
+        payable=sum(payables),
+        compliance=sum(compliances),
+        slots=sum(1 << slot for slot in {(at - begin) // SLOT_MS for at in instants}),
+        latency_sum=sum(known),
+        latency=latency_histogram.of(known),
         excluded=tuple(sorted(reasons.items())),
+        spans=spans,
     )
 
 

@@ -65,6 +65,10 @@ class Latest:
         )
 
 
+NOTHING: Final = Latest()
+"""The latest probes where there are none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedDays:
     """The closed days of an endpoint up to `day`, as a window of the day after shows them.

@@ -126,13 +126,13 @@ class Prepared:
 
 
 class PreparedAny:
-    """A SELECT that takes any number of values: `statement` makes it from their parameters, which
-    are of a type.
+    """A SELECT that takes any number of values: `statement` makes it, or one for each database by
+    its name, from their parameters, which are of a type.
     """
 
     def __init__(
         self,
-        statement: Callable[[list[sa.BindParameter[Any]]], Query],
+        statement: Callable[[list[sa.BindParameter[Any]]], Query | Mapping[str, Query]],
         column_type: sa.types.TypeEngine[Any] | type[sa.types.TypeEngine[Any]] = sa.Text,
     ) -> None:
         self._of_size: Final = {

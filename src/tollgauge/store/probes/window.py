@@ -12,9 +12,8 @@ Reading several tables is exact only inside one transaction, which sees one mome
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -25,15 +24,15 @@ from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
 from tollgauge.core.rollup import Rollup, Totals
 from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.core.window import DAYS, ClosedDays, Latest, Window
+from tollgauge.core.window import DAYS, NOTHING, ClosedDays, Latest, Window
 from tollgauge.db import meta
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.store import rows
-from tollgauge.store.probes import window_days
-from tollgauge.store.probes.window_days import Fresh
+from tollgauge.store.probes import open_days, window_days
+from tollgauge.store.probes.open_days import OpenDay
 
 UNBUILT: Final = "windows-unbuilt"
 """The key of the id after which endpoints may have closed days of an older version and no row of
@@ -52,13 +51,6 @@ probe_window = sa.Table(
 
 _CLOSED: Final = PreparedAny(
     lambda ids: sa.select(probe_window).where(probe_window.c.endpoint_id.in_(ids))
-)
-_FRESH: Final = PreparedAny(
-    lambda ids: window_days.fresh_columns().where(
-        probe_table.c.day == sa.bindparam("day"),
-        probe_table.c.endpoint_id.in_(ids),
-        probe_table.c.at <= sa.bindparam("as_of"),
-    )
 )
 _NEXT_DAY: Final = Prepared(
     sa.select(sa.func.min(probe_table.c.day).label("day")).where(
@@ -79,25 +71,21 @@ def read_many(
     tx: Connection, endpoint_ids: Sequence[str], *, as_of: int, recent_ms: int = RECENT_MS
 ) -> dict[str, Window]:
     """The windows of several endpoints, by id."""
-    today = day_of(as_of)
+    since, today = as_of - recent_ms, day_of(as_of)
     closed = {row.endpoint_id: row for row in _CLOSED.rows(tx, endpoint_ids)}
-    fresh: dict[str, list[Fresh]] = {id_: [] for id_ in endpoint_ids}
-    for day in _fresh_days(tx, range(today - DAYS, today + 1)):
-        for row in _FRESH.rows(tx, endpoint_ids, {"day": day, "as_of": as_of}):
-            fresh[row.endpoint_id].append(row)
+    opened = {
+        day: open_days.read(tx, endpoint_ids, day=day, as_of=as_of)
+        for day in _fresh_days(tx, range(today - DAYS, today + 1))
+    }
     all_built = meta.get(tx, UNBUILT) is None
     windows: dict[str, Window] = {}
     for id_ in endpoint_ids:
-        probes = sorted(fresh[id_], key=itemgetter(0))
+        days = {day: of_day[id_] for day, of_day in opened.items() if id_ in of_day}
         row = closed.get(id_)
-        suffices = all_built
-        if row is not None:
-            suffices = _suffices(row.day, probes, as_of - recent_ms, today)
-        if not suffices:
-            windows[id_] = window_days.read(tx, id_, as_of=as_of, recent_ms=recent_ms)
+        if all_built if row is None else _suffices(row.day, days, since, today):
+            windows[id_] = _window(row, days, as_of=as_of, since=since)
         else:
-            known = None if row is None else unpack(row.day, row.closed)
-            windows[id_] = _window(known, probes, as_of=as_of, since=as_of - recent_ms)
+            windows[id_] = window_days.read(tx, id_, as_of=as_of, recent_ms=recent_ms)
     return windows
 
 
@@ -112,15 +100,14 @@ def keep(tx: Connection, closed: Iterable[tuple[str, ClosedDays]]) -> None:
     rows.put(tx, probe_window, columns)
 
 
-def _suffices(newest: int, fresh: Sequence[Fresh], since: int, today: int) -> bool:
+def _suffices(newest: int, opened: Mapping[int, OpenDay], since: int, today: int) -> bool:
     """Whether the row of the closed days up to `newest` says all that the rows of the days do: that
     was yesterday, or yesterday is still open; no probe came late to one of them; and the recent
     probes begin no earlier than its tail.
     """
-    ended = (newest + 1) * DAY_MS
-    first = fresh[0].at if fresh else ended
-    yesterday = newest == today - 1 or (newest == today - 2 and ended <= first < today * DAY_MS)
-    return yesterday and first >= ended and since >= ended - RECENT_MS
+    ended, first = (newest + 1) * DAY_MS, min(opened, default=newest + 1)
+    yesterday = newest == today - 1 or (newest == today - 2 and first == today - 1)
+    return yesterday and first > newest and since >= ended - RECENT_MS
 
 
 def _fresh_days(tx: Connection, span: range) -> list[int]:
@@ -133,32 +120,36 @@ def _fresh_days(tx: Connection, span: range) -> list[int]:
     return days
 
 
-def _window(closed: ClosedDays | None, fresh: Sequence[Fresh], *, as_of: int, since: int) -> Window:
-    """The window of the closed days, and of the fresh rows, oldest first, of later days."""
+def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) -> Window:
+    """The window of a row of closed days, if there is one, and of the open days after it, in the
+    order of days.
+    """
     today = day_of(as_of)
     first = today - DAYS + 1
+    latest = NOTHING
+    for day in opened.values():
+        latest = day.latest.after(latest)
+    closed = None if row is None else unpack(row.day, row.closed, later=latest)
     newest, said = (first - 2, None) if closed is None else (closed.day, closed.said)
-    by_day: dict[int, list[Fresh]] = {}
-    for row in fresh:
-        by_day.setdefault(day_of(row.at), []).append(row)
-    opened: list[Rollup] = []
-    for day in range(max(newest + 1, first - 1), today + 1):
-        before = said if said is not None and day_of(said.at) == day - 1 else None
-        if before is None and day not in by_day:
+    of_days: list[Rollup] = []
+    for number in range(max(newest + 1, first - 1), today + 1):
+        before = said if said is not None and day_of(said.at) == number - 1 else None
+        of_day = opened.get(number)
+        if before is None and of_day is None:
             continue
-        sums, said = window_days.open_day(day, by_day.get(day, ()), before=before, until=as_of)
-        if day >= first and (sums.probes or sums.spans != NO_SPANS):
-            opened.append(sums)
-    latest = window_days.latest_of(fresh)
+        samples, statements = (of_day.samples, of_day.statements) if of_day else ((), ())
+        sums, said = window_days.open_day(number, samples, statements, before=before, until=as_of)
+        if number >= first and (sums.probes or sums.spans != NO_SPANS):
+            of_days.append(sums)
+    recent = [up for day in opened.values() for up in day.ups_after(since)]
     if closed is not None:
         latest = latest.after(closed.latest)
-    recent = [row.up for row in fresh if row.at > since and window_days.is_counted(row)]
-    recent += [up for at, up in (closed.tail if closed else ()) if at > since]
-    if closed is not None and closed.day < today - 1:  # some of its days have left the window
-        opened = [sums for sums in closed.rollups() if sums.day >= first] + opened
-        closed = None
+        recent += [up for at, up in closed.tail if at > since]
+        if closed.day < today - 1:  # some of its days have left the window
+            of_days = [sums for sums in closed.rollups() if sums.day >= first] + of_days
+            closed = None
     return Window(
-        open_days=tuple(opened),
+        open_days=tuple(of_days),
         recent=(len(recent), sum(recent)),
         latest=latest.since(first * DAY_MS),
         closed=closed,
@@ -183,8 +174,10 @@ def pack(closed: ClosedDays) -> bytes:
     return compress(orjson.dumps(head) + b"\n" + closed.texts)
 
 
-def unpack(day: int, data: bytes) -> ClosedDays:
-    """The inverse of `pack`."""
+def unpack(day: int, data: bytes, *, later: Latest = NOTHING) -> ClosedDays:
+    """The inverse of `pack`. Where `later` probes are known, the latest ones are only those that
+    these lack.
+    """
     head, _, texts = decompress(data).partition(b"\n")
     numbers, columns, sums, buckets, counts, excluded, spans, latest, said, tail = orjson.loads(
         head
@@ -201,9 +194,9 @@ def unpack(day: int, data: bytes) -> ClosedDays:
         ),
         texts=texts,
         latest=Latest(
-            last=_probe(latest["last"]),
-            envelope=_probe(latest["envelope"]),
-            state=None if latest["state"] is None else LatestState(**latest["state"]),
+            last=None if later.last else _probe(latest["last"]),
+            envelope=None if later.envelope else _probe(latest["envelope"]),
+            state=None if later.state else _state(latest["state"]),
         ),
         said=None if said is None else Statement(*said),
         tail=tail,
@@ -214,3 +207,7 @@ def _probe(document: dict[str, Any] | None) -> LastProbe | None:
     if document is None:
         return None
     return LastProbe(**{**document, "rules": tuple(map(tuple, document["rules"]))})
+
+
+def _state(document: dict[str, Any] | None) -> LatestState | None:
+    return None if document is None else LatestState(**document)

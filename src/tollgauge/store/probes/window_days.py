@@ -9,8 +9,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,10 +19,10 @@ from sqlalchemy import Connection
 from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup, Sample, rollup_of_samples, sample
-from tollgauge.core.spans import NO_SPANS, REFUSALS, Statement, spans, statement
+from tollgauge.core.spans import NO_SPANS, REFUSALS, Said, Statement, spans, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.window import DAYS, Latest, Window
-from tollgauge.db.codec import findings_from_json, statement_from_json
+from tollgauge.db.codec import finding_texts, statement_from_json
 from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import probe as probe_table
@@ -41,24 +41,24 @@ _REFUSED: Final = Outcome.FORBIDDEN.value
 _THROTTLED: Final = Outcome.THROTTLED.value
 
 
-def fresh_columns() -> sa.Select[Any]:
+def fresh_columns(probe: Any = probe_table) -> tuple[sa.ColumnElement[Any], ...]:
     """What a window reads of a probe that is a row of its own. Truth values are not converted,
     because most of them are only added up.
     """
-    return sa.select(
-        *probe_table.c["at", "endpoint_id", "attribution", "reason"],
-        sa.type_coerce(probe_table.c.up, sa.Integer).label("up"),
-        probe_table.c.total,
-        sa.type_coerce(probe_table.c.compliant, sa.Integer).label("compliant"),
-        sa.type_coerce(probe_table.c.payable, sa.Integer).label("payable"),
-        *probe_table.c["compliance", "outcome"],
-        sa.type_coerce(probe_table.c.confirms, sa.Integer).label("confirms"),
-        *probe_table.c["holds", "accepts", "tls_not_after", "rules"],
+    return (
+        *probe.c["at", "endpoint_id", "attribution", "reason"],
+        sa.type_coerce(probe.c.up, sa.Integer).label("up"),
+        probe.c.total,
+        sa.type_coerce(probe.c.compliant, sa.Integer).label("compliant"),
+        sa.type_coerce(probe.c.payable, sa.Integer).label("payable"),
+        *probe.c["compliance", "outcome"],
+        sa.type_coerce(probe.c.confirms, sa.Integer).label("confirms"),
+        *probe.c["holds", "accepts", "tls_not_after", "rules"],
     )
 
 
 _FRESH: Final = Prepared(
-    fresh_columns().where(
+    sa.select(*fresh_columns()).where(
         probe_table.c.day.in_(_DAYS),
         probe_table.c.endpoint_id == _ID,
         probe_table.c.at <= sa.bindparam("as_of"),
@@ -89,7 +89,9 @@ def read(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Win
     return Window(
         open_days=_days(window),
         recent=_recent(window, since=since),
-        latest=Latest(last=_last_probe(last), envelope=_last_probe(envelope), state=_state(state)),
+        latest=Latest(
+            last=last_probe(last), envelope=last_probe(envelope), state=latest_state(state)
+        ),
     )
 
 
@@ -168,35 +170,37 @@ def _days(window: _Rows) -> tuple[Rollup, ...]:
         if window.is_closed(day - 1):
             before = statement_from_json(window.closed[day - 1].last_statement)
         if before is not None or day in window.fresh or day in window.closed:
+            samples, statements = _parts(window.fresh.get(day, ()))
             packed = window.unpacked(day) if day in window.closed else ()
-            fresh = window.fresh.get(day, ())
-            days[day], last[day] = open_day(day, fresh, packed, before=before, until=window.as_of)
+            samples += [sample(result) for result in packed if not result.confirms]
+            statements += [said for probe in packed if (said := statement(probe)) is not None]
+            days[day], last[day] = open_day(
+                day, samples, statements, before=before, until=window.as_of
+            )
     days.pop(window.span[0], None)
     return tuple(sums for sums in days.values() if sums.probes or sums.spans != NO_SPANS)
 
 
 def open_day(
     day: int,
-    fresh: Sequence[Fresh],
-    packed: Sequence[ProbeResult] = (),
+    samples: Iterable[Sample],
+    statements: Collection[Said],
     *,
     before: Statement | None,
     until: int,
 ) -> tuple[Rollup, Statement | None]:
-    """The sums of a day of fresh rows and unpacked probes up to `until` (ms UTC), and its last
-    statement; `before` is that of the day before.
+    """The sums of a day that is not closed up to `until` (ms UTC), from what its probes add and
+    what they say, and its last statement; `before` is that of the day before.
     """
-    samples, statements = _parts(fresh)
-    samples += [sample(result) for result in packed if not result.confirms]
-    statements += [said for probe in packed if (said := statement(probe)) is not None]
     spoken = spans(day, statements, before=before, until=until)
-    return replace(rollup_of_samples(day, samples), spans=spoken), max(statements, default=None)
+    last = Statement(*max(statements, key=itemgetter(0))) if statements else None
+    return rollup_of_samples(day, samples, spans=spoken), last
 
 
-def _parts(fresh: Sequence[Fresh]) -> tuple[list[Sample], list[Statement]]:
+def _parts(fresh: Sequence[Fresh]) -> tuple[list[Sample], list[Said]]:
     """What fresh rows add to their day (`sample`), and what they say (`statement`)."""
     samples: list[Sample] = []
-    statements: list[Statement] = []
+    statements: list[Said] = []
     for row in fresh:
         at, _, attribution, reason, up, total, compliant, payable, compliance, outcome = row[:10]
         confirms, holds = row[10:12]
@@ -216,11 +220,11 @@ def latest_of(probes: Sequence[Any]) -> Latest:
     last = next(filter(is_scored, reversed(probes)), None)
     envelope = next(filter(_has_envelope, reversed(probes)), None)
     state = next(filter(statement, reversed(probes)), None)
-    last_probe = _last_probe(last)
+    newest = last_probe(last)
     return Latest(
-        last=last_probe,
-        envelope=last_probe if envelope is last else _last_probe(envelope),
-        state=_state(state),
+        last=newest,
+        envelope=newest if envelope is last else last_probe(envelope),
+        state=latest_state(state),
     )
 
 
@@ -240,12 +244,14 @@ def _recent(window: _Rows, *, since: int) -> tuple[int, int]:
     return len(counted), sum(probe.up for probe in counted)
 
 
-def _last_probe(probe: Any) -> LastProbe | None:
+def last_probe(probe: Any) -> LastProbe | None:
     """What evidence keeps of a row or a result."""
     if probe is None:
         return None
-    is_result = isinstance(probe, ProbeResult)
-    findings = probe.findings if is_result else findings_from_json(probe.rules)
+    if isinstance(probe, ProbeResult):
+        rules = tuple((rule.rule, rule.severity.value, rule.message) for rule in probe.findings)
+    else:
+        rules = finding_texts(probe.rules)
     return LastProbe(
         at=probe.at,
         outcome=Outcome(probe.outcome).value,
@@ -253,11 +259,11 @@ def _last_probe(probe: Any) -> LastProbe | None:
         payable=bool(probe.payable),
         accepts=probe.accepts,
         tls_not_after=probe.tls_not_after,
-        rules=tuple((rule.rule, rule.severity.value, rule.message) for rule in findings),
+        rules=rules,
     )
 
 
-def _state(probe: Any) -> LatestState | None:
+def latest_state(probe: Any) -> LatestState | None:
     """What a row or a result says of now."""
     said = None if probe is None else statement(probe)
     if said is None:
