@@ -29,9 +29,9 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.probes import window
+from tollgauge.store.probes.open_days import latest_of
 from tollgauge.store.probes.probe_rows import day_from_row
 from tollgauge.store.probes.window import UNBUILT
-from tollgauge.store.probes.window_days import is_counted, latest_of
 
 CLOSE_TURN: Final = "close-days"
 """The turn of whoever closes days."""
@@ -163,4 +163,8 @@ def _days(tx: Connection, ids: Sequence[str], newest: int) -> Iterator[tuple[str
 def _tail(day: int, results: Sequence[ProbeResult]) -> list[tuple[int, bool]]:
     """(at, up) of the counted probes of a day's last hours."""
     since = (day + 1) * DAY_MS - RECENT_MS
-    return [(probe.at, probe.up) for probe in results if probe.at > since and is_counted(probe)]
+    return [
+        (probe.at, probe.up)
+        for probe in results
+        if probe.at > since and probe.scored and not probe.confirms
+    ]

@@ -9,34 +9,74 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.probe import Attribution, Outcome
-from tollgauge.core.rollup import Sample
-from tollgauge.core.spans import REFUSALS, Said
-from tollgauge.core.window import Latest
+from tollgauge.core.evidence import LastProbe, LatestState
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.rollup import Rollup, Sample, rollup_of_samples, sample
+from tollgauge.core.spans import REFUSALS, Said, Statement, spans, statement
+from tollgauge.core.window import NOTHING, Latest
+from tollgauge.db.codec import finding_texts
 from tollgauge.db.prepared import Prepared, PreparedAny, Query
 from tollgauge.db.schema import probe as probe_table
-from tollgauge.store.probes.window_days import Fresh, fresh_columns, last_probe, latest_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDay:
-    """The probes of an endpoint on a day that are rows of their own: what they add to the day and
-    what they say, in any order, and the latest of them.
+    """Probes of an endpoint on a day: what they add to it, what they say, each in any order, and
+    the latest of them.
     """
 
-    samples: list[Sample]
-    statements: list[Said]
-    latest: Latest
+    samples: Sequence[Sample] = ()
+    statements: Sequence[Said] = ()
+    latest: Latest = NOTHING
+
+    @classmethod
+    def of(cls, results: Sequence[ProbeResult]) -> OpenDay:
+        """Those of results, in the order of time."""
+        return cls(
+            samples=[sample(result) for result in results if not result.confirms],
+            statements=[said for result in results if (said := statement(result)) is not None],
+            latest=latest_of(results),
+        )
+
+    def __add__(self, other: OpenDay) -> OpenDay:
+        """These and others of the same day."""
+        return OpenDay(
+            samples=[*self.samples, *other.samples],
+            statements=[*self.statements, *other.statements],
+            latest=self.latest.after(other.latest),
+        )
+
+    def sums(
+        self, day: int, *, before: Statement | None, until: int
+    ) -> tuple[Rollup, Statement | None]:
+        """The sums of the day up to `until` (ms UTC), and its last statement; `before` is that of
+        the day before.
+        """
+        spoken = spans(day, self.statements, before=before, until=until)
+        last = Statement(*max(self.statements, key=_at)) if self.statements else None
+        return rollup_of_samples(day, self.samples, spans=spoken), last
 
     def ups_after(self, instant: int) -> list[bool]:
         """Of each scored probe after an instant (ms UTC) whether it was up."""
         return [row[2] for row in self.samples if row[0] > instant and row[1] is None]
+
+
+NO_PROBES: Final = OpenDay()
+_at: Final = itemgetter(0)
+
+
+_LATEST: Final = (
+    *("at", "outcome", "attribution", "up", "payable", "compliance"),
+    *("holds", "accepts", "tls_not_after", "rules"),
+)
+"""What is read of a latest probe."""
 
 
 def _of_day(ids: list[sa.BindParameter[Any]]) -> dict[str, Query]:
@@ -94,18 +134,35 @@ def _query(ids: list[sa.BindParameter[Any]], array: Any, array_of_rows: Any) -> 
     return sa.select(
         of_endpoints.c.endpoint_id.label("id"),
         *of_endpoints.c["last_at", "envelope_at", "state_at", "samples", "statements"],
-        *fresh_columns(last),
+        *last.c[_LATEST],
     ).select_from(of_endpoints.outerjoin(last, is_last))
 
 
 _OF_DAY: Final = PreparedAny(_of_day)
 _AT: Final = Prepared(
-    sa.select(*fresh_columns()).where(
+    sa.select(*probe_table.c[_LATEST]).where(
         probe_table.c.day == sa.bindparam("day"),
         probe_table.c.endpoint_id == sa.bindparam("id"),
         probe_table.c.at == sa.bindparam("at"),
     )
 )
+
+
+_NEXT_DAY: Final = Prepared(
+    sa.select(sa.func.min(probe_table.c.day).label("day")).where(
+        probe_table.c.day > sa.bindparam("after")
+    )
+)
+
+
+def days(tx: Connection, span: range) -> list[int]:
+    """The days of a span that have probes as rows of their own, in order."""
+    known: list[int] = []
+    after = span[0] - 1
+    while (day := _NEXT_DAY.first(tx, {"after": after}).day) is not None and day <= span[-1]:
+        known.append(day)
+        after = day
+    return known
 
 
 def read(
@@ -125,21 +182,64 @@ def read(
 
 
 def _rows(text: str | None) -> list[Any]:
-    return [] if text is None else orjson.loads(text)
+    return [] if text is None else list(map(tuple, orjson.loads(text)))
 
 
 def _latest(tx: Connection, day: int, row: Any) -> Latest:
     """The latest probes of a day, which nearly always are one."""
 
-    def at(instant: int | None) -> Fresh | None:
+    def at(instant: int | None) -> Any:
         if instant is None or instant == row.last_at:
             return None if instant is None else row
         return _AT.first(tx, {"day": day, "id": row.id, "at": instant})
 
-    last = last_probe(at(row.last_at))
+    last = _last_probe(at(row.last_at))
     same = row.envelope_at == row.last_at
     return Latest(
         last=last,
-        envelope=last if same else last_probe(at(row.envelope_at)),
-        state=latest_state(at(row.state_at)),
+        envelope=last if same else _last_probe(at(row.envelope_at)),
+        state=_state(at(row.state_at)),
     )
+
+
+def latest_of(results: Sequence[ProbeResult]) -> Latest:
+    """The latest of some results, which are in the order of time."""
+    last = next((one for one in reversed(results) if one.scored), None)
+    envelope = next(
+        (one for one in reversed(results) if one.scored and one.accepts is not None), None
+    )
+    state = next(filter(statement, reversed(results)), None)
+    newest = _last_probe(last)
+    return Latest(
+        last=newest,
+        envelope=newest if envelope is last else _last_probe(envelope),
+        state=_state(state),
+    )
+
+
+def _last_probe(probe: Any) -> LastProbe | None:
+    """What evidence keeps of a row or a result."""
+    if probe is None:
+        return None
+    if isinstance(probe, ProbeResult):
+        rules = tuple((rule.rule, rule.severity.value, rule.message) for rule in probe.findings)
+    else:
+        rules = finding_texts(probe.rules)
+    return LastProbe(
+        at=probe.at,
+        outcome=Outcome(probe.outcome).value,
+        up=probe.up,
+        payable=probe.payable,
+        accepts=probe.accepts,
+        tls_not_after=probe.tls_not_after,
+        rules=rules,
+    )
+
+
+def _state(probe: Any) -> LatestState | None:
+    """What a row or a result says of now."""
+    said = None if probe is None else statement(probe)
+    if said is None:
+        return None
+    outcome = Outcome(probe.outcome).value
+    return LatestState(at=said.at, outcome=outcome, up=said.up, payable=said.payable)

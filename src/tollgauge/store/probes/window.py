@@ -27,12 +27,11 @@ from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.window import DAYS, NOTHING, ClosedDays, Latest, Window
 from tollgauge.db import meta
 from tollgauge.db.compression import compress, decompress
-from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
-from tollgauge.db.schema import probe as probe_table
 from tollgauge.store import rows
 from tollgauge.store.probes import open_days, window_days
-from tollgauge.store.probes.open_days import OpenDay
+from tollgauge.store.probes.open_days import NO_PROBES, OpenDay
 
 UNBUILT: Final = "windows-unbuilt"
 """The key of the id after which endpoints may have closed days of an older version and no row of
@@ -52,11 +51,6 @@ probe_window = sa.Table(
 _CLOSED: Final = PreparedAny(
     lambda ids: sa.select(probe_window).where(probe_window.c.endpoint_id.in_(ids))
 )
-_NEXT_DAY: Final = Prepared(
-    sa.select(sa.func.min(probe_table.c.day).label("day")).where(
-        probe_table.c.day > sa.bindparam("after")
-    )
-)
 _TOTALS: Final = tuple(
     field.name for field in fields(Totals) if field.name not in ("latency", "excluded", "spans")
 )
@@ -75,7 +69,7 @@ def read_many(
     closed = {row.endpoint_id: row for row in _CLOSED.rows(tx, endpoint_ids)}
     opened = {
         day: open_days.read(tx, endpoint_ids, day=day, as_of=as_of)
-        for day in _fresh_days(tx, range(today - DAYS, today + 1))
+        for day in open_days.days(tx, range(today - DAYS, today + 1))
     }
     all_built = meta.get(tx, UNBUILT) is None
     windows: dict[str, Window] = {}
@@ -110,16 +104,6 @@ def _suffices(newest: int, opened: Mapping[int, OpenDay], since: int, today: int
     return yesterday and first > newest and since >= ended - RECENT_MS
 
 
-def _fresh_days(tx: Connection, span: range) -> list[int]:
-    """The days of a span that have fresh rows, in order."""
-    days: list[int] = []
-    after = span[0] - 1
-    while (day := _NEXT_DAY.first(tx, {"after": after}).day) is not None and day <= span[-1]:
-        days.append(day)
-        after = day
-    return days
-
-
 def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) -> Window:
     """The window of a row of closed days, if there is one, and of the open days after it, in the
     order of days.
@@ -137,8 +121,7 @@ def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) 
         of_day = opened.get(number)
         if before is None and of_day is None:
             continue
-        samples, statements = (of_day.samples, of_day.statements) if of_day else ((), ())
-        sums, said = window_days.open_day(number, samples, statements, before=before, until=as_of)
+        sums, said = (of_day or NO_PROBES).sums(number, before=before, until=as_of)
         if number >= first and (sums.probes or sums.spans != NO_SPANS):
             of_days.append(sums)
     recent = [up for day in opened.values() for up in day.ups_after(since)]
