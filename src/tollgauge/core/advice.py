@@ -11,7 +11,8 @@ from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED
 from tollgauge.core.finding import Severity, is_lint
-from tollgauge.core.policy import Cap, weighted_sum
+from tollgauge.core.policy import Cap
+from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
@@ -53,14 +54,15 @@ class Advice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What advice rests on: the facts, the flags and caps, the grade (None while nothing was
-    measured) and the exact subscores by component.
+    measured), the exact subscores by component, and what these add up to before the caps.
     """
 
     facts: Facts
     flags: tuple[Flag, ...]
     caps: tuple[Cap, ...]
     grade: str | None
-    subscores: dict[str, Fraction]
+    subscores: dict[str, Ratio]
+    uncapped: Ratio
 
     def message(self, code: str) -> str | None:
         """The message of a flag, None where it was not raised."""
@@ -89,7 +91,7 @@ def by_flags(judgement: Judgement) -> Advice:
         return Advice("avoid")
     if grade is None:
         return Advice("unverified")
-    unsure = grade == "C" or facts.confidence < facts.policy.low_confidence
+    unsure = grade == "C" or facts.is_barely_observed
     return Advice("caution" if unsure else "proceed")
 
 
@@ -139,12 +141,12 @@ def _why_careful(judgement: Judgement) -> str | None:
 
 def _why_low(judgement: Judgement) -> str:
     """What keeps the score down: the lowest cap, else the component that costs most."""
-    part, whole = weighted_sum(judgement.facts.policy, judgement.subscores)
-    if judgement.caps and judgement.caps[0].limit_tenths * 10 * whole <= part:
-        return judgement.caps[0].reason
+    caps = judgement.caps
+    if caps and not is_below(judgement.uncapped, (10 * caps[0].limit_tenths, 1)):
+        return caps[0].reason
+    subscores = {name: Fraction(*points) for name, points in judgement.subscores.items()}
     worst = max(
-        judgement.facts.policy.rows,
-        key=lambda row: row.weight * (100 - judgement.subscores[row.name]),
+        judgement.facts.policy.rows, key=lambda row: row.weight * (100 - subscores[row.name])
     )
-    never_up = worst.name == "uptime" and judgement.subscores[worst.name] == 0
+    never_up = worst.name == "uptime" and subscores[worst.name] == 0
     return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst.name]}."

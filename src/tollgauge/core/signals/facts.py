@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 from tollgauge.core.discovery import PRICE_CHANGED
@@ -19,6 +18,7 @@ from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
+from tollgauge.core.rounding import Ratio, is_below, larger
 from tollgauge.core.signals.volume import Volume, activity_of, volume_of
 from tollgauge.core.spans import Spans, spans_sum
 from tollgauge.core.units import WINDOW_MS, day_of
@@ -70,10 +70,15 @@ class Facts:
         limit = max(policy.stale_ms, policy.stale_intervals * self.evidence.interval)
         return self.evidence.as_of - state.at > limit
 
-    @cached_property
-    def confidence(self) -> Fraction:
+    @property
+    def confidence(self) -> Ratio:
         """Half hours with a scored probe as a share of the window's, at most 1."""
-        return Fraction(min(self.totals.slots, self.policy.slots_full), self.policy.slots_full)
+        return min(self.totals.slots, self.policy.slots_full), self.policy.slots_full
+
+    @property
+    def is_barely_observed(self) -> bool:
+        """Whether the confidence is low."""
+        return is_below(self.confidence, self.policy.low_confidence.as_integer_ratio())
 
     @cached_property
     def latencies_ms(self) -> tuple[int | None, int | None]:
@@ -82,12 +87,14 @@ class Facts:
         return median, high
 
     @cached_property
-    def activity_ends(self) -> tuple[Fraction, Fraction]:
-        """The subscores of the low and of the high end of the organic interval, the high one never
-        below the low one.
+    def activity_ends(self) -> tuple[Ratio, Ratio]:
+        """The subscores of the low and of the high end of the organic interval. The high end is
+        never below the low one, although leaving out a dominant payer can raise the number of
+        effective ones.
         """
-        low, high = (activity_of(end, self.policy) for end in self.volume.ends)
-        return low, max(low, high)
+        low, high = self.volume.ends
+        least = activity_of(low, self.policy)
+        return least, larger(least, activity_of(high, self.policy))
 
     @property
     def envelope_probe(self) -> LastProbe | None:

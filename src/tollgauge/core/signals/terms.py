@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.finding import Severity
+from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
 from tollgauge.core.units import dollars
@@ -17,7 +17,7 @@ from tollgauge.core.units import dollars
 def decoy_price(facts: Facts) -> Fired | None:
     """The advertised price is $1,000 or more in a known dollar."""
     usd = _usd(facts)
-    if usd is None or usd < facts.policy.decoy_usd:
+    if usd is None or is_below(usd, (facts.policy.decoy_usd, 1)):
         return None
     return Fired(
         f"It asks for {_price(facts)} a call. Nobody is meant to pay that: do not call it."
@@ -27,7 +27,7 @@ def decoy_price(facts: Facts) -> Fired | None:
 def price_above_client_cap(facts: Facts) -> Fired | None:
     """The advertised price is above $1 in a known dollar: what stock clients pay at most."""
     usd = _usd(facts)
-    if usd is None or usd <= facts.policy.client_cap_usd:
+    if usd is None or not is_below((facts.policy.client_cap_usd, 1), usd):
         return None
     return Fired(
         f"It asks for {_price(facts)} a call. Stock clients refuse more than "
@@ -132,12 +132,12 @@ def unresolved_template(facts: Facts) -> Fired | None:
     )
 
 
-def _usd(facts: Facts) -> Fraction | None:
+def _usd(facts: Facts) -> Ratio | None:
     """The exact advertised price in dollars, None when it is in no known dollar."""
     quote = facts.evidence.quote
-    if quote is None or quote.decimals is None:
+    if quote is None or (decimals := quote.decimals) is None:
         return None
-    return Fraction(quote.amount, 10**quote.decimals)
+    return quote.amount, 10**decimals
 
 
 def _price(facts: Facts) -> str:

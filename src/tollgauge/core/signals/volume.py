@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final, NamedTuple, TypeVar
 
 from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
 from tollgauge.core.policy import Policy, interpolate
+from tollgauge.core.rounding import Ratio, is_below, smaller
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer who counts whole, in millionths."""
@@ -35,14 +35,13 @@ class Flow(NamedTuple):
     days: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PayerVolumes:
+class PayerVolumes(NamedTuple):
     """One reading of who counts, for one of the hosts that share the payTo: how many `effective`
     payers there are, and how many dollars (`usd`) they paid.
     """
 
-    effective: Fraction
-    usd: Fraction
+    effective: Ratio
+    usd: Ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class Volume:
     shared_hosts: int = 1
 
     @property
-    def wallet_effective(self) -> Fraction:
+    def wallet_effective(self) -> Ratio:
         """Effective organic payers of the whole wallet."""
         return _effective(self.sums.organic)
 
@@ -61,7 +60,7 @@ class Volume:
     def raw(self) -> PayerVolumes:
         """Everybody and everything, of the whole wallet."""
         sums = self.sums.raw
-        return PayerVolumes(_effective(sums), Fraction(sums.volume, 10**6))
+        return PayerVolumes(_effective(sums), (sums.volume, 10**6))
 
     @property
     def organic(self) -> PayerVolumes:
@@ -74,20 +73,23 @@ class Volume:
         more than their weights add up to.
         """
         low, high = self.sums.low, self.sums.high
-        weighed = min(_effective(low), Fraction(low.weight, WHOLE_WEIGHT))
+        weighed = smaller(_effective(low), (low.weight, WHOLE_WEIGHT))
         return self._shared(low, weighed), self._shared(high, _effective(high))
 
-    def _shared(self, sums: PayerSums, effective: Fraction) -> PayerVolumes:
+    def _shared(self, sums: PayerSums, effective: Ratio) -> PayerVolumes:
+        part, whole = effective
         hosts = self.shared_hosts
-        share = effective if hosts == 1 else effective / hosts
-        return PayerVolumes(share, Fraction(sums.volume, 10**6 * hosts))
+        return PayerVolumes((part, whole * hosts), (sums.volume, 10**6 * hosts))
 
 
-def activity_of(volumes: PayerVolumes, policy: Policy) -> Fraction:
+def activity_of(volumes: PayerVolumes, policy: Policy) -> Ratio:
     """The subscore of one reading: min(P, (P + V) / 2), P from the payers, V from the dollars."""
     by_payers = interpolate(policy.payers, volumes.effective)
     by_volume = interpolate(policy.volume, volumes.usd)
-    return by_payers if by_payers <= by_volume else (by_payers + by_volume) / 2
+    if not is_below(by_volume, by_payers):
+        return by_payers
+    (p, of_p), (v, of_v) = by_payers, by_volume
+    return p * of_v + v * of_p, 2 * of_p * of_v
 
 
 def volume_of(chain: ChainEvidence | None) -> Volume:
@@ -151,5 +153,5 @@ def _key(address: str) -> str:
     return address.lower() if address[:2] in ("0x", "0X") else address
 
 
-def _effective(sums: PayerSums) -> Fraction:
-    return Fraction(sums.volume * sums.volume, sums.squares) if sums.squares else Fraction(0)
+def _effective(sums: PayerSums) -> Ratio:
+    return (sums.volume * sums.volume, sums.squares) if sums.squares else (0, 1)
