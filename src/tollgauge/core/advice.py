@@ -6,7 +6,6 @@ The docstrings of the functions are the rules in words, as the methodology page 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED
@@ -144,9 +143,17 @@ def _why_low(judgement: Judgement) -> str:
     caps = judgement.caps
     if caps and not is_below(judgement.uncapped, (10 * caps[0].limit_tenths, 1)):
         return caps[0].reason
-    subscores = {name: Fraction(*points) for name, points in judgement.subscores.items()}
-    worst = max(
-        judgement.facts.policy.rows, key=lambda row: row.weight * (100 - subscores[row.name])
-    )
-    never_up = worst.name == "uptime" and subscores[worst.name] == 0
-    return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst.name]}."
+    worst = _costliest(judgement)
+    never_up = worst == "uptime" and not judgement.subscores[worst][0]
+    return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst]}."
+
+
+def _costliest(judgement: Judgement) -> str:
+    """The component that takes most points off the score, the first of several."""
+    name, most = "", (-1, 1)
+    for row in judgement.facts.policy.rows:
+        points, whole = judgement.subscores[row.name]
+        lost = row.weight * (100 * whole - points), whole
+        if is_below(most, lost):
+            name, most = row.name, lost
+    return name

@@ -17,26 +17,27 @@ from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
-from tollgauge.core.rollup import Totals, totals
+from tollgauge.core.rollup import Totals, counts
 from tollgauge.core.rounding import Ratio, is_below, larger
 from tollgauge.core.signals.volume import Volume, activity_of, volume_of
-from tollgauge.core.spans import Spans, spans_sum
 from tollgauge.core.units import WINDOW_MS, day_of
-from tollgauge.core.window import DAYS, Window
+from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The evidence with its sums. `changes` are those of the window, without repetitions;
-    `weighted` the spans of its days times the weight of each day's age.
+    """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
+    probes that were up, None without any; `changes` are those of the window, without repetitions;
+    `weighted` is the time of its days, recent ones more than old ones.
     """
 
     evidence: Evidence
     policy: Policy
     totals: Totals
+    latencies_ms: tuple[int | None, int | None]
     changes: frozenset[TermChange]
     volume: Volume
-    weighted: Spans
+    weighted: WeightedTime
 
     @property
     def spoken(self) -> int:
@@ -79,12 +80,6 @@ class Facts:
     def is_barely_observed(self) -> bool:
         """Whether the confidence is low."""
         return is_below(self.confidence, self.policy.low_confidence.as_integer_ratio())
-
-    @cached_property
-    def latencies_ms(self) -> tuple[int | None, int | None]:
-        """The median and the 95th percentile of the probes that were up, None without any."""
-        median, high = percentiles(self.totals.latency, (50, 95))
-        return median, high
 
     @cached_property
     def activity_ends(self) -> tuple[Ratio, Ratio]:
@@ -138,18 +133,21 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
     """The facts of an evidence under a policy; `window` has the days where it has none itself."""
     start = evidence.as_of - WINDOW_MS
     today = day_of(evidence.as_of)
-    weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}
+    ages = range(today, today - len(policy.day_weights), -1)
+    weights = dict(zip(ages, policy.day_weights, strict=True))
     days = weights or range(day_of(start + 1), today + 1)
     if window is not None and len(days) == DAYS:
-        sums, weighted = window.totals, window.weighted(weights)
+        sums, latencies, weighted = window.totals, window.latencies, window.weighted(weights)
     else:
         of_days = [row for row in (window or evidence).days if row.day in days]
-        sums = totals(of_days)
-        weighted = spans_sum((row.spans, weights.get(row.day, 0)) for row in of_days)
+        sums, latencies = counts(of_days), [row.latency for row in of_days]
+        weighted = weighted_time(of_days, weights)
+    median, high = percentiles(latencies, (50, 95))
     return Facts(
         evidence=evidence,
         policy=policy,
         totals=sums,
+        latencies_ms=(median, high),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
         weighted=weighted,
