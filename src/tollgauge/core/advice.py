@@ -5,6 +5,7 @@ The docstrings of the functions are the rules in words, as the methodology page 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,20 +53,31 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What advice rests on: the facts, the flags and caps, the grade (None while nothing was
-    measured), the exact subscores by component, and what these add up to before the caps.
+    """What advice rests on: the facts, the flags by code, the caps, the grade (None while nothing
+    was measured), the exact subscores by component, and what these add up to before the caps.
     """
 
     facts: Facts
-    flags: tuple[Flag, ...]
+    flags: Mapping[str, Flag]
     caps: tuple[Cap, ...]
     grade: str | None
     subscores: dict[str, Ratio]
     uncapped: Ratio
 
-    def message(self, code: str) -> str | None:
-        """The message of a flag, None where it was not raised."""
-        return next((flag.message for flag in self.flags if flag.code == code), None)
+    @property
+    def errors(self) -> set[str]:
+        """The codes of the flags that are errors."""
+        return {code for code, flag in self.flags.items() if flag.severity is Severity.ERROR}
+
+    def message(self, code: str) -> str:
+        """The message of a flag, empty where it was not raised."""
+        return self.flags[code].message if code in self.flags else ""
+
+    def is_template_alone(self) -> bool:
+        """Whether the URL is a template and no error speaks against the host itself."""
+        return self.facts.evidence.templated and not {
+            code for code in self.errors - _TEMPLATE_FLAGS if not is_lint(code)
+        }
 
 
 def by_flags(judgement: Judgement) -> Advice:
@@ -80,13 +92,11 @@ def by_flags(judgement: Judgement) -> Advice:
     6. `proceed`.
     """
     facts, grade = judgement.facts, judgement.grade
-    errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
-    if "not-payable" in errors:
+    if "not-payable" in judgement.flags:
         return Advice("not-payable")
-    own = {code for code in errors if not is_lint(code)} - _TEMPLATE_FLAGS
-    if facts.evidence.templated and not own:
+    if judgement.is_template_alone():
         return Advice("parameterize")
-    if errors or grade in ("D", "F"):
+    if judgement.errors or grade in ("D", "F"):
         return Advice("avoid")
     if grade is None:
         return Advice("unverified")
@@ -106,13 +116,11 @@ def by_grade(judgement: Judgement) -> Advice:
        the payTo changed unannounced in the last 30 days; or fewer than 24 half hours were observed;
     6. `proceed`.
     """
-    facts, grade = judgement.facts, judgement.grade
+    grade = judgement.grade
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
-    errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
-    own = {code for code in errors if not is_lint(code)} - _TEMPLATE_FLAGS
-    if facts.evidence.templated and not own:
-        return Advice("parameterize", judgement.message("unresolved-template") or "")
+    if judgement.is_template_alone():
+        return Advice("parameterize", judgement.message("unresolved-template"))
     if grade is None:
         return Advice("unverified", "Nothing was measured yet.")
     if message := judgement.message("stale"):

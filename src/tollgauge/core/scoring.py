@@ -44,7 +44,7 @@ class Rules:
     """
 
     flags: tuple[FlagRule, ...]
-    lint_flags: Callable[[Facts], tuple[Flag, ...]]
+    lint_flags: Callable[[Facts], list[Flag]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
 
@@ -130,7 +130,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
             Component(name=row.name, weight=row.weight, tenths=ratio_half_up(*exact[row.name], 10))
             for row in (policy.rows if measured else ())
         ),
-        flags=tuple(flag.advised(payable=payable) for flag in flags),
+        flags=tuple(flag.advised(payable=payable) for flag in flags.values()),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
@@ -182,16 +182,18 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
     return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
-def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
-    flags = [flag for rule in rules.flags if (flag := rule.apply(facts)) is not None]
+def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
+    """The flags by code, in order of severity, then code."""
+    flags = [rule.flag(fired) for rule in rules.flags if (fired := rule.check(facts)) is not None]
     flags += rules.lint_flags(facts)
-    return tuple(sorted(flags, key=lambda flag: (_RANKS[flag.severity], flag.code)))
+    flags.sort(key=lambda flag: (_RANKS[flag.severity], flag.code))
+    return {flag.code: flag for flag in flags}
 
 
-def _caps(facts: Facts, flags: tuple[Flag, ...], forecasts: Forecasts) -> tuple[Cap, ...]:
+def _caps(facts: Facts, flags: Mapping[str, Flag], forecasts: Forecasts) -> tuple[Cap, ...]:
     policy = facts.policy
-    codes = {flag.code for flag in flags}
-    if any(flag.severity is Severity.ERROR and is_lint(flag.code) for flag in flags):
+    codes = set(flags)
+    if any(is_lint(code) for code, flag in flags.items() if flag.severity is Severity.ERROR):
         codes.add("lint-error")
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.

@@ -20,6 +20,7 @@ from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, counts
 from tollgauge.core.rounding import Ratio, is_below, larger
 from tollgauge.core.signals.volume import Volume, activity_of, volume_of
+from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 
@@ -28,7 +29,8 @@ from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 class Facts:
     """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
     probes that were up, None without any; `changes` are those of the window, without repetitions;
-    `weighted` is the time of its days, recent ones more than old ones.
+    `weighted` is the time of its days, recent ones more than old ones; `usd` the exact advertised
+    price in dollars, None when it is in no known dollar.
     """
 
     evidence: Evidence
@@ -38,6 +40,7 @@ class Facts:
     changes: frozenset[TermChange]
     volume: Volume
     weighted: WeightedTime
+    usd: Ratio | None
 
     @property
     def spoken(self) -> int:
@@ -101,6 +104,8 @@ class Facts:
 
     def changed(self, kind: str) -> int:
         """How many changes of a kind the window holds: the most that any one source saw."""
+        if not self.changes:
+            return 0
         counts: dict[str, int] = {}
         for change in self.changes:
             if change.kind == kind:
@@ -110,6 +115,8 @@ class Facts:
     @property
     def price_steps(self) -> int:
         """What the window's price changes cost, each by its size: the most of any one source."""
+        if not self.changes:
+            return 0
         costs: dict[str, int] = {}
         for change in self.changes:
             if change.kind == PRICE_CHANGED:
@@ -123,6 +130,8 @@ class Facts:
         """When the latest change of a kind was seen, None without one; changes that the seller
         announced ahead do not count.
         """
+        if not self.changes:
+            return None
         instants = (
             change.at for change in self.changes if change.kind == kind and not change.announced
         )
@@ -151,4 +160,10 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
         weighted=weighted,
+        usd=None if evidence.quote is None else _usd(evidence.quote),
     )
+
+
+def _usd(quote: Quote) -> Ratio | None:
+    decimals = quote.decimals
+    return None if decimals is None else (quote.amount, 10**decimals)

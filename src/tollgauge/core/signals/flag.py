@@ -30,6 +30,8 @@ class Flag:
     def advised(self, *, payable: bool) -> Flag:
         """The flag with its final message, which has `to_pay` only where it can be followed."""
         message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
+        if message == self.message and not self.to_pay:
+            return self
         return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
 
 
@@ -59,11 +61,8 @@ class FlagRule:
         """The rule in words."""
         return " ".join((inspect.getdoc(self.check) or "").split())
 
-    def apply(self, facts: Facts) -> Flag | None:
-        """The flag when the rule fires, else None."""
-        fired = self.check(facts)
-        if fired is None:
-            return None
+    def flag(self, fired: Fired) -> Flag:
+        """The flag of a rule that fired."""
         return Flag(
             code=self.code,
             severity=self.severity,
