@@ -33,7 +33,7 @@ class Row:
     absent: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cap:
     """What limits the score to `limit_tenths` (tenths of a point), most often the flag `code`."""
 

@@ -14,7 +14,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Flag:
     """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is advice to
     those who pay all the same; scoring adds it to the message where the recommendation lets pay and
