@@ -6,8 +6,7 @@ The docstrings of the functions are the rules in words, as the methodology page 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tollgauge.core.discovery import PAYTO_CHANGED
 from tollgauge.core.finding import Severity, is_lint
@@ -43,16 +42,14 @@ _WEAK: Final = {
 _NEVER_UP: Final = "it was never up when it was checked"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """A recommendation, and the reason in one sentence; policy 1 gives none."""
 
     recommendation: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What advice rests on: the facts, the flags by code, the caps, the grade (None while nothing
     was measured), the exact subscores by component, and what these add up to before the caps.
     """

@@ -128,10 +128,9 @@ def interpolate(table: Table, x: Ratio) -> Ratio:
 
 
 def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
-    """The sum of the subscores times their weights."""
+    """The sum of the subscores, in the order of the policy's rows, times their weights."""
     part, whole = 0, 1
-    for row in policy.rows:
-        points, of = subscores[row.name]
+    for row, (points, of) in zip(policy.rows, subscores.values(), strict=True):
         if of == whole:
             part += row.weight * points
         else:

@@ -151,7 +151,7 @@ def merge(a: Rollup, b: Rollup) -> Rollup:
         slots=a.slots | b.slots,
         latency_sum=a.latency_sum + b.latency_sum,
         latency=latency_histogram.merge((a.latency, b.latency)),
-        excluded=_reasons((a.excluded, b.excluded)),
+        excluded=_reasons(a.excluded, b.excluded),
         spans=a.spans + b.spans,
     )
 
@@ -174,7 +174,7 @@ def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
     probes, scored, up = before.probes, before.scored, before.up
     compliant, payable, compliance = before.compliant, before.payable, before.compliance
     latency_count, latency_sum = before.latency_count, before.latency_sum
-    excluded, spoken = [before.excluded], [(before.spans, 1)]
+    excluded, spoken = before.excluded, before.spans
     for row in days:
         probes += row.probes
         scored += row.scored
@@ -185,8 +185,8 @@ def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
         slots[row.day] = slots.get(row.day, 0) | row.slots
         latency_count += latency_histogram.size(row.latency)
         latency_sum += row.latency_sum
-        excluded.append(row.excluded)
-        spoken.append((row.spans, 1))
+        excluded = _reasons(excluded, row.excluded)
+        spoken += row.spans
     return Totals(
         probes=probes,
         scored=scored,
@@ -197,8 +197,8 @@ def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
         slots=before.slots + sum(map(int.bit_count, slots.values())),
         latency_count=latency_count,
         latency_sum=latency_sum,
-        excluded=_reasons(excluded),
-        spans=spans_sum(spoken),
+        excluded=excluded,
+        spans=spoken,
     )
 
 
@@ -267,9 +267,10 @@ def day_from_document(document: Mapping[str, Any]) -> Rollup:
     )
 
 
-def _reasons(parts: Iterable[Reasons]) -> Reasons:
-    added: dict[str, int] = {}
-    for part in parts:
-        for reason, count in part:
-            added[reason] = added.get(reason, 0) + count
+def _reasons(one: Reasons, other: Reasons) -> Reasons:
+    if not one or not other:
+        return one or other
+    added = dict(one)
+    for reason, count in other:
+        added[reason] = added.get(reason, 0) + count
     return tuple(sorted(added.items()))

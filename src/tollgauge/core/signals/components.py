@@ -13,7 +13,7 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.policy import interpolate
 from tollgauge.core.rounding import Ratio, larger, smaller
 from tollgauge.core.signals.facts import Facts
-from tollgauge.core.signals.volume import activity_of
+from tollgauge.core.signals.volume import activity_of, effective
 from tollgauge.core.units import DAY_MS
 
 
@@ -83,7 +83,8 @@ def activity(facts: Facts) -> Ratio:
     pays, it is at most one effective payer: alone it brings at most 5 (0.75 points of the score).
     What the seller pays itself brings nothing.
     """
-    return activity_of(facts.volume.organic, facts.policy)
+    organic = facts.volume.sums.organic
+    return activity_of(organic, effective(organic), facts.volume.shared_hosts, facts.policy)
 
 
 def bounded_activity(facts: Facts) -> Ratio:
@@ -102,8 +103,8 @@ def raw_activity(facts: Facts) -> Ratio:
     score range. Never below the organic value, although leaving out a dominant payer can raise
     the number of effective ones.
     """
-    raw = activity_of(facts.volume.raw, facts.policy)
-    return larger(raw, activity(facts))
+    raw = facts.volume.sums.raw
+    return larger(activity_of(raw, effective(raw), 1, facts.policy), activity(facts))
 
 
 def stability(facts: Facts) -> Ratio:

@@ -11,26 +11,26 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, counts
-from tollgauge.core.rounding import Ratio, is_below, larger
-from tollgauge.core.signals.volume import Volume, activity_of, volume_of
+from tollgauge.core.rounding import Ratio, is_below
+from tollgauge.core.signals.volume import Volume, ends_of, volume_of
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
     probes that were up, None without any; `changes` are those of the window, without repetitions;
-    `weighted` is the time of its days, recent ones more than old ones; `usd` the exact advertised
-    price in dollars, None when it is in no known dollar.
+    `activity_ends` the subscores of the ends of the organic interval; `weighted` is the time of the
+    window's days, recent ones more than old ones; `usd` the exact advertised price in dollars, None
+    when it is in no known dollar.
     """
 
     evidence: Evidence
@@ -39,6 +39,7 @@ class Facts:
     latencies_ms: tuple[int | None, int | None]
     changes: frozenset[TermChange]
     volume: Volume
+    activity_ends: tuple[Ratio, Ratio]
     weighted: WeightedTime
     usd: Ratio | None
 
@@ -83,16 +84,6 @@ class Facts:
     def is_barely_observed(self) -> bool:
         """Whether the confidence is low."""
         return is_below(self.confidence, self.policy.low_confidence.as_integer_ratio())
-
-    @cached_property
-    def activity_ends(self) -> tuple[Ratio, Ratio]:
-        """The subscores of the low and of the high end of the organic interval. The high end is
-        never below the low one, although leaving out a dominant payer can raise the number of
-        effective ones.
-        """
-        low, high = self.volume.ends
-        least = activity_of(low, self.policy)
-        return least, larger(least, activity_of(high, self.policy))
 
     @property
     def envelope_probe(self) -> LastProbe | None:
@@ -152,13 +143,15 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         sums, latencies = counts(of_days), [row.latency for row in of_days]
         weighted = weighted_time(of_days, weights)
     median, high = percentiles(latencies, (50, 95))
+    volume = volume_of(evidence.chain)
     return Facts(
         evidence=evidence,
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
-        volume=volume_of(evidence.chain),
+        volume=volume,
+        activity_ends=ends_of(volume, policy),
         weighted=weighted,
         usd=None if evidence.quote is None else _usd(evidence.quote),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
@@ -35,8 +36,7 @@ class Flag:
         return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """What a rule says when it fires, as `Flag` has it."""
 
     message: str
