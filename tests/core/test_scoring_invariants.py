@@ -21,7 +21,7 @@ from tollgauge.core.evidence import (
 )
 from tollgauge.core.exchange import Timings
 from tollgauge.core.latency import bucket_of, percentile
-from tollgauge.core.policy import POLICY_1, interpolate
+from tollgauge.core.policy import POLICY_1, Table, interpolate
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup, totals
 from tollgauge.core.score import Score, score_from_json, score_to_json
@@ -355,16 +355,22 @@ def test_a_score_survives_the_json_form_of_its_evidence(
     assert score(from_json(to_json(evidence))) == score(evidence)
 
 
+def ends_of(share: Fraction, n: int) -> tuple[Fraction, Fraction]:
+    """The Wilson bounds of a share of so many probes."""
+    low, high = bounds(share.as_integer_ratio(), (n, 3), z=POLICY_1.z)
+    return Fraction(*low), Fraction(*high)
+
+
 @given(st.fractions(0, 1), st.integers(1, 20_000))
 def test_wilson_bounds_hold_the_share(share: Fraction, n: int) -> None:
-    low, high = bounds(share, Fraction(n, 3), z=POLICY_1.z)
+    low, high = ends_of(share, n)
     assert 0 <= low <= share <= high <= 1
 
 
 @given(st.fractions(0, 1), st.integers(1, 20_000))
 def test_wilson_bounds_solve_their_equation(share: Fraction, n: int) -> None:
     """|p - x| = z * sqrt(x(1 - x) / n_eff) at both bounds, within the cut of the root."""
-    for bound in bounds(share, Fraction(n, 3), z=POLICY_1.z):
+    for bound in ends_of(share, n):
         left = (share - bound) ** 2
         right = POLICY_1.z**2 * bound * (1 - bound) * 3 / n
         assert abs(left - right) < Fraction(1, 10**4)
@@ -376,16 +382,20 @@ def test_a_root_is_cut_to_a_millionth(x: Fraction) -> None:
     assert cut**2 <= x < (cut + Fraction(1, 10**6)) ** 2
 
 
+def read(table: Table, x: Fraction) -> Fraction:
+    return Fraction(*interpolate(table, x.as_integer_ratio()))
+
+
 @given(st.fractions(-5, 20_000))
 def test_tables_are_flat_outside_and_ascend_or_descend(x: Fraction) -> None:
     for table in (POLICY_1.latency, POLICY_1.payers, POLICY_1.volume):
         values = [y for _, y in table]
-        assert min(values) <= interpolate(table, x) <= max(values)
+        assert min(values) <= read(table, x) <= max(values)
         rising = values[0] < values[-1]
-        step = interpolate(table, x + 1) - interpolate(table, x)
+        step = read(table, x + 1) - read(table, x)
         assert step >= 0 if rising else step <= 0
 
 
 def test_tables_hold_their_own_points() -> None:
     for table in (POLICY_1.latency, POLICY_1.payers, POLICY_1.volume):
-        assert [interpolate(table, x) for x, _ in table] == [Fraction(y) for _, y in table]
+        assert [read(table, Fraction(x)) for x, _ in table] == [y for _, y in table]

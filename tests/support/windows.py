@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import POLICY_2
-from tollgauge.core.rollup import totals
-from tollgauge.core.spans import spans_sum
-from tollgauge.core.window import Window, day_text
+from tollgauge.core.rollup import counts
+from tollgauge.core.window import Window, day_text, weighted_time
 
 
 def shown(seen: Window, *, today: int) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def shown(seen: Window, *, today: int) -> dict[str, Any]:
         "days": seen.days,
         "texts": seen.texts,
         "totals": seen.totals,
+        "percentiles": percentiles(seen.latencies, range(1, 101)),
         "weighted": seen.weighted(weights),
         "recent": seen.recent,
         "last": seen.last,
@@ -30,6 +31,7 @@ def by_the_rows(seen: Window, *, today: int) -> dict[str, Any]:
     weights = {today - back: weight for back, weight in enumerate(POLICY_2.day_weights)}
     return shown(seen, today=today) | {
         "texts": b",".join(map(day_text, seen.days)),
-        "totals": totals(seen.days),
-        "weighted": spans_sum((sums.spans, weights[sums.day]) for sums in seen.days),
+        "totals": counts(seen.days),
+        "percentiles": percentiles([sums.latency for sums in seen.days], range(1, 101)),
+        "weighted": weighted_time(seen.days, weights),
     }

@@ -5,13 +5,13 @@ The docstrings of the functions are the rules in words, as the methodology page 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from tollgauge.core.discovery import PAYTO_CHANGED
 from tollgauge.core.finding import Severity, is_lint
-from tollgauge.core.policy import Cap, weighted_sum
+from tollgauge.core.policy import Cap
+from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
@@ -42,29 +42,39 @@ _WEAK: Final = {
 _NEVER_UP: Final = "it was never up when it was checked"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """A recommendation, and the reason in one sentence; policy 1 gives none."""
 
     recommendation: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What advice rests on: the facts, the flags and caps, the grade (None while nothing was
-    measured) and the exact subscores by component.
+class Judgement(NamedTuple):
+    """What advice rests on: the facts, the flags by code, the caps, the grade (None while nothing
+    was measured), the exact subscores by component, and what these add up to before the caps.
     """
 
     facts: Facts
-    flags: tuple[Flag, ...]
+    flags: Mapping[str, Flag]
     caps: tuple[Cap, ...]
     grade: str | None
-    subscores: dict[str, Fraction]
+    subscores: dict[str, Ratio]
+    uncapped: Ratio
 
-    def message(self, code: str) -> str | None:
-        """The message of a flag, None where it was not raised."""
-        return next((flag.message for flag in self.flags if flag.code == code), None)
+    @property
+    def errors(self) -> set[str]:
+        """The codes of the flags that are errors."""
+        return {code for code, flag in self.flags.items() if flag.severity is Severity.ERROR}
+
+    def message(self, code: str) -> str:
+        """The message of a flag, empty where it was not raised."""
+        return self.flags[code].message if code in self.flags else ""
+
+    def is_template_alone(self) -> bool:
+        """Whether the URL is a template and no error speaks against the host itself."""
+        return self.facts.evidence.templated and not {
+            code for code in self.errors - _TEMPLATE_FLAGS if not is_lint(code)
+        }
 
 
 def by_flags(judgement: Judgement) -> Advice:
@@ -79,17 +89,15 @@ def by_flags(judgement: Judgement) -> Advice:
     6. `proceed`.
     """
     facts, grade = judgement.facts, judgement.grade
-    errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
-    if "not-payable" in errors:
+    if "not-payable" in judgement.flags:
         return Advice("not-payable")
-    own = {code for code in errors if not is_lint(code)} - _TEMPLATE_FLAGS
-    if facts.evidence.templated and not own:
+    if judgement.is_template_alone():
         return Advice("parameterize")
-    if errors or grade in ("D", "F"):
+    if judgement.errors or grade in ("D", "F"):
         return Advice("avoid")
     if grade is None:
         return Advice("unverified")
-    unsure = grade == "C" or facts.confidence < facts.policy.low_confidence
+    unsure = grade == "C" or facts.is_barely_observed
     return Advice("caution" if unsure else "proceed")
 
 
@@ -105,13 +113,11 @@ def by_grade(judgement: Judgement) -> Advice:
        the payTo changed unannounced in the last 30 days; or fewer than 24 half hours were observed;
     6. `proceed`.
     """
-    facts, grade = judgement.facts, judgement.grade
+    grade = judgement.grade
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
-    errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
-    own = {code for code in errors if not is_lint(code)} - _TEMPLATE_FLAGS
-    if facts.evidence.templated and not own:
-        return Advice("parameterize", judgement.message("unresolved-template") or "")
+    if judgement.is_template_alone():
+        return Advice("parameterize", judgement.message("unresolved-template"))
     if grade is None:
         return Advice("unverified", "Nothing was measured yet.")
     if message := judgement.message("stale"):
@@ -139,12 +145,20 @@ def _why_careful(judgement: Judgement) -> str | None:
 
 def _why_low(judgement: Judgement) -> str:
     """What keeps the score down: the lowest cap, else the component that costs most."""
-    part, whole = weighted_sum(judgement.facts.policy, judgement.subscores)
-    if judgement.caps and judgement.caps[0].limit_tenths * 10 * whole <= part:
-        return judgement.caps[0].reason
-    worst = max(
-        judgement.facts.policy.rows,
-        key=lambda row: row.weight * (100 - judgement.subscores[row.name]),
-    )
-    never_up = worst.name == "uptime" and judgement.subscores[worst.name] == 0
-    return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst.name]}."
+    caps = judgement.caps
+    if caps and not is_below(judgement.uncapped, (10 * caps[0].limit_tenths, 1)):
+        return caps[0].reason
+    worst = _costliest(judgement)
+    never_up = worst == "uptime" and not judgement.subscores[worst][0]
+    return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst]}."
+
+
+def _costliest(judgement: Judgement) -> str:
+    """The component that takes most points off the score, the first of several."""
+    name, most = "", (-1, 1)
+    for row in judgement.facts.policy.rows:
+        points, whole = judgement.subscores[row.name]
+        lost = row.weight * (100 * whole - points), whole
+        if is_below(most, lost):
+            name, most = row.name, lost
+    return name

@@ -22,7 +22,7 @@ from fractions import Fraction
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from tollgauge.core.rounding import half_up
+from tollgauge.core.rounding import half_up, ratio_half_up
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.wilson import bounds
@@ -315,13 +315,13 @@ def _bin(table: Mapping[int, tuple[int, int]], low: int, high: int) -> Bin:
     if count < BIN_MIN:
         return Bin(low=low, high=high, count=count)
     share = Fraction(hits, count)
-    least, most = bounds(share, Fraction(count), z=_Z)
+    least, most = bounds((hits, count), (count, 1), z=_Z)
     return Bin(
         low=low,
         high=high,
         count=count,
         mean=half_up(Fraction(sum(p * row[0] for p, row in inside.items()), count)),
         came_true=half_up(share, 1_000),
-        least=half_up(least, 1_000),
-        most=half_up(most, 1_000),
+        least=ratio_half_up(*least, 1_000),
+        most=ratio_half_up(*most, 1_000),
     )

@@ -2,14 +2,14 @@
 
 Two rates, of failing while payable and of being repaired while not, are estimated from the spans of
 the window (core/spans) with a little prior knowledge, so that one failure of a new endpoint is
-neither nothing nor everything (docs/methodology.md, *forecast*). Fractions are exact.
+neither nothing nor everything (docs/methodology.md, *forecast*). They are exact.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
+from tollgauge.core.rounding import Ratio
 from tollgauge.core.spans import Spans
 from tollgauge.core.units import HOUR_MS
 
@@ -20,7 +20,7 @@ EXPECTED_PERMILLE: Final = 850
 one is doubtful (core/policy, `doubtful-tomorrow`)."""
 
 
-def forecast(spans: Spans, *, payable: bool, ahead_ms: int) -> Fraction:
+def forecast(spans: Spans, *, payable: bool, ahead_ms: int) -> Ratio:
     """The probability that a probe h hours from now (`ahead_ms`) finds the endpoint payable, from
     0 to 1.
 
@@ -36,11 +36,13 @@ def forecast(spans: Spans, *, payable: bool, ahead_ms: int) -> Fraction:
     failing, up = (2 * spans.failures + 1) * ahead_ms, 2 * (up + 72 * HOUR_MS)
     if payable:
         repair, down = (spans.repairs + 1) * ahead_ms, down + 8 * HOUR_MS
-        return Fraction((down + repair) * up, down * up + failing * down + repair * up)
+        stays = (down + repair) * up
+        return stays, stays + failing * down
     never = not spans.payable and not spans.failures
     repair = (4 * spans.repairs + 1) * ahead_ms
     down = 4 * down + 2 * HOUR_MS + (4 * 72 * HOUR_MS if never else 0)
-    return Fraction(repair * up, down * up + repair * up + failing * down)
+    mended = repair * up
+    return mended, down * up + mended + failing * down
 
 
 def is_expected(payable_24h_permille: int | None) -> bool:

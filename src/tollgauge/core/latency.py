@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Final
 
@@ -80,15 +80,21 @@ def from_counts(counts: Mapping[int, int]) -> Histogram:
     return tuple(sorted(item for item in counts.items() if item[1] > 0))
 
 
+def size(latencies: Histogram) -> int:
+    """How many latencies a histogram holds."""
+    return sum(map(_count, latencies))
+
+
 def percentile(latencies: Histogram, percent: int) -> int | None:
     """The `percent`-th percentile (1..100) in milliseconds, None of an empty histogram."""
-    return percentiles(latencies, (percent,))[0]
+    return percentiles((latencies,), (percent,))[0]
 
 
-def percentiles(latencies: Histogram, percents: Sequence[int]) -> list[int | None]:
-    """Several percentiles, as `percentile`."""
-    if not latencies:
+def percentiles(parts: Iterable[Histogram], percents: Sequence[int]) -> list[int | None]:
+    """Several percentiles of what histograms hold together, as `percentile`."""
+    rows = sorted(chain.from_iterable(parts))  # a bucket may be in several rows
+    if not rows:
         return [None] * len(percents)
-    ranks = list(accumulate(map(_count, latencies)))
+    ranks = list(accumulate(map(_count, rows)))
     wanted = (bisect_left(ranks, -(-percent * ranks[-1] // 100)) for percent in percents)
-    return [lower_bound(latencies[place][0]) for place in wanted]
+    return [lower_bound(rows[place][0]) for place in wanted]

@@ -7,11 +7,13 @@ from the current one. core/signals applies the numbers, core/scoring adds them u
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
+from tollgauge.core.rounding import Ratio
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 Table = tuple[tuple[int, int], ...]
@@ -31,7 +33,7 @@ class Row:
     absent: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cap:
     """What limits the score to `limit_tenths` (tenths of a point), most often the flag `code`."""
 
@@ -111,30 +113,29 @@ class Policy:
         return {row.name: row.weight for row in self.rows}
 
 
-def interpolate(table: Table, x: Fraction | int) -> Fraction:
+def interpolate(table: Table, x: Ratio) -> Ratio:
     """A piecewise-linear table at `x`: exact between its points, flat outside."""
-    part, whole = x.numerator, x.denominator
-    left_x, left_y = table[0]
-    if part <= left_x * whole:
-        return Fraction(left_y)
-    for right_x, right_y in table[1:]:
-        if part <= right_x * whole:
-            width = (right_x - left_x) * whole
-            risen = (part - left_x * whole) * (right_y - left_y)
-            return Fraction(left_y * width + risen, width)
-        left_x, left_y = right_x, right_y
-    return Fraction(left_y)
+    part, whole = x
+    place = bisect_left(table, (-(-part // whole),))  # of the first point that is not below x
+    if place == 0:
+        return table[0][1], 1
+    left_x, left_y = table[place - 1]
+    if place == len(table):
+        return left_y, 1
+    right_x, right_y = table[place]
+    width = (right_x - left_x) * whole
+    return left_y * width + (part - left_x * whole) * (right_y - left_y), width
 
 
-def weighted_sum(policy: Policy, subscores: Mapping[str, Fraction]) -> tuple[int, int]:
-    """The sum of the subscores times their weights, as a numerator and a denominator that are not
-    reduced.
-    """
+def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
+    """The sum of the subscores, in the order of the policy's rows, times their weights."""
     part, whole = 0, 1
-    for row in policy.rows:
-        subscore = subscores[row.name]
-        part = part * subscore.denominator + row.weight * subscore.numerator * whole
-        whole *= subscore.denominator
+    for row, (points, of) in zip(policy.rows, subscores.values(), strict=True):
+        if of == whole:
+            part += row.weight * points
+        else:
+            part = part * of + row.weight * points * whole
+            whole *= of
     return part, whole
 
 

@@ -3,6 +3,8 @@
 Every figure is an integer in the unit its name says; nothing here is computed from another
 rounded figure. A score is stored as JSON of integers, texts and nulls. core/scoring computes it;
 turning it into answers and pages is the work of web/.
+
+The classes of a score have no slots, as orjson writes those that have some four times as slowly.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class ScoreError(TollgaugeError):
     """A stored text that is no score, or a policy that this version does not know."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Component:
     """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
 
@@ -31,7 +33,7 @@ class Component:
     tenths: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Stats:
     """The 30-day figures that the score rests on.
 
@@ -64,7 +66,7 @@ class Stats:
     verdict: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settlement:
     """Settlements to the payTo in the window; volumes in atomic USDC of the whole wallet.
 
@@ -99,7 +101,7 @@ def _caps(rows: Any) -> Any:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Activity:
     """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
     sellers the payers pay elsewhere.
@@ -110,7 +112,7 @@ class Activity:
     clusters: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OtherScore:
     """The score of the same evidence under another policy."""
 
@@ -119,7 +121,7 @@ class OtherScore:
     grade: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
 

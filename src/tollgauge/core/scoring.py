@@ -1,7 +1,8 @@
 """Scoring: the score of an evidence under a policy.
 
 Rules (docs/methodology.md):
-- deterministic and exact: fractions until the end, then half up to what is published; no floats;
+- deterministic and exact: ratios of integers until the end, then half up to what is published; no
+  floats;
 - the weighted sum of the subscores, then the lowest cap of a flag that fired, then the grade of
   the score as it is published, so that score and grade never contradict each other;
 - without a scored probe there is no score: absence is declared, never renormalised;
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
@@ -25,10 +25,10 @@ from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity, is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
 from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy, weighted_sum
-from tollgauge.core.rounding import half_up, ratio_half_up
+from tollgauge.core.rounding import Ratio, is_below, ratio_half_up, smaller
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
-from tollgauge.core.signals.components import SUBSCORES, activity_ends, raw_activity
+from tollgauge.core.signals.components import SUBSCORES, raw_activity
 from tollgauge.core.signals.facts import Facts, facts_of
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -44,7 +44,7 @@ class Rules:
     """
 
     flags: tuple[FlagRule, ...]
-    lint_flags: Callable[[Facts], tuple[Flag, ...]]
+    lint_flags: Callable[[Facts], list[Flag]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
 
@@ -81,7 +81,7 @@ FIXES: Final[Mapping[str, str]] = {
 }
 """What a seller can do about a flag, by its slug. The message of a `lint:` flag says it itself."""
 
-Forecasts = tuple[Fraction, Fraction]
+Forecasts = tuple[Ratio, Ratio]
 """The chances of being payable in half an hour and in 24 hours."""
 
 _RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
@@ -98,10 +98,20 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
     forecasts = _forecasts(facts, payable=facts.is_payable)
     caps = _caps(facts, flags, forecasts) if measured or not rules.by_time else ()
-    low, point, high = _range(exact, facts, caps) if measured else (None, None, None)
+    uncapped = weighted_sum(policy, exact)
+    limit = caps[0].limit_tenths if caps else 1_000
+    low, high = _range(facts, exact, limit) if measured else (None, None)
+    point = _points(uncapped, limit) if measured else None
     grade = None if point is None else policy.grade(point)
     advice = rules.advise(
-        Judgement(facts=facts, flags=flags, caps=caps, grade=grade, subscores=exact)
+        Judgement(
+            facts=facts,
+            flags=flags,
+            caps=caps,
+            grade=grade,
+            subscores=exact,
+            uncapped=uncapped,
+        )
     )
     payable = advice.recommendation in PAYABLE and (facts.is_payable or not rules.by_time)
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
@@ -114,13 +124,13 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         low_tenths=low,
         high_tenths=high,
         recommendation=advice.recommendation,
-        confidence_hundredths=half_up(facts.confidence, 100),
+        confidence_hundredths=ratio_half_up(*facts.confidence, 100),
         economic_hundredths=ratio_half_up(min(indexed_ms, WINDOW_MS), WINDOW_MS, 100),
         components=tuple(
-            Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
+            Component(name=row.name, weight=row.weight, tenths=ratio_half_up(*exact[row.name], 10))
             for row in (policy.rows if measured else ())
         ),
-        flags=tuple(flag.advised(payable=payable) for flag in flags),
+        flags=tuple(flag.advised(payable=payable) for flag in flags.values()),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
@@ -160,7 +170,7 @@ def _policy(version: object) -> Policy:
     return policy
 
 
-def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Fraction, Fraction] | None:
+def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | None:
     """The ends that the score range takes the uptime at, as shares from 0 to 1; None while nothing
     was measured.
     """
@@ -168,19 +178,22 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Fraction, Fractio
     if not (facts.spoken if RULES[policy.version].by_time else facts.totals.scored):
         return None
     row = next(row for row in policy.rows if row.name == "uptime")
-    return bounds(SUBSCORES[row.rule](facts) / 100, _observations(facts), z=policy.z)
+    percent, of = SUBSCORES[row.rule](facts)
+    return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
-def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
-    flags = [flag for rule in rules.flags if (flag := rule.apply(facts)) is not None]
+def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
+    """The flags by code, in order of severity, then code."""
+    flags = [rule.flag(fired) for rule in rules.flags if (fired := rule.check(facts)) is not None]
     flags += rules.lint_flags(facts)
-    return tuple(sorted(flags, key=lambda flag: (_RANKS[flag.severity], flag.code)))
+    flags.sort(key=lambda flag: (_RANKS[flag.severity], flag.code))
+    return {flag.code: flag for flag in flags}
 
 
-def _caps(facts: Facts, flags: tuple[Flag, ...], forecasts: Forecasts) -> tuple[Cap, ...]:
+def _caps(facts: Facts, flags: Mapping[str, Flag], forecasts: Forecasts) -> tuple[Cap, ...]:
     policy = facts.policy
-    codes = {flag.code for flag in flags}
-    if any(flag.severity is Severity.ERROR and is_lint(flag.code) for flag in flags):
+    codes = set(flags)
+    if any(is_lint(code) for code, flag in flags.items() if flag.severity is Severity.ERROR):
         codes.add("lint-error")
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
@@ -188,17 +201,12 @@ def _caps(facts: Facts, flags: tuple[Flag, ...], forecasts: Forecasts) -> tuple[
     caps += [
         rule.cap
         for rule in policy.forecast_caps
-        if _is_below(now, rule.now) and _is_below(day, rule.day)
+        if is_below(now, rule.now.as_integer_ratio()) and is_below(day, rule.day.as_integer_ratio())
     ]
     if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
         reason = "A new path is not taken for better than its site for 7 days."
         caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
     return tuple(sorted(caps, key=lambda cap: (cap.limit_tenths, cap.code)))
-
-
-def _is_below(one: Fraction, other: Fraction) -> bool:
-    """One < other, in a fifth of the time."""
-    return one.numerator * other.denominator < other.numerator * one.denominator
 
 
 def _forecasts(facts: Facts, *, payable: bool) -> Forecasts:
@@ -213,52 +221,54 @@ def _chances(facts: Facts, forecasts: Forecasts) -> tuple[int | None, int | None
     if not facts.policy.forecast_caps or facts.evidence.state is None:
         return None, None
     now, day = forecasts
-    return half_up(now, 1_000), half_up(day, 1_000)
+    return ratio_half_up(*now, 1_000), ratio_half_up(*day, 1_000)
 
 
 def _activity(facts: Facts) -> Activity | None:
     chain = facts.evidence.chain
     if not facts.policy.forecast_caps or chain is None or chain.sums is None:
         return None
-    low, high = activity_ends(facts)
+    low, high = facts.activity_ends
     return Activity(
-        low_tenths=half_up(low, 10), high_tenths=half_up(high, 10), clusters=chain.sums.clusters
+        low_tenths=ratio_half_up(*low, 10),
+        high_tenths=ratio_half_up(*high, 10),
+        clusters=chain.sums.clusters,
     )
 
 
-def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
-    """Low, score and high in tenths: weighted sums under the lowest cap."""
+def _range(facts: Facts, exact: dict[str, Ratio], limit: int) -> tuple[int, int]:
+    """The low and the high end of the score in tenths."""
     policy = facts.policy
     low, high = dict(exact), dict(exact)
     effective = _observations(facts)
     for name in ("uptime", "compliance"):
         low[name], high[name] = bounds(exact[name], effective, z=policy.z, of=100)
     if RULES[policy.version].by_time:
-        least, most = activity_ends(facts)
-        low["activity"], high["activity"] = min(least, exact["activity"]), most
+        least, most = facts.activity_ends
+        low["activity"], high["activity"] = smaller(least, exact["activity"]), most
     else:
         high["activity"] = raw_activity(facts)
-    limit = min((cap.limit_tenths for cap in caps), default=1_000)
-
-    def points(subscores: dict[str, Fraction]) -> int:
-        part, whole = weighted_sum(policy, subscores)
-        return limit if part >= 10 * limit * whole else ratio_half_up(part, 10 * whole)
-
-    return points(low), points(exact), points(high)
+    return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
 
 
-def _observations(facts: Facts) -> Fraction:
+def _points(uncapped: Ratio, limit: int) -> int:
+    """A weighted sum in tenths of a point, at most `limit`."""
+    part, whole = uncapped
+    return min(ratio_half_up(part, 10 * whole), limit)
+
+
+def _observations(facts: Facts) -> Ratio:
     """How many independent observations the shares of uptime and compliance rest on. Failures come
     in clusters, so the more of them there were, the less the past says of the week to come
     (docs/calibration.md has how this was chosen).
     """
     policy, spans = facts.policy, facts.totals.spans
     if not RULES[policy.version].by_time:
-        return Fraction(facts.totals.scored, policy.autocorrelation)
+        return facts.totals.scored, policy.autocorrelation
     changes = spans.failures + spans.repairs
     spoken = policy.observations_a_day * (spans.up + spans.down)
     whole = DAY_MS * (1 + changes)
-    return Fraction(whole + policy.autocorrelation * spoken, policy.autocorrelation * whole)
+    return whole + policy.autocorrelation * spoken, policy.autocorrelation * whole
 
 
 def _stats(facts: Facts) -> Stats:
@@ -310,7 +320,7 @@ def _settlement(facts: Facts) -> Settlement | None:
         organic=organic.volume,
         transfers=volume.sums.transfers,
         distinct_payers=organic.payers,
-        effective_hundredths=half_up(volume.wallet_effective, 100),
+        effective_hundredths=ratio_half_up(*volume.wallet_effective, 100),
         top_permille=top,
         shared_hosts=volume.shared_hosts,
         indexed_to_block=chain.indexed_to_block,

@@ -7,11 +7,10 @@ published, so that a reader who has only the figure gets the same word.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.advice import PAYABLE
-from tollgauge.core.rounding import half_up
+from tollgauge.core.rounding import ratio_half_up
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 
@@ -34,7 +33,7 @@ def verdict(up: int, scored: int) -> str | None:
         return FLAWLESS
     if not up:
         return FAILED
-    tenths = half_up(Fraction(up, scored), 1_000)
+    tenths = ratio_half_up(up, scored, 1_000)
     return next((word for least, word in _CLASSES if tenths >= least), _LOWEST)
 
 

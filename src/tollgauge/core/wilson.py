@@ -12,32 +12,28 @@ from fractions import Fraction
 from math import isqrt
 from typing import Final
 
+from tollgauge.core.rounding import Ratio
+
 _MILLION: Final = 10**6
 
 
-def bounds(
-    share: Fraction, effective: Fraction, *, z: Fraction, of: int = 1
-) -> tuple[Fraction, Fraction]:
+def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple[Ratio, Ratio]:
     """Lower and upper Wilson bound of a share seen in `effective` > 0 independent observations, all
     three from 0 to `of`: percentages with 100.
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
-    # With p = a/b, n = c/d and z = e/f, all over one denominator: fractions that are reduced after
-    # each step take ten times as long.
-    a, b = share.numerator, share.denominator * of
-    c, d = effective.numerator, effective.denominator
-    e, f = z.numerator, z.denominator
-    middle = 2 * a * f * f * c + b * e * e * d
-    squared = (4 * a * (b - a) * f * f * c + b * b * e * e * d) * d
-    spread = 2 * b * c * e * f * root(squared, 4 * b * b * f * f * c * c)
-    per_share = 2 * _MILLION * (f * f * c + e * e * d)
-    low, high = middle * _MILLION - spread, middle * _MILLION + spread
+    # With p = a/b, n = c/d and z = e/f; n and z^2 have d * f^2 as their whole.
+    (a, b), (c, d), (e, f) = share, effective, z.as_integer_ratio()
+    b *= of
+    n, zz = f * f * c, e * e * d
+    middle = (2 * a * n + b * zz) * _MILLION
+    squared = (4 * a * (b - a) * n + b * b * zz) * d
+    spread = 2 * b * c * e * f * root(squared, 4 * b * b * n * c)
+    per_share = 2 * _MILLION * (n + zz)
     known, whole = a * per_share, b * per_share
-    return (
-        Fraction(of * max(min(low, known), 0), whole),
-        Fraction(of * min(max(high, known), whole), whole),
-    )
+    low, high = max(min(middle - spread, known), 0), min(max(middle + spread, known), whole)
+    return (of * low, whole), (of * high, whole)
 
 
 def root(part: int, whole: int) -> int:

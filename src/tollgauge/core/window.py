@@ -16,22 +16,25 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from operator import mul
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from tollgauge.core.evidence import LastProbe, LatestState
+from tollgauge.core.latency import Histogram
 from tollgauge.core.rollup import (
     NO_TOTALS,
     Rollup,
     Totals,
+    counts,
     day_document,
     day_from_document,
     totals,
     totals_without,
 )
-from tollgauge.core.spans import NO_SPANS, Spans, Statement, spans, spans_sum
+from tollgauge.core.spans import NO_SPANS, Spans, Statement, spans
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1
@@ -151,6 +154,16 @@ class ClosedDays:
         return _rollups(self.texts)
 
 
+class WeightedTime(NamedTuple):
+    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in `Spans`, each
+    times the weight of its day.
+    """
+
+    up: int
+    down: int
+    compliance: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
@@ -184,27 +197,28 @@ class Window:
         """The sums of each day, oldest first."""
         return (*(self.closed.rollups() if self.closed else ()), *self.open_days)
 
-    @cached_property
+    @property
     def totals(self) -> Totals:
-        """The sums of all days."""
-        return totals(self.open_days, NO_TOTALS if self.closed is None else self.closed.totals)
+        """The sums of all days, without the histogram of latencies."""
+        return counts(self.open_days, NO_TOTALS if self.closed is None else self.closed.totals)
 
-    def weighted(self, weights: Mapping[int, int]) -> Spans:
-        """The spans of all days, each times the weight of its day."""
-        opened = spans_sum((sums.spans, weights.get(sums.day, 0)) for sums in self.open_days)
+    @property
+    def latencies(self) -> list[Histogram]:
+        """The histograms of latencies, which hold those of all days together."""
+        opened = [sums.latency for sums in self.open_days]
+        return opened if self.closed is None else [self.closed.totals.latency, *opened]
+
+    def weighted(self, weights: Mapping[int, int]) -> WeightedTime:
+        """The time of all days, each times the weight of its day."""
+        opened = weighted_time(self.open_days, weights)
         if self.closed is None or not self.closed.numbers:
             return opened
-        of_days = [weights.get(day, 0) for day in self.closed.numbers]
-        up, payable, down, compliance, failures, repairs = (
-            sum(map(mul, column, of_days)) for column in self.closed.spans
-        )
-        return opened + Spans(
-            up=up,
-            payable=payable,
-            down=down,
-            compliance=compliance,
-            failures=failures,
-            repairs=repairs,
+        of_days = list(map(weights.get, self.closed.numbers, repeat(0)))
+        up, _, down, compliance, *_ = self.closed.spans
+        return WeightedTime(
+            up=opened.up + sum(map(mul, up, of_days)),
+            down=opened.down + sum(map(mul, down, of_days)),
+            compliance=opened.compliance + sum(map(mul, compliance, of_days)),
         )
 
     @property
@@ -213,6 +227,17 @@ class Window:
         opened = b",".join(map(day_text, self.open_days))
         closed = self.closed.texts if self.closed else b""
         return b"%b,%b" % (closed, opened) if closed and opened else closed or opened
+
+
+def weighted_time(days: Iterable[Rollup], weights: Mapping[int, int]) -> WeightedTime:
+    """The time of days, each times its weight, which is 0 where none is given."""
+    up = down = compliance = 0
+    for sums in days:
+        weight, spoken = weights.get(sums.day, 0), sums.spans
+        up += weight * spoken.up
+        down += weight * spoken.down
+        compliance += weight * spoken.compliance
+    return WeightedTime(up, down, compliance)
 
 
 def day_text(sums: Rollup) -> bytes:

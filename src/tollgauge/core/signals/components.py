@@ -7,35 +7,35 @@ never changes: a policy that measures something in another way gets a function o
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.policy import interpolate
+from tollgauge.core.rounding import Ratio, larger, smaller
 from tollgauge.core.signals.facts import Facts
-from tollgauge.core.signals.volume import activity_of
+from tollgauge.core.signals.volume import activity_of, effective
 from tollgauge.core.units import DAY_MS
 
 
-def uptime(facts: Facts) -> Fraction:
+def uptime(facts: Facts) -> Ratio:
     """How often did it answer? The share of scored probes of the last 30 days that were up: an
     HTTP answer in time with status 402, 2xx, 400, 401, 403 or 422. Failures of our own are not
     scored.
     """
     sums = facts.totals
-    return Fraction(100 * sums.up, sums.scored) if sums.scored else Fraction(0)
+    return (100 * sums.up, sums.scored) if sums.scored else (0, 1)
 
 
-def compliance(facts: Facts) -> Fraction:
+def compliance(facts: Facts) -> Ratio:
     """Does it ask for payment the way the protocol says? The mean over scored probes: 100 for a
     402 without errors, less 4 for each warning (at most 20); 50 when there are errors but a stock
     client could still pay; 0 when it could not, which a probe without an answer is too.
     """
     sums = facts.totals
-    return Fraction(sums.compliance, sums.scored) if sums.scored else Fraction(0)
+    return (sums.compliance, sums.scored) if sums.scored else (0, 1)
 
 
-def uptime_by_time(facts: Facts) -> Fraction:
+def uptime_by_time(facts: Facts) -> Ratio:
     """How much of the time did it answer? A probe speaks for the time until the next one. Up is an
     HTTP answer in time with status 402, 2xx, 400 or 422; a refusal (429, 401, 403) is not. Days
     count less the older they are: half as much every 7 days. What nobody spoke for, and what our
@@ -44,7 +44,7 @@ def uptime_by_time(facts: Facts) -> Fraction:
     return _share_of_time(facts, 100 * facts.weighted.up, now=100 if facts.is_up else 0)
 
 
-def compliance_by_time(facts: Facts) -> Fraction:
+def compliance_by_time(facts: Facts) -> Ratio:
     """Does it ask for payment the way the protocol says? What each probe's envelope is worth (100
     for a 402 without errors, less 4 for each warning, at most 20; 50 when there are errors but a
     stock client could still pay; 0 when it could not, or nothing was answered) for the time that
@@ -53,86 +53,81 @@ def compliance_by_time(facts: Facts) -> Fraction:
     return _share_of_time(facts, facts.weighted.compliance, now=100 if facts.is_payable else 0)
 
 
-def _share_of_time(facts: Facts, part: int, *, now: int) -> Fraction:
+def _share_of_time(facts: Facts, part: int, *, now: int) -> Ratio:
     """A part as a share of the weighed time; `now` where no time has passed since the first
     probe.
     """
-    return Fraction(part, facts.spoken) if facts.spoken else Fraction(now)
+    spoken = facts.spoken
+    return (part, spoken) if spoken else (now, 1)
 
 
-def latency(facts: Facts) -> Fraction:
+def latency(facts: Facts) -> Ratio:
     """How fast does it answer? The median of the probes that were up, network distance included,
     on a table: 200 ms or less is 100, 5 seconds or more is 0. Never up is 0.
     """
     median, _ = facts.latencies_ms
-    return Fraction(0) if median is None else interpolate(facts.policy.latency, median)
+    return (0, 1) if median is None else interpolate(facts.policy.latency, (median, 1))
 
 
-def age(facts: Facts) -> Fraction:
+def age(facts: Facts) -> Ratio:
     """How long has it been known? The time since it was first seen, on a table that reaches 100
     at 30 days.
     """
     known = max(facts.evidence.as_of - facts.evidence.first_seen, 0)
-    return interpolate(facts.policy.age, Fraction(known, DAY_MS))
+    return interpolate(facts.policy.age, (known, DAY_MS))
 
 
-def activity(facts: Facts) -> Fraction:
+def activity(facts: Facts) -> Ratio:
     """Do independent buyers really pay it? Settlements on chain to its payTo: min(P, (P + V) / 2)
     with P from the number of effective payers and V from the organic dollars. Whatever one wallet
     pays, it is at most one effective payer: alone it brings at most 5 (0.75 points of the score).
     What the seller pays itself brings nothing.
     """
-    return activity_of(facts.volume.organic, facts.policy)
+    organic = facts.volume.sums.organic
+    return activity_of(organic, effective(organic), facts.volume.shared_hosts, facts.policy)
 
 
-def bounded_activity(facts: Facts) -> Fraction:
+def bounded_activity(facts: Facts) -> Ratio:
     """Do independent buyers really pay it? Nobody can know from outside which payers are
     independent, so there are two readings of who counts: the high end leaves out round trips,
     payments among related sellers and payers born in a batch; the low end counts only payers who
     are known for a while and spend money at unrelated sellers too. The subscore is the high end,
     but at most 20 above the low one, so wallets that cost nothing bring at most 3 points.
     """
-    low, high = activity_ends(facts)
-    return min(high, low + facts.policy.activity_gap)
+    (part, whole), high = facts.activity_ends
+    return smaller(high, (part + facts.policy.activity_gap * whole, whole))
 
 
-def activity_ends(facts: Facts) -> tuple[Fraction, Fraction]:
-    """The subscores of the low and of the high end of the organic interval. The high end is never
-    below the low one, although leaving out a dominant payer can raise the number of effective ones.
-    """
-    return facts.activity_ends
-
-
-def raw_activity(facts: Facts) -> Fraction:
+def raw_activity(facts: Facts) -> Ratio:
     """The activity if nothing were left out and nobody shared the payTo: the high end of the
     score range. Never below the organic value, although leaving out a dominant payer can raise
     the number of effective ones.
     """
-    raw = activity_of(facts.volume.raw, facts.policy)
-    return max(raw, activity(facts))
+    raw = facts.volume.sums.raw
+    return larger(activity_of(raw, effective(raw), 1, facts.policy), activity(facts))
 
 
-def stability(facts: Facts) -> Fraction:
+def stability(facts: Facts) -> Ratio:
     """Do its price and its payTo stay what they are? 100, less 20 for each advertised price change
     of the last 30 days (at most 60), less 50 for each change of the payTo address.
     """
     policy = facts.policy
     price = min(policy.price_max, policy.price_step * facts.changed(PRICE_CHANGED))
     payto = policy.payto_step * facts.changed(PAYTO_CHANGED)
-    return Fraction(max(100 - price - payto, 0))
+    return max(100 - price - payto, 0), 1
 
 
-def stability_by_size(facts: Facts) -> Fraction:
+def stability_by_size(facts: Facts) -> Ratio:
     """Do its price and its payTo stay what they are? 100, less 20 for each advertised price of the
     last 30 days that more than doubled and 10 for every other price change (at most 60), less 50
     for each change of the payTo address.
     """
     policy = facts.policy
     payto = policy.payto_step * facts.changed(PAYTO_CHANGED)
-    return Fraction(max(100 - min(policy.price_max, facts.price_steps) - payto, 0))
+    return max(100 - min(policy.price_max, facts.price_steps) - payto, 0), 1
 
 
-SUBSCORES: Final[dict[str, Callable[[Facts], Fraction]]] = {
+SUBSCORES: Final[dict[str, Callable[[Facts], Ratio]]] = {
     function.__name__: function
     for function in (
         *(uptime, compliance, latency, age, activity, stability),

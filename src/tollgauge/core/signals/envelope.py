@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from tollgauge.core.evidence import LastProbe
 from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, Flag, FlagRule
 
+_RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
 _SEVERITIES: Final = tuple(Severity)
+_DEMOTED: Final = (Severity.WARN, Severity.WARN, Severity.INFO)
+"""What an error, a warning and an information are where errors are only warnings."""
 MISMATCH_RULE: Final = "envelope-mismatch"
 """The lint rule that fires when header and body disagree."""
 
@@ -65,7 +68,7 @@ def validates_before_402(facts: Facts) -> Fired | None:
 def envelope_mismatch(facts: Facts) -> Fired | None:
     """Header and body of the last 402 disagree."""
     last = facts.evidence.last
-    if last is None or all(rule != MISMATCH_RULE for rule, _, _ in last.rules):
+    if last is None or MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
         return None
     return Fired(
         "The header and the body of the 402 ask for different payments; which one a client pays "
@@ -105,34 +108,33 @@ FLAGS: Final = (
 )
 
 
-def lint_flags(facts: Facts) -> tuple[Flag, ...]:
+def lint_flags(facts: Facts) -> list[Flag]:
     """One flag `lint:<rule>` for each lint rule that fired in the last scored probe, with the
     rule's own severity; of a rule that fired more than once, its worst severity and the message
     that sorts first.
     """
-    last = facts.evidence.last
-    if last is None:
-        return ()
-    worst: dict[str, tuple[int, str]] = {}
-    for rule, severity, message in last.rules:
-        ranked = (_SEVERITIES.index(severity), message)
-        worst[rule] = min(ranked, worst.get(rule, ranked))
-    return tuple(
-        Flag(code=f"{LINT_FLAG}{rule}", severity=_SEVERITIES[rank], message=message, since=last.at)
-        for rule, (rank, message) in sorted(worst.items())
-    )
+    return _lint_flags(facts.evidence.last, _SEVERITIES)
 
 
-def demoted_lint_flags(facts: Facts) -> tuple[Flag, ...]:
+def demoted_lint_flags(facts: Facts) -> list[Flag]:
     """As `lint_flags`, but an error is only a warning unless a stock client could not pay by the
     envelope of the last scored probe, and that was not the first failure of an endpoint that was
     payable.
     """
     last = facts.evidence.last
     unpaid = last is not None and last.accepts is not None and not last.payable
-    if unpaid and not facts.is_unconfirmed:
-        return lint_flags(facts)
-    return tuple(
-        replace(flag, severity=Severity.WARN) if flag.severity is Severity.ERROR else flag
-        for flag in lint_flags(facts)
-    )
+    return _lint_flags(last, _SEVERITIES if unpaid and not facts.is_unconfirmed else _DEMOTED)
+
+
+def _lint_flags(last: LastProbe | None, severities: tuple[Severity, ...]) -> list[Flag]:
+    """A flag for each lint rule, with one of three severities."""
+    if last is None or not last.rules:
+        return []
+    worst: dict[str, tuple[int, str]] = {}
+    for rule, severity, message in last.rules:
+        ranked = (_RANKS[severity], message)
+        worst[rule] = min(ranked, worst.get(rule, ranked))
+    return [
+        Flag(code=f"{LINT_FLAG}{rule}", severity=severities[rank], message=message, since=last.at)
+        for rule, (rank, message) in worst.items()
+    ]

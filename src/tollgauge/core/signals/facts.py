@@ -11,32 +11,37 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
-from tollgauge.core.rollup import Totals, totals
-from tollgauge.core.signals.volume import Volume, activity_of, volume_of
-from tollgauge.core.spans import Spans, spans_sum
+from tollgauge.core.rollup import Totals, counts
+from tollgauge.core.rounding import Ratio, is_below
+from tollgauge.core.signals.volume import Volume, ends_of, volume_of
+from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
-from tollgauge.core.window import DAYS, Window
+from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The evidence with its sums. `changes` are those of the window, without repetitions;
-    `weighted` the spans of its days times the weight of each day's age.
+    """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
+    probes that were up, None without any; `changes` are those of the window, without repetitions;
+    `activity_ends` the subscores of the ends of the organic interval; `weighted` is the time of the
+    window's days, recent ones more than old ones; `usd` the exact advertised price in dollars, None
+    when it is in no known dollar.
     """
 
     evidence: Evidence
     policy: Policy
     totals: Totals
+    latencies_ms: tuple[int | None, int | None]
     changes: frozenset[TermChange]
     volume: Volume
-    weighted: Spans
+    activity_ends: tuple[Ratio, Ratio]
+    weighted: WeightedTime
+    usd: Ratio | None
 
     @property
     def spoken(self) -> int:
@@ -70,24 +75,15 @@ class Facts:
         limit = max(policy.stale_ms, policy.stale_intervals * self.evidence.interval)
         return self.evidence.as_of - state.at > limit
 
-    @cached_property
-    def confidence(self) -> Fraction:
+    @property
+    def confidence(self) -> Ratio:
         """Half hours with a scored probe as a share of the window's, at most 1."""
-        return Fraction(min(self.totals.slots, self.policy.slots_full), self.policy.slots_full)
+        return min(self.totals.slots, self.policy.slots_full), self.policy.slots_full
 
-    @cached_property
-    def latencies_ms(self) -> tuple[int | None, int | None]:
-        """The median and the 95th percentile of the probes that were up, None without any."""
-        median, high = percentiles(self.totals.latency, (50, 95))
-        return median, high
-
-    @cached_property
-    def activity_ends(self) -> tuple[Fraction, Fraction]:
-        """The subscores of the low and of the high end of the organic interval, the high one never
-        below the low one.
-        """
-        low, high = (activity_of(end, self.policy) for end in self.volume.ends)
-        return low, max(low, high)
+    @property
+    def is_barely_observed(self) -> bool:
+        """Whether the confidence is low."""
+        return is_below(self.confidence, self.policy.low_confidence.as_integer_ratio())
 
     @property
     def envelope_probe(self) -> LastProbe | None:
@@ -99,6 +95,8 @@ class Facts:
 
     def changed(self, kind: str) -> int:
         """How many changes of a kind the window holds: the most that any one source saw."""
+        if not self.changes:
+            return 0
         counts: dict[str, int] = {}
         for change in self.changes:
             if change.kind == kind:
@@ -108,6 +106,8 @@ class Facts:
     @property
     def price_steps(self) -> int:
         """What the window's price changes cost, each by its size: the most of any one source."""
+        if not self.changes:
+            return 0
         costs: dict[str, int] = {}
         for change in self.changes:
             if change.kind == PRICE_CHANGED:
@@ -121,6 +121,8 @@ class Facts:
         """When the latest change of a kind was seen, None without one; changes that the seller
         announced ahead do not count.
         """
+        if not self.changes:
+            return None
         instants = (
             change.at for change in self.changes if change.kind == kind and not change.announced
         )
@@ -131,19 +133,30 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
     """The facts of an evidence under a policy; `window` has the days where it has none itself."""
     start = evidence.as_of - WINDOW_MS
     today = day_of(evidence.as_of)
-    weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}
+    ages = range(today, today - len(policy.day_weights), -1)
+    weights = dict(zip(ages, policy.day_weights, strict=True))
     days = weights or range(day_of(start + 1), today + 1)
     if window is not None and len(days) == DAYS:
-        sums, weighted = window.totals, window.weighted(weights)
+        sums, latencies, weighted = window.totals, window.latencies, window.weighted(weights)
     else:
         of_days = [row for row in (window or evidence).days if row.day in days]
-        sums = totals(of_days)
-        weighted = spans_sum((row.spans, weights.get(row.day, 0)) for row in of_days)
+        sums, latencies = counts(of_days), [row.latency for row in of_days]
+        weighted = weighted_time(of_days, weights)
+    median, high = percentiles(latencies, (50, 95))
+    volume = volume_of(evidence.chain)
     return Facts(
         evidence=evidence,
         policy=policy,
         totals=sums,
+        latencies_ms=(median, high),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
-        volume=volume_of(evidence.chain),
+        volume=volume,
+        activity_ends=ends_of(volume, policy),
         weighted=weighted,
+        usd=None if evidence.quote is None else _usd(evidence.quote),
     )
+
+
+def _usd(quote: Quote) -> Ratio | None:
+    decimals = quote.decimals
+    return None if decimals is None else (quote.amount, 10**decimals)

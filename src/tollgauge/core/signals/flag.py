@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Flag:
     """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is advice to
     those who pay all the same; scoring adds it to the message where the recommendation lets pay and
@@ -30,11 +31,12 @@ class Flag:
     def advised(self, *, payable: bool) -> Flag:
         """The flag with its final message, which has `to_pay` only where it can be followed."""
         message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
+        if message == self.message and not self.to_pay:
+            return self
         return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """What a rule says when it fires, as `Flag` has it."""
 
     message: str
@@ -59,11 +61,8 @@ class FlagRule:
         """The rule in words."""
         return " ".join((inspect.getdoc(self.check) or "").split())
 
-    def apply(self, facts: Facts) -> Flag | None:
-        """The flag when the rule fires, else None."""
-        fired = self.check(facts)
-        if fired is None:
-            return None
+    def flag(self, fired: Fired) -> Flag:
+        """The flag of a rule that fired."""
         return Flag(
             code=self.code,
             severity=self.severity,

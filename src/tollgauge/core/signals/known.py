@@ -43,7 +43,7 @@ def first_contact(facts: Facts) -> Fired | None:
 
 def low_confidence(facts: Facts) -> Fired | None:
     """Fewer than 20 % of the window's half hours have a scored probe."""
-    if facts.confidence >= facts.policy.low_confidence:
+    if not facts.is_barely_observed:
         return None
     return Fired(
         f"Only {facts.totals.slots} of {facts.policy.slots_full} half hours were observed. "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.finding import Severity
+from tollgauge.core.rounding import is_below
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
 from tollgauge.core.units import dollars
@@ -16,8 +16,7 @@ from tollgauge.core.units import dollars
 
 def decoy_price(facts: Facts) -> Fired | None:
     """The advertised price is $1,000 or more in a known dollar."""
-    usd = _usd(facts)
-    if usd is None or usd < facts.policy.decoy_usd:
+    if facts.usd is None or is_below(facts.usd, (facts.policy.decoy_usd, 1)):
         return None
     return Fired(
         f"It asks for {_price(facts)} a call. Nobody is meant to pay that: do not call it."
@@ -26,8 +25,7 @@ def decoy_price(facts: Facts) -> Fired | None:
 
 def price_above_client_cap(facts: Facts) -> Fired | None:
     """The advertised price is above $1 in a known dollar: what stock clients pay at most."""
-    usd = _usd(facts)
-    if usd is None or usd <= facts.policy.client_cap_usd:
+    if facts.usd is None or not is_below((facts.policy.client_cap_usd, 1), facts.usd):
         return None
     return Fired(
         f"It asks for {_price(facts)} a call. Stock clients refuse more than "
@@ -40,8 +38,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
     """The payTo address changed in the last 7 days, the seller had not announced it ahead with a
     signature of the old address, and the URL is not a template.
     """
-    at = facts.latest(PAYTO_CHANGED)
-    if at is None or facts.evidence.templated:
+    if facts.evidence.templated or (at := facts.latest(PAYTO_CHANGED)) is None:
         return None
     if facts.evidence.as_of - at > facts.policy.payto_recent_ms:
         return None
@@ -54,8 +51,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
 
 def price_changed(facts: Facts) -> Fired | None:
     """The advertised price changed in the last 30 days, and the URL is not a template."""
-    count = facts.changed(PRICE_CHANGED)
-    if not count or facts.evidence.templated:
+    if facts.evidence.templated or not (count := facts.changed(PRICE_CHANGED)):
         return None
     return Fired(
         f"The advertised price changed {_times(count)} in 30 days.",
@@ -68,7 +64,7 @@ def price_jumped(facts: Facts) -> Fired | None:
     """The advertised price is more than twice what it was within the last 7 days, and the URL is
     not a template.
     """
-    if facts.evidence.templated:
+    if facts.evidence.templated or not facts.changes:
         return None
     since = facts.evidence.as_of - facts.policy.price_jump_ms
     jumps = [jump for changes in _price_changes(facts, since) if (jump := _jump(changes))]
@@ -100,8 +96,7 @@ def _jump(changes: list[TermChange]) -> int | None:
 
 def price_varies(facts: Facts) -> Fired | None:
     """The price of a templated URL differed between observations of the last 30 days."""
-    count = facts.changed(PRICE_CHANGED)
-    if not count or not facts.evidence.templated:
+    if not facts.evidence.templated or not (count := facts.changed(PRICE_CHANGED)):
         return None
     return Fired(
         f"The price depends on the item: it differed {_times(count)} in 30 days.",
@@ -112,8 +107,7 @@ def price_varies(facts: Facts) -> Fired | None:
 
 def payto_varies(facts: Facts) -> Fired | None:
     """The payTo address of a templated URL differed between observations of the last 30 days."""
-    count = facts.changed(PAYTO_CHANGED)
-    if not count or not facts.evidence.templated:
+    if not facts.evidence.templated or not (count := facts.changed(PAYTO_CHANGED)):
         return None
     return Fired(
         f"The receiving address depends on the item: it differed {_times(count)} in 30 days.",
@@ -130,14 +124,6 @@ def unresolved_template(facts: Facts) -> Fired | None:
         "The listed URL holds a placeholder, so it cannot be called as it stands. "
         "Fill it in and ask for the report of the full URL."
     )
-
-
-def _usd(facts: Facts) -> Fraction | None:
-    """The exact advertised price in dollars, None when it is in no known dollar."""
-    quote = facts.evidence.quote
-    if quote is None or quote.decimals is None:
-        return None
-    return Fraction(quote.amount, 10**quote.decimals)
 
 
 def _price(facts: Facts) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final, NamedTuple, TypeVar
 
 from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
 from tollgauge.core.policy import Policy, interpolate
+from tollgauge.core.rounding import Ratio, is_below, larger, smaller
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer who counts whole, in millionths."""
@@ -35,16 +35,6 @@ class Flow(NamedTuple):
     days: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PayerVolumes:
-    """One reading of who counts, for one of the hosts that share the payTo: how many `effective`
-    payers there are, and how many dollars (`usd`) they paid.
-    """
-
-    effective: Fraction
-    usd: Fraction
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """Settlements of the window: `sums` of the whole wallet, which `shared_hosts` share."""
@@ -53,41 +43,32 @@ class Volume:
     shared_hosts: int = 1
 
     @property
-    def wallet_effective(self) -> Fraction:
+    def wallet_effective(self) -> Ratio:
         """Effective organic payers of the whole wallet."""
-        return _effective(self.sums.organic)
-
-    @property
-    def raw(self) -> PayerVolumes:
-        """Everybody and everything, of the whole wallet."""
-        sums = self.sums.raw
-        return PayerVolumes(_effective(sums), Fraction(sums.volume, 10**6))
-
-    @property
-    def organic(self) -> PayerVolumes:
-        """Without the payTo itself and round trips (policy 1)."""
-        return self._shared(self.sums.organic, _effective(self.sums.organic))
-
-    @property
-    def ends(self) -> tuple[PayerVolumes, PayerVolumes]:
-        """The low and the high end of the organic interval (policy 2). At the low end payers are no
-        more than their weights add up to.
-        """
-        low, high = self.sums.low, self.sums.high
-        weighed = min(_effective(low), Fraction(low.weight, WHOLE_WEIGHT))
-        return self._shared(low, weighed), self._shared(high, _effective(high))
-
-    def _shared(self, sums: PayerSums, effective: Fraction) -> PayerVolumes:
-        hosts = self.shared_hosts
-        share = effective if hosts == 1 else effective / hosts
-        return PayerVolumes(share, Fraction(sums.volume, 10**6 * hosts))
+        return effective(self.sums.organic)
 
 
-def activity_of(volumes: PayerVolumes, policy: Policy) -> Fraction:
-    """The subscore of one reading: min(P, (P + V) / 2), P from the payers, V from the dollars."""
-    by_payers = interpolate(policy.payers, volumes.effective)
-    by_volume = interpolate(policy.volume, volumes.usd)
-    return by_payers if by_payers <= by_volume else (by_payers + by_volume) / 2
+def activity_of(sums: PayerSums, payers: Ratio, hosts: int, policy: Policy) -> Ratio:
+    """The subscore of one reading of who counts, for one of the hosts that share the payTo: min(P,
+    (P + V) / 2), P from so many effective payers, V from the dollars that they paid.
+    """
+    if not sums.volume:
+        return 0, 1
+    part, whole = payers
+    by_payers = p, of_p = interpolate(policy.payers, (part, whole * hosts))
+    by_volume = v, of_v = interpolate(policy.volume, (sums.volume, 10**6 * hosts))
+    return (p * of_v + v * of_p, 2 * of_p * of_v) if is_below(by_volume, by_payers) else by_payers
+
+
+def ends_of(volume: Volume, policy: Policy) -> tuple[Ratio, Ratio]:
+    """The subscores of the low and of the high end of the organic interval (policy 2). At the low
+    end payers are no more than their weights add up to. The high end is never below the low one,
+    although leaving out a dominant payer can raise the number of effective ones.
+    """
+    sums, hosts = volume.sums, volume.shared_hosts
+    weighed = smaller(effective(sums.low), (sums.low.weight, WHOLE_WEIGHT))
+    low = activity_of(sums.low, weighed, hosts, policy)
+    return low, larger(low, activity_of(sums.high, effective(sums.high), hosts, policy))
 
 
 def volume_of(chain: ChainEvidence | None) -> Volume:
@@ -151,5 +132,6 @@ def _key(address: str) -> str:
     return address.lower() if address[:2] in ("0x", "0X") else address
 
 
-def _effective(sums: PayerSums) -> Fraction:
-    return Fraction(sums.volume * sums.volume, sums.squares) if sums.squares else Fraction(0)
+def effective(sums: PayerSums) -> Ratio:
+    """How many effective payers there are."""
+    return (sums.volume * sums.volume, sums.squares) if sums.squares else (0, 1)

@@ -109,7 +109,7 @@ _Figures = tuple[Any, ...]
 
 def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
     """What a chart shows of the sums of a day."""
-    p50, p95 = percentiles(sums.latency, (50, 95))
+    p50, p95 = percentiles((sums.latency,), (50, 95))
     return DayBar(
         day=sums.day,
         up_ms=sums.spans.up,
