@@ -62,6 +62,7 @@ _EVERYWHERE: Final = {
 _ENDPOINT: Final = {
     "id": "c.id",
     "resource": "c.resource",
+    "site": "(SELECT h.site FROM host h WHERE h.host = c.host)",
     "quote_pay_to": "c.pay_to",
     "next_due": "c.next_due",
     **{

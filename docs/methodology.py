@@ -41,6 +41,8 @@ _DECISIONS: Final = """\
 - On the leaderboard and among alternatives stands only what the advice lets pay: `proceed` or
   `caution`. `not-payable` is left out as well.
 - A leaderboard counts what it leaves out of a site up to 1,000.
+- What a site's other endpoints score in the middle, for a new path of it, is the median of the 101
+  that are known for longest, of those that were first seen more than a day before the new path.
 - Alternatives whose chance of being payable in 24 hours is 85 % or more come before all others,
   then similarity, that chance, score and price decide. The chance alone would put what is barely
   alike first for a thousandth.

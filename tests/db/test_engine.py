@@ -264,6 +264,11 @@ async def test_a_statement_that_takes_too_long_is_unavailable(database: str) -> 
     await store.close()
 
 
+@POSTGRES_ONLY
+async def test_no_statement_is_compiled_by_the_server(store: Store) -> None:
+    assert (await fetch(store, sa.text("SHOW jit"))).scalar_one() == "off"
+
+
 async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:
     with pytest.raises(sa.exc.DBAPIError):
         await execute(store, sa.text("SELECT nothing FROM nowhere"))

@@ -33,7 +33,7 @@ from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import claims, crawls, endpoint_list, ranking
+from tollgauge.store.endpoints import claims, crawls, endpoint_list, ranking, scores
 from tollgauge.store.ledger import payments, retention
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.probes import changes, closed_days, past_days, probes, window
@@ -319,6 +319,25 @@ async def test_what_pages_showed_before_an_upgrade_they_show_after_it(
     assert since == (str(DAY + 1) if closed else None)
     listed = await store.reading(endpoint_list.described, ["a"])
     assert listed["a"].ranked_payable_24h == 987
+    await store.close()
+
+
+def known_before(connection: sa.Connection) -> None:
+    """The tables of the version before endpoints had a site, with one of a site."""
+    migrations.upgrade(connection, to="0032")
+    fill(connection, "host", host="api.a.com", site="a.com")
+    known = {"resource": "https://api.a.com/", "host": "api.a.com", "status": "listed"}
+    fill(connection, "endpoint", id="a", ranked_score=300, **known)
+
+
+async def test_new_paths_are_measured_by_those_that_were_known_before_an_upgrade(
+    empty: str,
+) -> None:
+    store = Store.open(empty)
+    await store.writing(known_before)
+    await store.migrate()
+    assert await store.writing(differences) == []
+    assert await store.reading(scores.site_medians, "a.com", before={DAY_MS}) == {DAY_MS: 300}
     await store.close()
 
 

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 import sqlalchemy as sa
 from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, stored
+from tests.support.killable_worker import Crash, KillableStore, Worker
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, Listing
@@ -264,6 +266,30 @@ async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it
     assert (await stored(store, one)).sources == ("bazaar",)
     assert (await crawl(store, "bazaar", now=NOW + 2))[1] == 1
     assert [event[0] for event in await events(store, one)] == ["listed", "delisted"]
+
+
+async def test_a_crawl_that_is_killed_while_it_takes_much_away_takes_the_rest_away_later(
+    store: Store,
+) -> None:
+    """It takes away a part at a time, so that others write in between."""
+    most = discovery.REMOVED_AT_ONCE
+    gone = [item(f"/{number}") for number in range(2 * most + 1)]
+    new = [item(f"/new/{number}") for number in range(len(gone))]
+    await crawl(store, "dir", *gone)
+    begun = await store.writing(crawls.begin_crawl, "dir", now=NOW + 1)
+    await store.writing(discovery.record_page, begun, new, next_offset=1, now=NOW + 1)
+    for dies_at, left in ((3, most + 1), (3, 1), (5, 0)):
+        killed = KillableStore(store, Worker(dies_at=dies_at))
+        with pytest.raises(Crash):
+            await discovery.end_crawl(killed, begun, whole=True, now=NOW + 1)
+        assert await store.reading(crawls.listed_by) == {"dir": left + len(new)}
+    resumed = await store.writing(crawls.begin_crawl, "dir", now=NOW + 2)
+    assert resumed == replace(begun, offset=1)
+    assert (await discovery.end_crawl(store, resumed, whole=True, now=NOW + 2)).complete
+    counts = await store.reading(endpoints.counts)
+    assert (counts["listed"], counts["delisted"]) == (len(new), len(gone))
+    delisted = sa.select(sa.func.count()).where(schema.discovery_event.c.event == "delisted")
+    assert (await fetch(store, delisted)).scalar_one() == len(gone)
 
 
 async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(

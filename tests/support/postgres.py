@@ -34,7 +34,6 @@ SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "32MB",
     "autovacuum": "off",
-    "jit": "off",
 }
 
 

@@ -319,4 +319,4 @@ async def _record(
         await record()
     if problem:
         return count.tally(CrawlEnding(problem=problem))
-    return count.tally(await store.writing(discovery.end_crawl, crawl, whole=whole, now=now))
+    return count.tally(await discovery.end_crawl(store, crawl, whole=whole, now=now))

@@ -35,6 +35,7 @@ from tollgauge.core.terms import Advertised, Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
+from tollgauge.db.engine import Store
 from tollgauge.monitor import changes as watched_changes
 from tollgauge.monitor.seller_files import is_announced
 from tollgauge.monitor.terms import discovery_event
@@ -47,6 +48,8 @@ from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
+REMOVED_AT_ONCE: Final = 1_000
+"""Listings that are taken away in one transaction: others write meanwhile."""
 REQUESTED: Final = "request"
 """The source of an endpoint that is known because somebody asked for it."""
 _NEWS: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
@@ -215,32 +218,33 @@ def record_page(
     return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
 
 
-def finish_crawl(
-    tx: Connection, crawl: Crawl, *, complete: bool, now: int, suspicious: bool = False
-) -> int:
-    """End a crawl. A complete one takes away the listings of its source that it did not see;
-    returns how many endpoints no source lists any more.
+def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
+    """End a crawl in one transaction. A complete one takes away the listings of its source that it
+    did not see; returns how many endpoints no source lists any more.
     """
-    meta.take_turn(tx, listings.LISTINGS_TURN)
-    crawls.end_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
-    if not complete:
-        return 0
-    at = crawl.at(now)
     delisted = 0
-    for ids in rows.chunks(listings.remove_unseen(tx, crawl, at=at)):
-        delisted += _remove_source(tx, ids, crawl.source, now=now, at=at)
+    for ids in rows.chunks(listings.unseen(tx, crawl) if complete else ()):
+        delisted += _remove_unseen(tx, crawl, ids, now=now)
+    crawls.end_crawl(tx, crawl, complete=complete, suspicious=False, now=now)
     return delisted
 
 
-def end_crawl(tx: Connection, crawl: Crawl, *, whole: bool, now: int) -> CrawlEnding:
+async def end_crawl(store: Store, crawl: Crawl, *, whole: bool, now: int) -> CrawlEnding:
     """End a crawl, deciding whether it is complete: `whole` says that it read its listing to the
     end. One that listed nothing, or suspiciously little, delists nothing.
+
+    What it takes away is taken REMOVED_AT_ONCE at a time, and the crawl ends last: one that is
+    interrupted takes away the rest when it is resumed.
     """
-    census = crawls.census(tx, crawl)
+    census = await store.reading(crawls.census, crawl)
     whole = whole and census.listed > 0
     suspicious = whole and census.is_suspicious
     complete = whole and not suspicious
-    delisted = finish_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
+    unseen = await store.reading(listings.unseen, crawl) if complete else ()
+    delisted = 0
+    for ids in rows.chunks(unseen, REMOVED_AT_ONCE):
+        delisted += await store.writing(_remove_unseen, crawl, ids, now=now)
+    await store.writing(crawls.end_crawl, crawl, complete=complete, suspicious=suspicious, now=now)
     problem = ""
     if suspicious:
         problem = (
@@ -353,11 +357,16 @@ def _either(new: T, old: T, *, first: bool) -> T:
     return one or other
 
 
-def _remove_source(tx: Connection, ids: Sequence[str], source: str, *, now: int, at: int) -> int:
-    """Take a source from endpoints; how many have none left and are delisted now."""
+def _remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int) -> int:
+    """Take the source of a crawl from those of some endpoints that it did not see; how many have
+    none left and are delisted now.
+    """
+    meta.take_turn(tx, listings.LISTINGS_TURN)
+    source, at = crawl.source, crawl.at(now)
+    gone = listings.remove_unseen(tx, crawl, ids, at=at)
     changed: list[LockedEndpoint] = []
     delisted: list[str] = []
-    for id_, locked in listings.lock(tx, ids).items():
+    for id_, locked in listings.lock(tx, gone).items():
         sources = tuple(name for name in locked.endpoint.sources if name != source)
         status = Listing.LISTED if sources else Listing.DELISTED
         updated = replace(locked, endpoint=replace(locked.endpoint, sources=sources, status=status))

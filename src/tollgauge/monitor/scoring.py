@@ -244,14 +244,15 @@ def _site_medians(
     """What new paths of sites that are known for longer are measured by, by endpoint's id: paths
     that came within SAME_CRAWL_MS are as new as these.
     """
-    known: dict[tuple[str, int], int | None] = {}
-    medians: dict[str, int | None] = {}
+    new: dict[str, list[Endpoint]] = {}
     for endpoint in gathered_for:
         if _is_new(endpoint, as_of=as_of):
-            key = site(endpoint.host), endpoint.first_seen - SAME_CRAWL_MS
-            if key not in known:
-                known[key] = scores.site_median(tx, key[0], before=key[1])
-            medians[endpoint.id] = known[key]
+            new.setdefault(site(endpoint.host), []).append(endpoint)
+    medians: dict[str, int | None] = {}
+    for name, paths in new.items():
+        before = {path.id: path.first_seen - SAME_CRAWL_MS for path in paths}
+        known = scores.site_medians(tx, name, before=set(before.values()))
+        medians |= {id_: known[instant] for id_, instant in before.items()}
     return medians
 
 

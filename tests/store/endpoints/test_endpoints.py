@@ -324,6 +324,19 @@ async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> N
     }
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1, 40])
+async def test_hosts_that_share_a_payto_are_counted_however_many_there_are(
+    store: Store, more: int
+) -> None:
+    hosts = [f"h{number}.com" for number in range(endpoints.FEW_HOSTS + more)]
+    sharing = [replace(endpoint(host, path), quote=QUOTE) for host in hosts for path in ("/", "/b")]
+    await add(store, *sharing)
+    asked_for = [replace(endpoint(f"x{number}.com"), quote=QUOTE) for number in range(2)]
+    await store.writing(endpoints.insert, *asked_for, adopted=True)
+    counts = await store.reading(endpoints.hosts_sharing, [sharing[0].id])
+    assert counts == {(QUOTE.network, QUOTE.pay_to): len(hosts)}
+
+
 async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:
     await add(
         store,

@@ -182,8 +182,32 @@ async def test_the_median_of_a_site_is_of_the_endpoints_that_were_known_before(
         for one, tenths in zip([*known, *others], [100, 900, 300, 400, None, 999, 999], strict=True)
     ]
     await save(store, *saved)
-    assert await store.reading(scores.site_median, "shop.co.uk", before=NOW) == 300
-    assert await store.reading(scores.site_median, "shop.co.uk", before=NOW - DAY_MS) is None
+    earlier, later = NOW - DAY_MS, NOW + 1
+    assert await store.reading(scores.site_medians, "shop.co.uk", before={earlier, NOW, later}) == {
+        earlier: None,
+        NOW: 300,
+        later: 400,
+    }
+
+
+async def test_a_large_site_is_measured_by_the_endpoints_that_are_known_for_longest(
+    store: Store,
+) -> None:
+    """Those of the host that sorts last came first, so many that they alone are asked."""
+    paths = [(host, number) for host in ("a", "z") for number in range(scores.SITE_MAX)]
+    listed = [
+        replace(
+            endpoint(f"/{number}", host=f"{host}.shop.co.uk"),
+            first_seen=NOW - (2 if host == "z" else 1) * DAY_MS,
+        )
+        for host, number in paths
+    ]
+    await store.writing(endpoints.insert, *listed)
+    for one in listed:
+        tenths = 200 if one.host == "z.shop.co.uk" else 900
+        await save(store, replace(row("/", tenths), endpoint_id=one.id))
+    medians = await store.reading(scores.site_medians, "shop.co.uk", before={NOW})
+    assert medians == {NOW: 200}
 
 
 async def test_a_new_path_of_a_known_site_is_measured_by_the_site_for_a_week(store: Store) -> None:

@@ -17,6 +17,7 @@ def to_row(endpoint: Endpoint) -> dict[str, Any]:
     return rows.to_columns(
         endpoint,
         "quote",
+        site=site(endpoint.host),
         status=endpoint.status.value,
         tags=texts_to_json(endpoint.tags),
         sources=texts_to_json(endpoint.sources),

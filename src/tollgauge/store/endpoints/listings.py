@@ -179,22 +179,35 @@ def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
     _update(tx, confirmed, ("quote_at", "quote_source"))
 
 
-def remove_unseen(tx: Connection, crawl: Crawl, *, at: int) -> tuple[str, ...]:
-    """Mark the listings of a source that its crawl did not see as gone; returns the ids of their
-    endpoints, sorted.
+def unseen(tx: Connection, crawl: Crawl) -> tuple[str, ...]:
+    """The ids of the endpoints that the source of a crawl listed before and the crawl did not see,
+    sorted.
+    """
+    query = sa.select(schema.listing.c.endpoint_id).where(*_not_seen_by(crawl))
+    return tuple(sorted(tx.execute(query).scalars()))
+
+
+def remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, at: int) -> tuple[str, ...]:
+    """Mark the listings of some endpoints as gone that the crawl of their source did not see;
+    returns the ids of those.
     """
     listing = schema.listing
     gone = tx.execute(
         listing.update()
-        .where(
-            listing.c.source == crawl.source,
-            listing.c.crawl_id < crawl.id,
-            listing.c.gone_at.is_(None),
-        )
+        .where(listing.c.endpoint_id.in_(ids), *_not_seen_by(crawl))
         .values(gone_at=at)
         .returning(listing.c.endpoint_id)
     )
-    return tuple(sorted(gone.scalars()))
+    return tuple(gone.scalars())
+
+
+def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
+    listing = schema.listing.c
+    return (
+        listing.source == crawl.source,
+        listing.crawl_id < crawl.id,
+        listing.gone_at.is_(None),
+    )
 
 
 def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:

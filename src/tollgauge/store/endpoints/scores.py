@@ -17,7 +17,6 @@ from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 
@@ -82,15 +81,14 @@ _LOCK: Final = PreparedAny(
 )
 SITE_MAX: Final = 101
 """Enough for a median; a site may list tens of thousands of paths."""
-_OF_SITE: Final = (
-    sa.select(score_table.c.score_tenths)
-    .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
-    .join(host_table, host_table.c.host == endpoint_table.c.host)
+_LONGEST_KNOWN: Final = Prepared(
+    sa.select(*endpoint_table.c["first_seen", "ranked_score"])
     .where(
-        host_table.c.site == sa.bindparam("site"),
-        endpoint_table.c.first_seen < sa.bindparam("before"),
-        score_table.c.score_tenths.is_not(None),
+        endpoint_table.c.site == sa.bindparam("site_", type_=sa.Text),
+        endpoint_table.c.first_seen < sa.bindparam("before_", type_=sa.BigInteger),
+        endpoint_table.c.ranked_score.is_not(None),
     )
+    .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
     .limit(SITE_MAX)
 )
 
@@ -191,12 +189,21 @@ def latest_tenths(
     return {row.endpoint_id: (row.as_of, row.policy_version, row.score_tenths) for row in known}
 
 
-def site_median(tx: Connection, site: str, *, before: int) -> int | None:
-    """The median score in tenths of a site's endpoints that were first seen before an instant, of
-    at most SITE_MAX of them; None without any. Of two in the middle the lower one.
+def site_medians(tx: Connection, site: str, *, before: Collection[int]) -> dict[int, int | None]:
+    """The median scores in tenths of a site's endpoints that were first seen before each of some
+    instants (ms UTC), by instant: of the SITE_MAX of them that are known for longest; None without
+    any. Of two in the middle the lower one.
     """
-    known = sorted(tx.execute(_OF_SITE, {"site": site, "before": before}).scalars())
-    return known[(len(known) - 1) // 2] if known else None
+    # Those of an earlier instant come first among those of the latest.
+    known = _LONGEST_KNOWN.rows(tx, {"site_": site, "before_": max(before)})
+    return {
+        instant: _median([row.ranked_score for row in known if row.first_seen < instant])
+        for instant in before
+    }
+
+
+def _median(tenths: Collection[int]) -> int | None:
+    return sorted(tenths)[(len(tenths) - 1) // 2] if tenths else None
 
 
 def _columns(row: ScoreRow) -> dict[str, Any]:
