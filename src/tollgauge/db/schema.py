@@ -195,6 +195,8 @@ endpoint = sa.Table(
     sa.Index("ix_endpoint_last_probed", "last_probed"),
     sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host"),
+    # So what is probed together lies together (core/schedule.place_ms).
+    sqlite_with_rowid=False,
 )
 
 crawl = sa.Table(
