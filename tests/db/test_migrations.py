@@ -323,7 +323,7 @@ async def test_what_pages_showed_before_an_upgrade_they_show_after_it(
 
 
 def discovered_before(connection: sa.Connection) -> None:
-    """The tables of the version before endpoints were kept by their ids, with what refers to them."""
+    """The tables of the version before endpoints were kept by their ids."""
     migrations.upgrade(connection, to="0032")
     fill(connection, "host", host="a.com")
     for id_ in ("b", "a"):
