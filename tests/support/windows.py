@@ -13,9 +13,10 @@ from tollgauge.core.window import Window, day_text, weighted_time
 def shown(seen: Window, *, today: int) -> dict[str, Any]:
     """All that a score takes from a window."""
     weights = {today - back: weight for back, weight in enumerate(POLICY_2.day_weights)}
+    closed = seen.closed.texts.text if seen.closed else b""
     return {
         "days": seen.days,
-        "texts": seen.texts,
+        "texts": b",".join(filter(None, (closed, seen.open_texts))),
         "totals": seen.totals,
         "percentiles": percentiles(seen.latencies, range(1, 101)),
         "weighted": seen.weighted(weights),

@@ -240,6 +240,16 @@ def to_json_with_days(evidence: Evidence, days: bytes) -> bytes:
     return _canonical(_without_days(evidence) | {"days": orjson.Fragment(b"[%b]" % days)})
 
 
+def with_earlier_days(document: bytes, days: bytes) -> bytes:
+    """The canonical JSON text of an evidence with more days than its own, which are at hand as in
+    `to_json_with_days`, before these.
+    """
+    whole = orjson.loads(document)
+    own = orjson.dumps(whole["days"], option=_CANONICAL)[1:-1]
+    whole["days"] = orjson.Fragment(b"[%b]" % b",".join(filter(None, (days, own))))
+    return _canonical(whole)
+
+
 def _canonical(document: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(document, option=_CANONICAL)

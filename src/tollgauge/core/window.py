@@ -13,7 +13,7 @@ The rows are store/probes/window's, what a score makes of them core/scoring's.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -72,21 +72,36 @@ NOTHING: Final = Latest()
 """The latest probes where there are none."""
 
 
+@dataclass(frozen=True, slots=True)
+class DayTexts:
+    """The canonical JSON of days, with commas between, as it is kept: `unpack` makes the text of
+    `packed`. A score hands it on as it is.
+    """
+
+    packed: bytes
+    unpack: Callable[[bytes], bytes] = bytes
+
+    @property
+    def text(self) -> bytes:
+        """The text."""
+        return self.unpack(self.packed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedDays:
     """The closed days of an endpoint up to `day`, as a window of the day after shows them.
 
-    `numbers` are the days that have any probe or span, `spans` the columns of their spans, `totals`
-    their sums, `texts` their canonical JSON with commas between. `said` is what the last probe of
-    `day` says that speaks; `tail` has (at, up) of that day's last counted probes, of the hours that
-    `Evidence.recent` may reach back.
+    `numbers` are the days that have any probe or span, `times` what was up and down on them, and
+    the compliance, as in `WeightedTime`, in columns; `totals` are their sums. `said` is what the
+    last probe of `day` says that speaks; `tail` has (at, up) of that day's last counted probes, of
+    the hours that `Evidence.recent` may reach back.
     """
 
     day: int
     numbers: Sequence[int]
-    spans: Sequence[Sequence[int]]
+    times: Sequence[Sequence[int]]
     totals: Totals
-    texts: bytes
+    texts: DayTexts
     latest: Latest
     said: Statement | None
     tail: Sequence[tuple[int, bool]]
@@ -108,9 +123,9 @@ class ClosedDays:
         return cls(
             day=day,
             numbers=tuple(sums.day for sums in shown),
-            spans=tuple(columns),
+            times=tuple(columns),
             totals=totals(shown),
-            texts=b",".join(day_text(sums) for sums in shown),
+            texts=DayTexts(b",".join(day_text(sums) for sums in shown)),
             latest=latest.since(first * DAY_MS),
             said=said,
             tail=tail,
@@ -129,7 +144,7 @@ class ClosedDays:
         """
         first = sums.day - DAYS + 2
         gone = bisect_left(self.numbers, first)
-        leaving, texts = _cut(self.texts, gone)
+        leaving, texts = _cut(self.texts.text, gone)
         ends = {self.day: (Rollup(day=self.day), self.said), sums.day: (sums, said)}
         _, *later = with_silent_days(ends, until=sums.day)
         added = [sums for sums in later if sums.day >= first]
@@ -138,12 +153,12 @@ class ClosedDays:
         return ClosedDays(
             day=sums.day,
             numbers=(*self.numbers[gone:], *(sums.day for sums in added)),
-            spans=tuple(
+            times=tuple(
                 (*known[gone:], *column)
-                for known, column in zip(self.spans or ((),) * 6, columns, strict=True)
+                for known, column in zip(self.times or ((),) * 3, columns, strict=True)
             ),
             totals=totals(added, left),
-            texts=b",".join(filter(None, (texts, *map(day_text, added)))),
+            texts=DayTexts(b",".join(filter(None, (texts, *map(day_text, added))))),
             latest=latest.since(first * DAY_MS),
             said=said,
             tail=tail,
@@ -151,7 +166,7 @@ class ClosedDays:
 
     def rollups(self) -> tuple[Rollup, ...]:
         """The sums of each day."""
-        return _rollups(self.texts)
+        return _rollups(self.texts.text)
 
 
 class WeightedTime(NamedTuple):
@@ -214,7 +229,7 @@ class Window:
         if self.closed is None or not self.closed.numbers:
             return opened
         of_days = list(map(weights.get, self.closed.numbers, repeat(0)))
-        up, _, down, compliance, *_ = self.closed.spans
+        up, down, compliance = self.closed.times
         return WeightedTime(
             up=opened.up + sum(map(mul, up, of_days)),
             down=opened.down + sum(map(mul, down, of_days)),
@@ -222,11 +237,9 @@ class Window:
         )
 
     @property
-    def texts(self) -> bytes:
-        """The canonical JSON of the days, with commas between."""
-        opened = b",".join(map(day_text, self.open_days))
-        closed = self.closed.texts if self.closed else b""
-        return b"%b,%b" % (closed, opened) if closed and opened else closed or opened
+    def open_texts(self) -> bytes:
+        """The canonical JSON of the open days, with commas between."""
+        return b",".join(map(day_text, self.open_days))
 
 
 def weighted_time(days: Iterable[Rollup], weights: Mapping[int, int]) -> WeightedTime:
@@ -286,7 +299,7 @@ def spans_of_next_day(day: int, said: Statement | None) -> Spans:
 
 
 def _columns(sums: Spans) -> tuple[int, ...]:
-    return sums.up, sums.payable, sums.down, sums.compliance, sums.failures, sums.repairs
+    return sums.up, sums.down, sums.compliance
 
 
 def _later(one: Any, other: Any) -> Any:

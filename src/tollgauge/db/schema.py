@@ -357,10 +357,13 @@ score = sa.Table(
     sa.Column("confidence_hundredths", sa.Integer, nullable=False),
     sa.Column("uptime_tenths", sa.Integer),
     sa.Column("compliant", sa.Boolean, nullable=False),
+    # Packed: the evidence without its closed days, and these, NULL where all are in the evidence.
     sa.Column("evidence", sa.LargeBinary, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("closed_days", sa.LargeBinary),
     sa.Column("result", sa.LargeBinary, nullable=False),
     sa.Column("payable_24h_permille", sa.Integer),
+    # When a sold report named the evidence last (store/endpoints/evidence).
+    sa.Column("named_at", sa.BigInteger),
 )
 
 meta = sa.Table(

@@ -8,7 +8,6 @@ statements as that of one endpoint.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -133,7 +132,7 @@ def scored(endpoint_id: str, evidence: Evidence, *, previous: Policy | None = No
     """The row of an endpoint's score under the newest policy, with what the `previous` one gives
     if that is wanted.
     """
-    return _row_of(endpoint_id, to_json(evidence), _score(evidence, previous))
+    return _row_of(endpoint_id, to_json(evidence), None, _score(evidence, previous))
 
 
 def _score(evidence: Evidence, previous: Policy | None, seen: Window | None = None) -> Score:
@@ -153,13 +152,17 @@ def _score(evidence: Evidence, previous: Policy | None, seen: Window | None = No
 
 def _row(gathered: Gathered) -> tuple[Score, ScoreRow]:
     """The score of what was gathered, and the row to save."""
-    document = to_json_with_days(gathered.evidence, gathered.window.texts)
-    computed = _score(gathered.evidence, gathered.previous, gathered.window)
-    return computed, _row_of(gathered.endpoint_id, document, computed)
+    seen = gathered.window
+    document = to_json_with_days(gathered.evidence, seen.open_texts)
+    closed_days = None if seen.closed is None else seen.closed.texts.packed
+    computed = _score(gathered.evidence, gathered.previous, seen)
+    return computed, _row_of(gathered.endpoint_id, document, closed_days, computed)
 
 
-def _row_of(endpoint_id: str, document: bytes, computed: Score) -> ScoreRow:
-    """The row of a score that was computed from an evidence document."""
+def _row_of(
+    endpoint_id: str, document: bytes, closed_days: bytes | None, computed: Score
+) -> ScoreRow:
+    """The row of a score that was computed from an evidence document and closed days."""
     stats = computed.stats
     return ScoreRow(
         endpoint_id=endpoint_id,
@@ -171,8 +174,8 @@ def _row_of(endpoint_id: str, document: bytes, computed: Score) -> ScoreRow:
         confidence_hundredths=computed.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,
         compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
-        evidence=document,
-        digest=hashlib.sha256(document).hexdigest(),
+        open_evidence=document,
+        closed_days=closed_days,
         result=score_to_json(computed),
         payable_24h_permille=computed.payable_24h_permille,
     )

@@ -60,8 +60,7 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
         confidence_hundredths=0,
         uptime_tenths=None,
         compliant=False,
-        evidence=b"{}",
-        digest="00",
+        open_evidence=b"{}",
         result=b'{"stats":{"avg_latency_ms":90}}',
     )
 

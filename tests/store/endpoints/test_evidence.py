@@ -21,8 +21,7 @@ SCORE = ScoreRow(
     confidence_hundredths=0,
     uptime_tenths=None,
     compliant=False,
-    evidence=b'{"some": "evidence"}',
-    digest="ab" * 32,
+    open_evidence=b'{"some": "evidence"}',
     result=b"{}",
 )
 

@@ -53,8 +53,7 @@ SCORE = ScoreRow(
     confidence_hundredths=90,
     uptime_tenths=None,
     compliant=True,
-    evidence=b'{"some": "evidence"}',
-    digest="ab" * 32,
+    open_evidence=b'{"some": "evidence"}',
     result=b'{"stats":{"avg_latency_ms":90}}',
 )
 

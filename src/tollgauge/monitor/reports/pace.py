@@ -49,4 +49,4 @@ def pace(
     row = row or scores.get(tx, endpoint.id)
     if row is None:
         return None
-    return Pace(every_ms=orjson.loads(row.evidence)["interval"], sharing=host.sharing)
+    return Pace(every_ms=orjson.loads(row.open_evidence)["interval"], sharing=host.sharing)

@@ -17,6 +17,7 @@ from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata
+from tollgauge.db.schema import score as score_table
 from tollgauge.store.endpoints.scores import ScoreRow
 
 RENAMED_MS: Final = DAY_MS
@@ -40,6 +41,14 @@ _KEEP: Final = Prepared(
         ),
     )
 )
+_NAME: Final = Prepared(
+    score_table.update()
+    .where(
+        score_table.c.endpoint_id == sa.bindparam("id_", type_=sa.Text),
+        score_table.c.as_of == sa.bindparam("as_of_", type_=sa.BigInteger),
+    )
+    .values(named_at=sa.bindparam("named_at", type_=sa.BigInteger))
+)
 _GET: Final = Prepared(sa.select(evidence.c.document).where(evidence.c.digest == sa.bindparam("d")))
 
 
@@ -50,6 +59,7 @@ def keep(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None
     if named_at is not None and now - named_at < RENAMED_MS:
         return
     _KEEP.run(tx, {"digest": row.digest, "document": compress(row.evidence), "named_at": now})
+    _NAME.run(tx, {"id_": row.endpoint_id, "as_of_": row.as_of, "named_at": now})
 
 
 def get(tx: Connection, digest: str) -> bytes | None:

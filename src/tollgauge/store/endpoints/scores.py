@@ -5,13 +5,16 @@ own row (store/endpoints/ranking).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.evidence import with_earlier_days
 from tollgauge.core.score import Score, average_latency_ms, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
@@ -93,12 +96,12 @@ _LONGEST_KNOWN: Final = Prepared(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
-    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score;
-    `payable_24h_permille` the chance that it is payable in 24 hours. None where nothing was
-    measured.
+    """A score as it was saved. `compliant`: at least half of the scored probes were. `result` is
+    the JSON of the whole score; `payable_24h_permille` the chance that it is payable in 24 hours.
+    None where nothing was measured. `open_evidence` is the canonical JSON of the evidence without
+    the `closed_days`, which are as they were kept (core/window.DayTexts), None without any.
     """
 
     endpoint_id: str
@@ -110,10 +113,22 @@ class ScoreRow:
     confidence_hundredths: int
     uptime_tenths: int | None
     compliant: bool
-    evidence: bytes
-    digest: str
+    open_evidence: bytes
     result: bytes
+    closed_days: bytes | None = None
     payable_24h_permille: int | None = None
+
+    @cached_property
+    def evidence(self) -> bytes:
+        """The canonical JSON of the evidence."""
+        if self.closed_days is None:
+            return self.open_evidence
+        return with_earlier_days(self.open_evidence, decompress(self.closed_days))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the evidence, in hex."""
+        return hashlib.sha256(self.evidence).hexdigest()
 
 
 def save(tx: Connection, row: ScoreRow) -> bool:
@@ -208,9 +223,9 @@ def _median(tenths: Collection[int]) -> int | None:
 
 def _columns(row: ScoreRow) -> dict[str, Any]:
     """A score as column values."""
-    return rows.to_columns(row, evidence=compress(row.evidence))
+    return rows.to_columns(row, "open_evidence", evidence=compress(row.open_evidence))
 
 
 def from_row(row: Any) -> ScoreRow:
     """A row of the table as it was saved."""
-    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence))
+    return rows.from_columns(ScoreRow, row, open_evidence=decompress(row.evidence))

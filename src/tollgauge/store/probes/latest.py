@@ -19,7 +19,6 @@ from tollgauge.db.schema import endpoint, host, probe, score
 from tollgauge.store import rows
 from tollgauge.store.endpoints import scores
 from tollgauge.store.endpoints.endpoint_rows import from_row
-from tollgauge.store.endpoints.evidence import evidence
 from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
@@ -36,10 +35,6 @@ _ONE_ROW: Final = sa.select(sa.literal_column("1").label("one")).subquery("one_r
 _LATEST: Final = Prepared(
     sa.select(
         *(column.label(f"{table.name}__{column.name}") for table in _TABLES for column in table.c),
-        sa.select(evidence.c.named_at)
-        .where(evidence.c.digest == score.c.digest)
-        .scalar_subquery()
-        .label("named_at"),
         sa.exists()
         .where(vantage_probe.c.endpoint_id == _ID, vantage_probe.c.at.is_not(None))
         .label("seen_by_vantages"),
@@ -82,7 +77,7 @@ def of(tx: Connection, resource: Resource) -> Latest:
         else rows.from_columns(HostState, at_host),
         probe=None if last is None else result_from_row(last),
         score=None if scored is None else scores.from_row(scored),
-        named_at=row.named_at,
+        named_at=None if scored is None else scored.named_at,
         seen_by_vantages=row.seen_by_vantages,
     )
 

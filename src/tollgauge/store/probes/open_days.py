@@ -174,7 +174,7 @@ def read(
     return {
         row.id: OpenDay(
             samples=_rows(row.samples),
-            statements=_rows(row.statements),
+            statements=list(map(tuple, _rows(row.statements))),
             latest=_latest(tx, day, row),
         )
         for row in _OF_DAY.rows(tx, endpoint_ids, {"day": day, "as_of": as_of})
@@ -182,7 +182,7 @@ def read(
 
 
 def _rows(text: str | None) -> list[Any]:
-    return [] if text is None else list(map(tuple, orjson.loads(text)))
+    return [] if text is None else orjson.loads(text)
 
 
 def _latest(tx: Connection, day: int, row: Any) -> Latest:

@@ -24,7 +24,7 @@ from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
 from tollgauge.core.rollup import Rollup, Totals
 from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.core.window import DAYS, NOTHING, ClosedDays, Latest, Window
+from tollgauge.core.window import DAYS, NOTHING, ClosedDays, DayTexts, Latest, Window
 from tollgauge.db import meta
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import PreparedAny
@@ -44,8 +44,9 @@ probe_window = sa.Table(
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
     # The newest closed day.
     sa.Column("day", sa.Integer, nullable=False),
-    # What the closed days add up to (`_pack`).
+    # What the closed days add up to (`pack`), and the texts of the days (core/window), both packed.
     sa.Column("closed", sa.LargeBinary, nullable=False),
+    sa.Column("texts", sa.LargeBinary, nullable=False),
 )
 
 _CLOSED: Final = PreparedAny(
@@ -85,13 +86,12 @@ def read_many(
 
 def latest_closed(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
     """The closed days of endpoints as they were kept last, by id; those without are left out."""
-    return {row.endpoint_id: unpack(row.day, row.closed) for row in _CLOSED.rows(tx, endpoint_ids)}
+    return {row.endpoint_id: unpack(row) for row in _CLOSED.rows(tx, endpoint_ids)}
 
 
 def keep(tx: Connection, closed: Iterable[tuple[str, ClosedDays]]) -> None:
     """Keep the closed days of endpoints, each with its id."""
-    columns = [{"endpoint_id": id_, "day": days.day, "closed": pack(days)} for id_, days in closed]
-    rows.put(tx, probe_window, columns)
+    rows.put(tx, probe_window, [{"endpoint_id": id_, **pack(days)} for id_, days in closed])
 
 
 def _suffices(newest: int, opened: Mapping[int, OpenDay], since: int, today: int) -> bool:
@@ -113,7 +113,7 @@ def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) 
     latest = NOTHING
     for day in opened.values():
         latest = day.latest.after(latest)
-    closed = None if row is None else unpack(row.day, row.closed, later=latest)
+    closed = None if row is None else unpack(row, later=latest)
     newest, said = (first - 2, None) if closed is None else (closed.day, closed.said)
     of_days: list[Rollup] = []
     for number in range(max(newest + 1, first - 1), today + 1):
@@ -139,12 +139,12 @@ def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) 
     )
 
 
-def pack(closed: ClosedDays) -> bytes:
-    """The bytes of closed days: a line of JSON, then the texts of the days, compressed."""
+def pack(closed: ClosedDays) -> dict[str, Any]:
+    """Closed days as column values."""
     totals = closed.totals
     head = (
         closed.numbers,
-        closed.spans,
+        closed.times,
         [getattr(totals, name) for name in _TOTALS],
         [bucket for bucket, _ in totals.latency],
         [count for _, count in totals.latency],
@@ -154,28 +154,30 @@ def pack(closed: ClosedDays) -> bytes:
         None if closed.said is None else tuple(closed.said),
         closed.tail,
     )
-    return compress(orjson.dumps(head) + b"\n" + closed.texts)
+    return {
+        "day": closed.day,
+        "closed": compress(orjson.dumps(head)),
+        "texts": compress(closed.texts.text),
+    }
 
 
-def unpack(day: int, data: bytes, *, later: Latest = NOTHING) -> ClosedDays:
+def unpack(row: Any, *, later: Latest = NOTHING) -> ClosedDays:
     """The inverse of `pack`. Where `later` probes are known, the latest ones are only those that
     these lack.
     """
-    head, _, texts = decompress(data).partition(b"\n")
-    numbers, columns, sums, buckets, counts, excluded, spans, latest, said, tail = orjson.loads(
-        head
-    )
+    head = orjson.loads(decompress(row.closed))
+    numbers, times, sums, buckets, counts, excluded, spans, latest, said, tail = head
     return ClosedDays(
-        day=day,
+        day=row.day,
         numbers=numbers,
-        spans=columns,
+        times=times,
         totals=Totals(
             **dict(zip(_TOTALS, sums, strict=True)),
             latency=tuple(zip(buckets, counts, strict=True)),
             excluded=tuple(map(tuple, excluded)),
             spans=Spans(**spans),
         ),
-        texts=texts,
+        texts=DayTexts(row.texts, decompress),
         latest=Latest(
             last=None if later.last else _probe(latest["last"]),
             envelope=None if later.envelope else _probe(latest["envelope"]),

@@ -61,8 +61,7 @@ def score(one: Endpoint, tenths: int | None, **changes: object) -> ScoreRow:
         confidence_hundredths=75,
         uptime_tenths=tenths,
         compliant=True,
-        evidence=EVIDENCE,
-        digest="",
+        open_evidence=EVIDENCE,
         result=RESULT,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
