@@ -8,10 +8,12 @@ import pkgutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import sqlalchemy as sa
 from alembic import command
@@ -25,11 +27,15 @@ from tests.support.statements import execute, fetch
 
 import tollgauge.store
 from tollgauge.core.discovery import Census
+from tollgauge.core.evidence import LastProbe
 from tollgauge.core.payment import State
 from tollgauge.core.retention import ANSWERS_MS
-from tollgauge.core.spans import NO_SPANS, statement
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.spans import NO_SPANS, Spans, Statement, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.window import ClosedDays, Latest
 from tollgauge.db import meta, migrations
+from tollgauge.db.compression import compress
 from tollgauge.db.engine import Store
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
@@ -386,3 +392,73 @@ def test_the_tables_that_other_tests_begin_with_are_those_of_the_versions(tmp_pa
 
     ready = partial(ready_tables.upgrade, statements=ready_tables.statements())
     assert dump("ready.db", ready) == dump("versions.db", migrations.upgrade)
+
+
+LATEST = Latest(
+    last=LastProbe(
+        at=START, outcome="open", up=True, payable=False, accepts=None, tls_not_after=None
+    )
+)
+CLOSED = ClosedDays.of(
+    {
+        number: (
+            Rollup(
+                day=number,
+                probes=2,
+                scored=2,
+                up=1,
+                slots=6,
+                latency_sum=240,
+                latency=((120, 2),),
+                spans=Spans(up=HOUR_MS, payable=7, down=number, compliance=9, failures=1),
+            ),
+            Statement(number * DAY_MS + 5, HOUR_MS, True, True, 96),
+        )
+        for number in (DAY - 1, DAY)
+    },
+    day=DAY,
+    latest=LATEST,
+    tail=[(5, True)],
+)
+
+
+def summed_before(connection: sa.Connection) -> None:
+    """The tables of the version before the texts of closed days were apart from what they add up
+    to, with an endpoint whose evidence a sold report named.
+    """
+    migrations.upgrade(connection, to="0034")
+    fill(connection, "host")
+    fill(connection, "endpoint", id="a", resource="a")
+    columns = zip(*(astuple(sums.spans) for sums in CLOSED.rollups()), strict=True)
+    counts = [getattr(CLOSED.totals, name) for name in window.TOTALS]
+    sums: tuple[Any, ...] = (
+        CLOSED.numbers,
+        list(columns),
+        counts,
+        [120],
+        [4],
+        [],
+        CLOSED.totals.spans,
+    )
+    head = orjson.dumps((*sums, CLOSED.latest, tuple(CLOSED.said or ()), CLOSED.tail))
+    packed = compress(head + b"\n" + CLOSED.texts.text)
+    fill(connection, "probe_window", endpoint_id="a", day=DAY, closed=packed)
+    fill(connection, "score", endpoint_id="a", digest="d", evidence=compress(b'{"days":[]}'))
+    fill(connection, "evidence", digest="d", named_at=77)
+
+
+async def test_closed_days_and_named_evidence_are_known_after_an_upgrade(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(summed_before)
+    await store.migrate()
+    assert await store.writing(differences) == []
+    days = (await store.reading(window.latest_closed, ["a"]))["a"]
+    assert days.texts.text == CLOSED.texts.text
+    assert days.rollups() == CLOSED.rollups()
+    assert list(map(tuple, days.times)) == list(CLOSED.times)
+    assert (days.totals, days.latest, days.said) == (CLOSED.totals, LATEST, CLOSED.said)
+    row = await store.reading(scores.get, "a")
+    assert row is not None
+    assert row.evidence == b'{"days":[]}'
+    assert (await fetch(store, sa.text("SELECT named_at FROM score"))).scalar_one() == 77
+    await store.close()

@@ -52,9 +52,10 @@ probe_window = sa.Table(
 _CLOSED: Final = PreparedAny(
     lambda ids: sa.select(probe_window).where(probe_window.c.endpoint_id.in_(ids))
 )
-_TOTALS: Final = tuple(
+TOTALS: Final = tuple(
     field.name for field in fields(Totals) if field.name not in ("latency", "excluded", "spans")
 )
+"""The sums that are one number each, in the order in which they are packed."""
 
 
 def read(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int = RECENT_MS) -> Window:
@@ -145,7 +146,7 @@ def pack(closed: ClosedDays) -> dict[str, Any]:
     head = (
         closed.numbers,
         closed.times,
-        [getattr(totals, name) for name in _TOTALS],
+        [getattr(totals, name) for name in TOTALS],
         [bucket for bucket, _ in totals.latency],
         [count for _, count in totals.latency],
         totals.excluded,
@@ -172,7 +173,7 @@ def unpack(row: Any, *, later: Latest = NOTHING) -> ClosedDays:
         numbers=numbers,
         times=times,
         totals=Totals(
-            **dict(zip(_TOTALS, sums, strict=True)),
+            **dict(zip(TOTALS, sums, strict=True)),
             latency=tuple(zip(buckets, counts, strict=True)),
             excluded=tuple(map(tuple, excluded)),
             spans=Spans(**spans),
