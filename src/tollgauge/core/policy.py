@@ -45,11 +45,12 @@ class Cap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCap:
     """A forecast that limits the score: `cap` applies where the chance of being payable is below
-    `now` in the next half hour and below `day` in 24 hours; 1 where that one does not matter.
+    `now` in the next half hour and below `day` in 24 hours, both in thousandths; 1,000 where that
+    one does not matter.
     """
 
-    now: Fraction
-    day: Fraction
+    now: int
+    day: int
     cap: Cap
 
 
@@ -301,8 +302,8 @@ POLICY_2: Final = replace(
     ),
     forecast_caps=(
         ForecastCap(
-            now=Fraction(1, 5),
-            day=Fraction(1, 5),
+            now=200,
+            day=200,
             cap=Cap(
                 code="dead",
                 limit_tenths=349,
@@ -310,8 +311,8 @@ POLICY_2: Final = replace(
             ),
         ),
         ForecastCap(
-            now=Fraction(2, 5),
-            day=Fraction(1),
+            now=400,
+            day=1_000,
             cap=Cap(
                 code="not-payable-soon",
                 limit_tenths=490,
@@ -319,8 +320,8 @@ POLICY_2: Final = replace(
             ),
         ),
         ForecastCap(
-            now=Fraction(1),
-            day=Fraction(17, 20),
+            now=1_000,
+            day=850,
             cap=Cap(
                 code="doubtful-tomorrow",
                 limit_tenths=649,
@@ -328,8 +329,8 @@ POLICY_2: Final = replace(
             ),
         ),
         ForecastCap(
-            now=Fraction(1),
-            day=Fraction(19, 20),
+            now=1_000,
+            day=950,
             cap=Cap(
                 code="unsure-tomorrow",
                 limit_tenths=809,
