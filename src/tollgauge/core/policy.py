@@ -106,7 +106,10 @@ class Policy:
 
     def grade(self, tenths: int) -> str:
         """The letter of a score in tenths of a point, as it is published."""
-        return next((letter for letter, least in self.grades if tenths >= least * 10), "F")
+        for letter, least in self.grades:
+            if tenths >= least * 10:
+                return letter
+        return "F"
 
     @property
     def weights(self) -> dict[str, int]:

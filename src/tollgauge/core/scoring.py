@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
@@ -24,7 +25,16 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity, is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
-from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy, Row, weighted_sum
+from tollgauge.core.policy import (
+    CURRENT,
+    POLICIES,
+    POLICY_1,
+    POLICY_2,
+    Cap,
+    Policy,
+    Row,
+    weighted_sum,
+)
 from tollgauge.core.rounding import Ratio, half_up, smaller
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
@@ -39,18 +49,24 @@ from tollgauge.core.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The code of a policy: its flags (lint findings add one `lint:<rule>` each), the chance of
-    being payable, how it advises, and how sure it is.
+    """The code of a policy: its subscores by component, its flags (lint findings add one
+    `lint:<rule>` each), how it advises, and whether it is a policy of time.
     """
 
+    subscores: tuple[tuple[str, Callable[[Facts], Ratio]], ...]
     flags: tuple[FlagRule, ...]
     lint_flags: Callable[[Facts], list[Flag]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
 
 
+def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ...]:
+    return tuple((row.name, SUBSCORES[row.rule]) for row in policy.rows)
+
+
 RULES: Final[dict[int, Rules]] = {
     1: Rules(
+        subscores=_subscores(POLICY_1),
         flags=(
             *reach.FLAGS,
             *envelope.FLAGS,
@@ -63,6 +79,7 @@ RULES: Final[dict[int, Rules]] = {
         by_time=False,
     ),
     2: Rules(
+        subscores=_subscores(POLICY_2),
         flags=(
             *reach.FLAGS_BY_TIME,
             *envelope.FLAGS,
@@ -94,7 +111,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     rules = RULES[policy.version]
     facts = facts_of(evidence, policy, window)
     flags = _flags(facts, rules)
-    exact = {row.name: SUBSCORES[row.rule](facts) for row in policy.rows}
+    exact = {name: subscore(facts) for name, subscore in rules.subscores}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
     forecasts = _forecasts(facts, payable=facts.is_payable)
     caps = _caps(facts, flags, forecasts) if measured or not rules.by_time else ()
@@ -127,7 +144,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up((min(indexed_ms, WINDOW_MS), WINDOW_MS), 100),
         components=tuple(map(_component, policy.rows, exact.values())) if measured else (),
-        flags=tuple(flag.advised(payable=payable) for flag in flags.values()),
+        flags=tuple([flag.advised(payable=payable) for flag in flags.values()]),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
@@ -180,7 +197,11 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
 
 
 def _component(row: Row, points: Ratio) -> Component:
-    return Component(name=row.name, weight=row.weight, tenths=half_up(points, 10))
+    return _known_component(name=row.name, weight=row.weight, tenths=half_up(points, 10))
+
+
+_known_component: Final = cache(Component)
+"""One object for those that say the same: there are 1,001 of each row."""
 
 
 def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:

@@ -34,7 +34,10 @@ def verdict(up: int, scored: int) -> str | None:
     if not up:
         return FAILED
     tenths = half_up((up, scored), 1_000)
-    return next((word for least, word in _CLASSES if tenths >= least), _LOWEST)
+    for least, word in _CLASSES:
+        if tenths >= least:
+            return word
+    return _LOWEST
 
 
 def summary(score: Score) -> str:
