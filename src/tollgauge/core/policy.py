@@ -132,11 +132,14 @@ def interpolate(table: Table, x: Ratio) -> Ratio:
 
 
 def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
-    """The sum of the subscores, in the order of the policy's rows, times their weights."""
+    """The sum of the subscores times their weights."""
     part, whole = 0, 1
-    for row, (points, of) in zip(policy.rows, subscores.values(), strict=True):
+    for row in policy.rows:
+        points, of = subscores[row.name]
         if of == whole:
             part += row.weight * points
+        elif of == 1:
+            part += row.weight * points * whole
         else:
             part = part * of + row.weight * points * whole
             whole *= of
