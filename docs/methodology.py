@@ -214,8 +214,8 @@ def _organic(policy: Policy) -> str:
     )
 
 
-def _below(limit: Fraction) -> str:
-    return "any" if limit == 1 else f"below {100 * limit} %"
+def _below(permille: int) -> str:
+    return "any" if permille == 1_000 else f"below {permille // 10} %"
 
 
 def _grades(policy: Policy) -> str:
@@ -293,7 +293,7 @@ def _points(table: Table) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    hundredths = half_up(value, 100)
+    hundredths = half_up(value.as_integer_ratio(), 100)
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tollgauge.core.exchange import Timings
 from tollgauge.core.latency import bucket_of
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.rollup import SLOT_MS, Rollup, RollupError, merge, rollup, totals
+from tollgauge.core.rollup import SLOT_MS, Rollup, RollupError, counts, merge, rollup, totals
 from tollgauge.core.units import DAY_MS
 
 DAY = 20_500
@@ -95,6 +95,21 @@ def test_parts_of_a_day_have_the_totals_of_the_whole(results: list[ProbeResult])
     other = replace(whole, day=DAY + 1)
     parts = [rollup(DAY, [one]) for one in results]
     assert totals([*parts, other]) == totals([other, whole])
+
+
+SUMS = ("probes", "scored", "up", "compliant", "payable", "compliance", "latency_sum")
+
+
+@given(RESULTS, RESULTS)
+def test_counts_are_the_sums_of_days_without_the_histogram(
+    before: list[ProbeResult], after: list[ProbeResult]
+) -> None:
+    days = [rollup(DAY, before), replace(rollup(DAY, after), day=DAY + 1)]
+    added = counts(days[1:], totals(days[:1]))
+    assert [getattr(added, name) for name in SUMS] == [
+        sum(getattr(day, name) for day in days) for name in SUMS
+    ]
+    assert added == replace(totals(days), latency=())
 
 
 def test_totals_count_each_half_hour_of_each_day_once() -> None:

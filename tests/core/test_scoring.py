@@ -358,7 +358,7 @@ def test_grades_change_at_their_thresholds(tenths: int, grade: str) -> None:
 
 
 def test_halves_round_up() -> None:
-    assert [half_up(x) for x in (0, 1)] == [0, 1]
+    assert [half_up((part, 6)) for part in (0, 2, 3, 9)] == [0, 0, 1, 2]
     result = score(perfect(days=(replace(day(TODAY), latency_sum=150 * 48 + 24),)))
     assert result.stats.avg_latency_ms == 151
 

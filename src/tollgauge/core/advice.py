@@ -70,6 +70,7 @@ class Judgement(NamedTuple):
         """The message of a flag, empty where it was not raised."""
         return self.flags[code].message if code in self.flags else ""
 
+    @property
     def is_template_alone(self) -> bool:
         """Whether the URL is a template and no error speaks against the host itself."""
         return self.facts.evidence.templated and not {
@@ -91,7 +92,7 @@ def by_flags(judgement: Judgement) -> Advice:
     facts, grade = judgement.facts, judgement.grade
     if "not-payable" in judgement.flags:
         return Advice("not-payable")
-    if judgement.is_template_alone():
+    if judgement.is_template_alone:
         return Advice("parameterize")
     if judgement.errors or grade in ("D", "F"):
         return Advice("avoid")
@@ -116,7 +117,7 @@ def by_grade(judgement: Judgement) -> Advice:
     grade = judgement.grade
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
-    if judgement.is_template_alone():
+    if judgement.is_template_alone:
         return Advice("parameterize", judgement.message("unresolved-template"))
     if grade is None:
         return Advice("unverified", "Nothing was measured yet.")

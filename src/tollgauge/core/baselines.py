@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from decimal import Decimal, localcontext
-from fractions import Fraction
 from functools import cache
 from typing import Final
 
@@ -44,7 +43,7 @@ class Baselines:
     def permilles(self) -> tuple[int, ...]:
         """Thousandths in the order of `calibration.BASELINES`, after at least one probe."""
         payable = self._last is not None and self._last[1]
-        average = half_up(Fraction(self._payable, self._weight), 1_000)
+        average = half_up((self._payable, self._weight), 1_000)
         return (1_000 * payable, average, *(window.permille() for window in self._windows))
 
 
@@ -63,7 +62,7 @@ class _Window:
             self._payable -= self._probes.popleft()[1]
 
     def permille(self) -> int:
-        return half_up(Fraction(self._payable, len(self._probes)), 1_000)
+        return half_up((self._payable, len(self._probes)), 1_000)
 
 
 @cache

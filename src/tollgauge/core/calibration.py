@@ -22,7 +22,7 @@ from fractions import Fraction
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from tollgauge.core.rounding import half_up, ratio_half_up
+from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.wilson import bounds
@@ -230,7 +230,7 @@ def groups(sums: Sums, measure: str) -> tuple[Group, ...]:
 
 def share_e4(count: int, hits: int) -> int | None:
     """A share in ten thousandths, None of nothing."""
-    return half_up(Fraction(hits, count), 10_000) if count else None
+    return half_up((hits, count), 10_000) if count else None
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -255,7 +255,7 @@ def _quality(name: str, table: Mapping[int, tuple[int, int]]) -> Quality:
     return Quality(
         name=name,
         count=count,
-        brier_millionths=half_up(Fraction(squares, count)),
+        brier_millionths=half_up((squares, count)),
         log_loss_millionths=_log_loss(
             (Fraction(permille, 1_000), total, hits) for permille, (total, hits) in table.items()
         ),
@@ -265,12 +265,11 @@ def _quality(name: str, table: Mapping[int, tuple[int, int]]) -> Quality:
 
 def _constant(count: int, hits: int) -> Quality:
     """The base rate as the forecast of every outcome."""
-    share = Fraction(hits, count)
     return Quality(
         name=BASE_RATE,
         count=count,
-        brier_millionths=half_up(share * (1 - share), 1_000_000),
-        log_loss_millionths=_log_loss([(share, count, hits)]),
+        brier_millionths=half_up((hits * (count - hits), count * count), 1_000_000),
+        log_loss_millionths=_log_loss([(Fraction(hits, count), count, hits)]),
         auc_e4=5_000 if 0 < hits < count else None,
     )
 
@@ -284,7 +283,7 @@ def _log_loss(rows: Iterable[tuple[Fraction, int, int]]) -> int:
             chance = min(max(forecast, least), 1 - least)
             loss -= hits * _ln(chance) + (count - hits) * _ln(1 - chance)
             whole += count
-        return half_up(Fraction(loss) / whole, 1_000_000)
+        return half_up((Fraction(loss) / whole).as_integer_ratio(), 1_000_000)
 
 
 def _ln(chance: Fraction) -> Decimal:
@@ -302,7 +301,7 @@ def _auc(table: Mapping[int, tuple[int, int]]) -> int | None:
     for total, true in table.values():
         doubled += true * (2 * misses_below + total - true)
         misses_below += total - true
-    return half_up(Fraction(doubled, 2 * hits * misses_below), 10_000)
+    return half_up((doubled, 2 * hits * misses_below), 10_000)
 
 
 def _bin(table: Mapping[int, tuple[int, int]], low: int, high: int) -> Bin:
@@ -314,14 +313,13 @@ def _bin(table: Mapping[int, tuple[int, int]], low: int, high: int) -> Bin:
     count, hits = _whole(inside)
     if count < BIN_MIN:
         return Bin(low=low, high=high, count=count)
-    share = Fraction(hits, count)
     least, most = bounds((hits, count), (count, 1), z=_Z)
     return Bin(
         low=low,
         high=high,
         count=count,
-        mean=half_up(Fraction(sum(p * row[0] for p, row in inside.items()), count)),
-        came_true=half_up(share, 1_000),
-        least=ratio_half_up(*least, 1_000),
-        most=ratio_half_up(*most, 1_000),
+        mean=half_up((sum(p * row[0] for p, row in inside.items()), count)),
+        came_true=half_up((hits, count), 1_000),
+        least=half_up(least, 1_000),
+        most=half_up(most, 1_000),
     )

@@ -96,5 +96,7 @@ def percentiles(parts: Iterable[Histogram], percents: Sequence[int]) -> list[int
     if not rows:
         return [None] * len(percents)
     ranks = list(accumulate(map(_count, rows)))
-    wanted = (bisect_left(ranks, -(-percent * ranks[-1] // 100)) for percent in percents)
-    return [lower_bound(rows[place][0]) for place in wanted]
+    count = ranks[-1]
+    return [
+        lower_bound(rows[bisect_left(ranks, -(-percent * count // 100))][0]) for percent in percents
+    ]

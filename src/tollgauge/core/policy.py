@@ -45,11 +45,12 @@ class Cap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCap:
     """A forecast that limits the score: `cap` applies where the chance of being payable is below
-    `now` in the next half hour and below `day` in 24 hours; 1 where that one does not matter.
+    `now` in the next half hour and below `day` in 24 hours, both in thousandths; 1,000 where that
+    one does not matter.
     """
 
-    now: Fraction
-    day: Fraction
+    now: int
+    day: int
     cap: Cap
 
 
@@ -105,7 +106,10 @@ class Policy:
 
     def grade(self, tenths: int) -> str:
         """The letter of a score in tenths of a point, as it is published."""
-        return next((letter for letter, least in self.grades if tenths >= least * 10), "F")
+        for letter, least in self.grades:
+            if tenths >= least * 10:
+                return letter
+        return "F"
 
     @property
     def weights(self) -> dict[str, int]:
@@ -128,11 +132,14 @@ def interpolate(table: Table, x: Ratio) -> Ratio:
 
 
 def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
-    """The sum of the subscores, in the order of the policy's rows, times their weights."""
+    """The sum of the subscores times their weights."""
     part, whole = 0, 1
-    for row, (points, of) in zip(policy.rows, subscores.values(), strict=True):
+    for row in policy.rows:
+        points, of = subscores[row.name]
         if of == whole:
             part += row.weight * points
+        elif of == 1:
+            part += row.weight * points * whole
         else:
             part = part * of + row.weight * points * whole
             whole *= of
@@ -301,8 +308,8 @@ POLICY_2: Final = replace(
     ),
     forecast_caps=(
         ForecastCap(
-            now=Fraction(1, 5),
-            day=Fraction(1, 5),
+            now=200,
+            day=200,
             cap=Cap(
                 code="dead",
                 limit_tenths=349,
@@ -310,8 +317,8 @@ POLICY_2: Final = replace(
             ),
         ),
         ForecastCap(
-            now=Fraction(2, 5),
-            day=Fraction(1),
+            now=400,
+            day=1_000,
             cap=Cap(
                 code="not-payable-soon",
                 limit_tenths=490,
@@ -319,8 +326,8 @@ POLICY_2: Final = replace(
             ),
         ),
         ForecastCap(
-            now=Fraction(1),
-            day=Fraction(17, 20),
+            now=1_000,
+            day=850,
             cap=Cap(
                 code="doubtful-tomorrow",
                 limit_tenths=649,
@@ -328,8 +335,8 @@ POLICY_2: Final = replace(
             ),
         ),
         ForecastCap(
-            now=Fraction(1),
-            day=Fraction(19, 20),
+            now=1_000,
+            day=950,
             cap=Cap(
                 code="unsure-tomorrow",
                 limit_tenths=809,

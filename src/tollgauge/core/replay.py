@@ -41,7 +41,7 @@ from tollgauge.core.outcomes import Outcomes
 from tollgauge.core.policy import POLICY_2, Policy
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.rollup import Rollup, merge, rollup
-from tollgauge.core.rounding import half_up, ratio_half_up
+from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score, uptime_bounds
 from tollgauge.core.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
@@ -203,8 +203,10 @@ def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: P
     """Count whether the uptime's range contains the share of the next week."""
     ends = uptime_bounds(history.evidence(), policy)
     if share is not None and ends is not None:
-        low, high = (ratio_half_up(*end, 1_000) for end in ends)
-        sums.add(WEEK_RANGE, payable=low <= half_up(share, 1_000) <= high)
+        low, middle, high = (
+            half_up(value, 1_000) for value in (ends[0], share.as_integer_ratio(), ends[1])
+        )
+        sums.add(WEEK_RANGE, payable=low <= middle <= high)
 
 
 def probe_of(line: Line, interval_ms: int) -> ProbeResult:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 Ratio = tuple[int, int]
 """An exact number: a part and a whole > 0. They are not reduced, because that is most of what a
 Fraction costs, and neither comparing nor rounding needs it. Two of them are compared by `is_below`,
@@ -26,11 +24,7 @@ def larger(one: Ratio, other: Ratio) -> Ratio:
     return other if is_below(one, other) else one
 
 
-def half_up(value: Fraction | int, scale: int = 1) -> int:
+def half_up(value: Ratio, scale: int = 1) -> int:
     """`value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
-    return ratio_half_up(value.numerator, value.denominator, scale)
-
-
-def ratio_half_up(part: int, whole: int, scale: int = 1) -> int:
-    """`part / whole * scale` as the nearest integer, halves upwards; `whole` > 0."""
+    part, whole = value
     return (2 * part * scale + whole) // (2 * whole)

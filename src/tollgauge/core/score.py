@@ -4,7 +4,8 @@ Every figure is an integer in the unit its name says; nothing here is computed f
 rounded figure. A score is stored as JSON of integers, texts and nulls. core/scoring computes it;
 turning it into answers and pages is the work of web/.
 
-The classes of a score have no slots, as orjson writes those that have some four times as slowly.
+The classes of a score, flags and caps among them, have no slots: orjson writes those with slots
+four times as slowly.
 """
 
 from __future__ import annotations

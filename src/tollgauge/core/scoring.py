@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
@@ -24,8 +25,17 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity, is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
-from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy, weighted_sum
-from tollgauge.core.rounding import Ratio, is_below, ratio_half_up, smaller
+from tollgauge.core.policy import (
+    CURRENT,
+    POLICIES,
+    POLICY_1,
+    POLICY_2,
+    Cap,
+    Policy,
+    Row,
+    weighted_sum,
+)
+from tollgauge.core.rounding import Ratio, half_up, smaller
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
 from tollgauge.core.signals.components import SUBSCORES, raw_activity
@@ -39,18 +49,24 @@ from tollgauge.core.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The code of a policy: its flags (lint findings add one `lint:<rule>` each), the chance of
-    being payable, how it advises, and how sure it is.
+    """The code of a policy: its subscores by component, its flags (lint findings add one
+    `lint:<rule>` each), how it advises, and whether it is a policy of time.
     """
 
+    subscores: tuple[tuple[str, Callable[[Facts], Ratio]], ...]
     flags: tuple[FlagRule, ...]
     lint_flags: Callable[[Facts], list[Flag]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
 
 
+def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ...]:
+    return tuple((row.name, SUBSCORES[row.rule]) for row in policy.rows)
+
+
 RULES: Final[dict[int, Rules]] = {
     1: Rules(
+        subscores=_subscores(POLICY_1),
         flags=(
             *reach.FLAGS,
             *envelope.FLAGS,
@@ -63,6 +79,7 @@ RULES: Final[dict[int, Rules]] = {
         by_time=False,
     ),
     2: Rules(
+        subscores=_subscores(POLICY_2),
         flags=(
             *reach.FLAGS_BY_TIME,
             *envelope.FLAGS,
@@ -94,7 +111,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     rules = RULES[policy.version]
     facts = facts_of(evidence, policy, window)
     flags = _flags(facts, rules)
-    exact = {row.name: SUBSCORES[row.rule](facts) for row in policy.rows}
+    exact = {name: subscore(facts) for name, subscore in rules.subscores}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
     forecasts = _forecasts(facts, payable=facts.is_payable)
     caps = _caps(facts, flags, forecasts) if measured or not rules.by_time else ()
@@ -124,13 +141,10 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         low_tenths=low,
         high_tenths=high,
         recommendation=advice.recommendation,
-        confidence_hundredths=ratio_half_up(*facts.confidence, 100),
-        economic_hundredths=ratio_half_up(min(indexed_ms, WINDOW_MS), WINDOW_MS, 100),
-        components=tuple(
-            Component(name=row.name, weight=row.weight, tenths=ratio_half_up(*exact[row.name], 10))
-            for row in (policy.rows if measured else ())
-        ),
-        flags=tuple(flag.advised(payable=payable) for flag in flags.values()),
+        confidence_hundredths=half_up(facts.confidence, 100),
+        economic_hundredths=half_up((min(indexed_ms, WINDOW_MS), WINDOW_MS), 100),
+        components=tuple(map(_component, policy.rows, exact.values())) if measured else (),
+        flags=tuple([flag.advised(payable=payable) for flag in flags.values()]),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
@@ -182,9 +196,17 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
     return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
+def _component(row: Row, points: Ratio) -> Component:
+    return _known_component(name=row.name, weight=row.weight, tenths=half_up(points, 10))
+
+
+_known_component: Final = cache(Component)
+"""One object for those that say the same: there are 1,001 of each row."""
+
+
 def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
     """The flags by code, in order of severity, then code."""
-    flags = [rule.flag(fired) for rule in rules.flags if (fired := rule.check(facts)) is not None]
+    flags = [rule.flag(fired) for rule in rules.flags if (fired := rule.check(facts))]
     flags += rules.lint_flags(facts)
     flags.sort(key=lambda flag: (_RANKS[flag.severity], flag.code))
     return {flag.code: flag for flag in flags}
@@ -197,11 +219,13 @@ def _caps(facts: Facts, flags: Mapping[str, Flag], forecasts: Forecasts) -> tupl
         codes.add("lint-error")
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
-    now, day = _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts
+    (now, of_now), (day, of_day) = (
+        _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts
+    )
     caps += [
         rule.cap
         for rule in policy.forecast_caps
-        if is_below(now, rule.now.as_integer_ratio()) and is_below(day, rule.day.as_integer_ratio())
+        if 1_000 * now < rule.now * of_now and 1_000 * day < rule.day * of_day
     ]
     if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
         reason = "A new path is not taken for better than its site for 7 days."
@@ -221,7 +245,7 @@ def _chances(facts: Facts, forecasts: Forecasts) -> tuple[int | None, int | None
     if not facts.policy.forecast_caps or facts.evidence.state is None:
         return None, None
     now, day = forecasts
-    return ratio_half_up(*now, 1_000), ratio_half_up(*day, 1_000)
+    return half_up(now, 1_000), half_up(day, 1_000)
 
 
 def _activity(facts: Facts) -> Activity | None:
@@ -230,8 +254,8 @@ def _activity(facts: Facts) -> Activity | None:
         return None
     low, high = facts.activity_ends
     return Activity(
-        low_tenths=ratio_half_up(*low, 10),
-        high_tenths=ratio_half_up(*high, 10),
+        low_tenths=half_up(low, 10),
+        high_tenths=half_up(high, 10),
         clusters=chain.sums.clusters,
     )
 
@@ -254,7 +278,7 @@ def _range(facts: Facts, exact: dict[str, Ratio], limit: int) -> tuple[int, int]
 def _points(uncapped: Ratio, limit: int) -> int:
     """A weighted sum in tenths of a point, at most `limit`."""
     part, whole = uncapped
-    return min(ratio_half_up(part, 10 * whole), limit)
+    return min(half_up((part, 10 * whole)), limit)
 
 
 def _observations(facts: Facts) -> Ratio:
@@ -278,7 +302,7 @@ def _stats(facts: Facts) -> Stats:
         up, payable, whole = sums.spans.up, sums.spans.payable, sums.spans.up + sums.spans.down
     mean = None
     if sums.latency_count:
-        mean = ratio_half_up(sums.latency_sum, sums.latency_count)
+        mean = half_up((sums.latency_sum, sums.latency_count))
     return Stats(
         probes=sums.probes,
         scored=sums.scored,
@@ -304,7 +328,7 @@ def _stats(facts: Facts) -> Stats:
 
 def _share(part: int, whole: int) -> int | None:
     """Tenths of a percent."""
-    return ratio_half_up(part, whole, 1_000) if whole else None
+    return half_up((part, whole), 1_000) if whole else None
 
 
 def _settlement(facts: Facts) -> Settlement | None:
@@ -312,7 +336,7 @@ def _settlement(facts: Facts) -> Settlement | None:
     if chain is None:
         return None
     raw, organic = volume.sums.raw, volume.sums.organic
-    top = ratio_half_up(organic.top, organic.volume, 1_000) if organic.volume else None
+    top = half_up((organic.top, organic.volume), 1_000) if organic.volume else None
     return Settlement(
         network=chain.network,
         pay_to=chain.pay_to,
@@ -320,7 +344,7 @@ def _settlement(facts: Facts) -> Settlement | None:
         organic=organic.volume,
         transfers=volume.sums.transfers,
         distinct_payers=organic.payers,
-        effective_hundredths=ratio_half_up(*volume.wallet_effective, 100),
+        effective_hundredths=half_up(volume.wallet_effective, 100),
         top_permille=top,
         shared_hosts=volume.shared_hosts,
         indexed_to_block=chain.indexed_to_block,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.advice import PAYABLE
-from tollgauge.core.rounding import ratio_half_up
+from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 
@@ -33,8 +33,11 @@ def verdict(up: int, scored: int) -> str | None:
         return FLAWLESS
     if not up:
         return FAILED
-    tenths = ratio_half_up(up, scored, 1_000)
-    return next((word for least, word in _CLASSES if tenths >= least), _LOWEST)
+    tenths = half_up((up, scored), 1_000)
+    for least, word in _CLASSES:
+        if tenths >= least:
+            return word
+    return _LOWEST
 
 
 def summary(score: Score) -> str:

@@ -179,6 +179,9 @@ class WeightedTime(NamedTuple):
     compliance: int
 
 
+NO_TIME: Final = WeightedTime(0, 0, 0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
@@ -225,16 +228,16 @@ class Window:
 
     def weighted(self, weights: Mapping[int, int]) -> WeightedTime:
         """The time of all days, each times the weight of its day."""
-        opened = weighted_time(self.open_days, weights)
         if self.closed is None or not self.closed.numbers:
-            return opened
+            return weighted_time(self.open_days, weights)
         of_days = list(map(weights.get, self.closed.numbers, repeat(0)))
         up, down, compliance = self.closed.times
-        return WeightedTime(
-            up=opened.up + sum(map(mul, up, of_days)),
-            down=opened.down + sum(map(mul, down, of_days)),
-            compliance=opened.compliance + sum(map(mul, compliance, of_days)),
+        closed = WeightedTime(
+            up=sum(map(mul, up, of_days)),
+            down=sum(map(mul, down, of_days)),
+            compliance=sum(map(mul, compliance, of_days)),
         )
+        return weighted_time(self.open_days, weights, closed)
 
     @property
     def open_texts(self) -> bytes:
@@ -242,9 +245,13 @@ class Window:
         return b",".join(map(day_text, self.open_days))
 
 
-def weighted_time(days: Iterable[Rollup], weights: Mapping[int, int]) -> WeightedTime:
-    """The time of days, each times its weight, which is 0 where none is given."""
-    up = down = compliance = 0
+def weighted_time(
+    days: Iterable[Rollup], weights: Mapping[int, int], before: WeightedTime = NO_TIME
+) -> WeightedTime:
+    """The time of days, each times its weight, which is 0 where none is given, on top of that of
+    other days (`before`).
+    """
+    up, down, compliance = before
     for sums in days:
         weight, spoken = weights.get(sums.day, 0), sums.spans
         up += weight * spoken.up

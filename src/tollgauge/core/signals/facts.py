@@ -17,7 +17,7 @@ from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, counts
-from tollgauge.core.rounding import Ratio, is_below
+from tollgauge.core.rounding import Ratio
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
@@ -72,8 +72,10 @@ class Facts:
         state, policy = self.evidence.state, self.policy
         if state is None:
             return False
-        limit = max(policy.stale_ms, policy.stale_intervals * self.evidence.interval)
-        return self.evidence.as_of - state.at > limit
+        silence = self.evidence.as_of - state.at
+        return (
+            silence > policy.stale_ms and silence > policy.stale_intervals * self.evidence.interval
+        )
 
     @property
     def confidence(self) -> Ratio:
@@ -83,7 +85,8 @@ class Facts:
     @property
     def is_barely_observed(self) -> bool:
         """Whether the confidence is low."""
-        return is_below(self.confidence, self.policy.low_confidence.as_integer_ratio())
+        part, whole = self.policy.low_confidence.as_integer_ratio()
+        return self.totals.slots * whole < part * self.policy.slots_full
 
     @property
     def envelope_probe(self) -> LastProbe | None:
@@ -149,7 +152,7 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
-        changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
+        changes=frozenset([item for item in evidence.changes if start < item.at <= evidence.as_of]),
         volume=volume,
         activity_ends=ends_of(volume, policy),
         weighted=weighted,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.rounding import is_below, ratio_half_up
+from tollgauge.core.rounding import half_up, is_below
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
 from tollgauge.core.units import WINDOW_MS, dollars
@@ -32,7 +32,7 @@ def concentrated_payers(facts: Facts) -> Fired | None:
         return None
     if not is_below(volume.wallet_effective, (policy.concentrated_payers, 1)):
         return None
-    share = ratio_half_up(organic.top, organic.volume, 100)
+    share = half_up((organic.top, organic.volume), 100)
     return Fired(
         f"{share} % of the organic volume comes from one wallet. "
         "Do not read the number of payments as independent demand."
@@ -66,7 +66,7 @@ def no_settlements(facts: Facts) -> Fired | None:
             "Activity counts as 0 until they are."
         )
     who = "from an independent payer " if facts.volume.sums.raw.volume else ""
-    percent = ratio_half_up(min(chain.indexed_ms, WINDOW_MS), WINDOW_MS, 100)
+    percent = half_up((min(chain.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
     if percent < 100:
         share = f"{percent} %" if percent else "less than 1 %"
         return Fired(

@@ -50,7 +50,7 @@ class Volume:
 
 def activity_of(sums: PayerSums, payers: Ratio, hosts: int, policy: Policy) -> Ratio:
     """The subscore of one reading of who counts, for one of the hosts that share the payTo: min(P,
-    (P + V) / 2), P from so many effective payers, V from the dollars that they paid.
+    (P + V) / 2), P from so many effective payers, V from the dollars that they paid; 0 without any.
     """
     if not sums.volume:
         return 0, 1

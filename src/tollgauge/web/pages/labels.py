@@ -12,7 +12,6 @@ The functions are filters of the templates (web/pages/render).
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -118,9 +117,9 @@ def hours(ms: int) -> str:
     return f"{tenths(ms * 10 // HOUR_MS)} h"
 
 
-def below(limit: Fraction) -> str:
+def below(permille: int) -> str:
     """The condition of a rule on a chance: `below 95%`, or `any`."""
-    return "any" if limit == 1 else f"below {100 * limit}%"
+    return "any" if permille == 1_000 else f"below {permille // 10}%"
 
 
 def state(snapshot: Snapshot) -> str:

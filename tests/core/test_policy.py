@@ -1,0 +1,62 @@
+"""The tables and weights of a policy, read with numbers that are not reduced."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.policy import POLICIES, POLICY_2, Policy, Table, interpolate, weighted_sum
+from tollgauge.core.rounding import Ratio
+
+TABLES = [
+    table
+    for policy in POLICIES.values()
+    for table in (policy.latency, policy.age, policy.payers, policy.volume)
+]
+TIMES = st.integers(1, 10**9)
+SUBSCORES = st.tuples(st.integers(0, 10**6), st.integers(1, 10**4), TIMES).map(
+    lambda row: (row[0] * row[2], row[1] * row[2])
+)
+
+
+def by_the_formula(table: Table, x: Fraction) -> Fraction:
+    """The straight line between the points around x, flat outside."""
+    if x <= table[0][0]:
+        return Fraction(table[0][1])
+    for (left, y_left), (right, y_right) in pairwise(table):
+        if x <= right:
+            return y_left + (x - left) / (right - left) * (y_right - y_left)
+    return Fraction(table[-1][1])
+
+
+@given(st.sampled_from(TABLES), st.data(), TIMES)
+def test_a_table_is_linear_between_its_points(
+    table: Table, data: st.DataObject, times: int
+) -> None:
+    on_a_point = st.sampled_from([Fraction(x) for x, _ in table])
+    x = data.draw(on_a_point | st.fractions(-1, table[-1][0] + 1))
+    part, whole = x.as_integer_ratio()
+    read = interpolate(table, (part * times, whole * times))
+    assert Fraction(*read) == by_the_formula(table, x)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: str(policy.version))
+def test_nothing_known_is_worth_nothing(policy: Policy) -> None:
+    """What was never paid has no activity, whatever the payers (core/signals/volume)."""
+    assert [interpolate(table, (0, 1))[0] for table in (policy.payers, policy.volume)] == [0, 0]
+
+
+@given(st.lists(SUBSCORES, min_size=6, max_size=6), st.booleans())
+def test_subscores_are_added_by_their_weights(drawn: list[Ratio], alike: bool) -> None:
+    """Whether they are over the same whole or not."""
+    if alike:
+        drawn = [(part, drawn[0][1]) for part, _ in drawn[:3]] + [
+            (part, 1) for part, _ in drawn[3:]
+        ]
+    subscores = dict(zip(POLICY_2.weights, drawn, strict=True))
+    expected = sum(POLICY_2.weights[name] * Fraction(*points) for name, points in subscores.items())
+    assert Fraction(*weighted_sum(POLICY_2, subscores)) == expected
