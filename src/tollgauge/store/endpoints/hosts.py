@@ -69,14 +69,20 @@ _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", t
 _UNLEASED: Final = rows.prepared_with_any(
     sa.select(host_table.c.host).where(unleased(_NOW)), host_table.c.host
 )
-_CLAIMED_AT: Final = sa.select(host_lease.c.claimed_at).where(_OF_HOST).scalar_subquery()
-_TOOK: Final = rows.least(_FREE_AT - _CLAIMED_AT, PACE_MAX_MS)
+# Locks the hosts before what is due is read, by another statement: whoever brought one forward
+# meanwhile has committed then.
+_LEASED: Final = rows.prepared_with_any(
+    sa.select(host_lease.c.host, host_lease.c.claimed_at)
+    .join(host_table, _OF_HOST)
+    .where(host_lease.c.owner == sa.bindparam("owner_"))
+    .order_by(host_lease.c.host)
+    .with_for_update(key_share=True, of=host_table),
+    host_lease.c.host,
+)
+_TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
 _RELEASE: Final = Prepared(
     host_table.update()
-    .where(
-        host_table.c.host == sa.bindparam("host_"),
-        sa.exists().where(_OF_HOST, host_lease.c.owner == sa.bindparam("owner_")),
-    )
+    .where(host_table.c.host == sa.bindparam("host_"))
     .values(
         free_at=_FREE_AT,
         pace_ms=sa.case(
@@ -151,19 +157,15 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
     """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
     Leases that are no longer the owner's stay.
     """
-    if tx.dialect.name == "postgresql":
-        # What is due is read by a statement that begins when the hosts are locked: whoever brought
-        # one forward meanwhile has committed.
-        locked = sa.select(host_table.c.host).where(host_table.c.host.in_(list(free_at)))
-        tx.execute(locked.order_by(host_table.c.host).with_for_update(key_share=True))
+    leases = {"owner_": owner, **rows.any_of(tx, free_at)}
     _RELEASE.run_each(
         tx,
         [
-            {"host_": host, "owner_": owner, "now_": now, "free_at_": free_at[host]}
-            for host in sorted(free_at)
+            {"host_": host, "claimed_at_": claimed_at, "now_": now, "free_at_": free_at[host]}
+            for host, claimed_at in _LEASED.rows(tx, leases)
         ],
     )
-    _END_LEASES.run(tx, {"owner_": owner, **rows.any_of(tx, free_at)})
+    _END_LEASES.run(tx, leases)
 
 
 def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:
