@@ -45,7 +45,7 @@ def came(
     payer: str = ANN,
     to: str = PAY_TO,
 ) -> Deposit:
-    asset, pay_to, sender = (bytes.fromhex(each[2:]) for each in (USDC, to, payer))
+    asset, pay_to, sender = (bytes.fromhex(address[2:]) for address in (USDC, to, payer))
     used = None if by is None else bytes.fromhex(by[2:])
     place = (block.number, block.hash, index, asset, pay_to, sender, value, used)
     return Deposit(*place, hashlib.sha256(block.hash).digest(), block.at)

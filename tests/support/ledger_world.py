@@ -224,8 +224,8 @@ class LedgerWorld:
         asked = json.loads(request.content)
         one = not isinstance(asked, list)
         answers = [
-            {"jsonrpc": "2.0", "id": each["id"]} | self.told(each["method"], each["params"])
-            for each in ([asked] if one else asked)
+            {"jsonrpc": "2.0", "id": call["id"]} | self.told(call["method"], call["params"])
+            for call in ([asked] if one else asked)
         ]
         worker.point("after the node")
         return httpx.Response(200, json=answers[0] if one else answers)
