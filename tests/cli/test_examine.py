@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import orjson
 import pytest
 from tests.support.command_line import Command, captured
 from tests.support.http_service import PAY_TO
+from tests.support.static_server import serving
 from tests.support.whole_report import whole_report
 
 from tollgauge.core.evidence import digest as evidence_digest
@@ -387,52 +386,30 @@ def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command)
     assert f"report claims evidence.digest {report['evidence']['digest']}, evidence" in done.out
 
 
-def served(document: bytes, *, status: int = 200) -> tuple[ThreadingHTTPServer, str]:
-    """A server that answers anything with a document, and its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(document)))
-            self.end_headers()
-            self.wfile.write(document)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: the output is the command's."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_port}/evidence/x"
-
-
 @pytest.mark.parametrize(
-    ("status", "code", "words"),
+    ("documents", "code", "words"),
     [
-        (200, 0, "they agree"),
-        (404, 2, "answered 404"),
+        ({"/evidence/x": to_json(examples._evidence())}, 0, "they agree"),
+        ({}, 2, "answered 404"),
     ],
 )
 def test_score_fetches_the_evidence_that_a_short_report_names(
-    tollgauge: Command, status: int, code: int, words: str
+    tollgauge: Command, documents: dict[str, bytes], code: int, words: str
 ) -> None:
-    server, url = served(to_json(examples._evidence()), status=status)
     report = examples.trust_report() | {}
-    report["evidence"] = report["evidence"] | {"url": url}
-    done = tollgauge("score", "-", stdin=orjson.dumps(report))
-    server.shutdown()
-    server.server_close()
+    with serving(documents) as url:
+        report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
+        done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == code
     assert words in done.out + done.err
 
 
 def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: Command) -> None:
     other = replace(examples._evidence(), listed=False)
-    server, url = served(to_json(other))
     report = examples.trust_report() | {}
-    report["evidence"] = report["evidence"] | {"url": url}
-    done = tollgauge("score", "-", stdin=orjson.dumps(report))
-    server.shutdown()
-    server.server_close()
+    with serving({"/evidence/x": to_json(other)}) as url:
+        report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
+        done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == 1
     assert "report claims evidence.digest" in done.out
 
