@@ -351,6 +351,54 @@ async def test_a_broken_connection_loses_no_payment(shop: Storefront, visit: Ope
     assert await shop.income() - before == PRICE
 
 
+async def test_a_proxy_that_refuses_a_second_try_ends_no_payment(
+    shop: Storefront, visit: Opener
+) -> None:
+    """The first try may have been charged; only the service could say that it was not."""
+    before = await shop.income()
+    person = await visit()
+    tries: list[str] = []
+
+    async def refuse_second(route: Route) -> None:
+        """The answer to the first paid request never comes back; a proxy refuses the second."""
+        header = route.request.headers.get("payment-signature")
+        if header:
+            tries.append(header)
+        if header and len(tries) == 1:
+            await route.fetch()
+            await route.abort()
+        elif header and len(tries) == 2:
+            await route.fulfill(status=403, content_type="text/html", body="<h1>Forbidden</h1>")
+        else:
+            await route.continue_()
+
+    await person.page.route("**/v1/x402-trust", refuse_second)
+    await person.press()
+    await person.has_report()
+    assert len(set(tries)) == 1
+    assert len(tries) == 3
+    assert person.wallet.calls["eth_signTypedData_v4"] == 1
+    assert await shop.income() - before == PRICE
+
+
+async def test_a_first_try_that_is_refused_can_be_paid_again(visit: Opener) -> None:
+    person = await visit()
+
+    async def forbid(route: Route) -> None:
+        if "payment-signature" in route.request.headers:
+            await route.fulfill(status=403, content_type="text/html", body="<h1>Forbidden</h1>")
+        else:
+            await route.continue_()
+
+    await person.page.route("**/v1/x402-trust", forbid)
+    await person.press()
+    await person.says("The service answered 403.")
+    await person.charged_nothing()
+    await person.page.unroute("**/v1/x402-trust")
+    await person.press()
+    await person.has_report()
+
+
 def bent_terms(change: dict[str, str], **headers: str) -> Any:
     """A route handler that changes the terms of the unpaid answer on their way."""
 

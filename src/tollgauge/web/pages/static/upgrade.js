@@ -4,8 +4,9 @@
 // - it signs only what the page says: price, network, token and payee must equal the 402's terms;
 // - a signed payment is kept in localStorage before it is sent, under its payment id, and is sent
 //   again until it is answered; while one waits, nothing else is signed;
-// - an answer of 5xx or none at all says nothing about the payment: the same one is sent again.
-//   Only a 4xx ends it, and a 4xx never charges.
+// - an answer of 5xx or none at all says nothing about the payment: the same one is sent again;
+// - a 402 ends a payment, and so does any other 4xx to the first request that carries it: neither
+//   charges. After that any other 4xx may come from a proxy, and the same payment is sent again.
 // What others wrote (the report, the wallet's messages) becomes text, never markup.
 "use strict";
 
@@ -323,17 +324,17 @@
   }
 
   function kept() {
-    const found = [];
+    const payments = [];
     try {
       for (const key of Object.keys(localStorage).filter((name) => name.startsWith(KEPT))) {
         const payment = JSON.parse(localStorage.getItem(key));
         if (Date.now() - payment.at > KEPT_MS) localStorage.removeItem(key);
-        else if (payment.endpoint === deal.endpoint) found.push(payment);
+        else if (payment.endpoint === deal.endpoint) payments.push(payment);
       }
     } catch {
       // Nothing readable is kept.
     }
-    return found.sort((one, other) => other.at - one.at);
+    return payments.sort((one, other) => other.at - one.at);
   }
 
   function post(headers) {
@@ -360,8 +361,8 @@
     return detail ?? `The service answered ${answer.status}.`;
   }
 
-  // Sends one payment until it is answered. Never signs.
-  async function answered(payment) {
+  // Sends one payment until it is answered. Never signs. `isNew`: it was never sent before.
+  async function answered(payment, isNew) {
     for (let turn = 0; ; turn += 1) {
       let answer = null;
       try {
@@ -370,13 +371,19 @@
       } catch {
         answer = null;
       }
-      if (answer && answer.status !== 429 && answer.status < 500) {
+      if (answer && ends(payment, answer.status, isNew && turn === 0)) {
         throw await refused(payment, answer);
       }
       const seconds = Math.min(Number(answer?.headers.get("Retry-After")) || 2 ** turn, WAIT_MAX_S);
       say("wait", await waiting(payment, answer));
       await pause(seconds);
     }
+  }
+
+  // A payment that was answered once before is no longer at stake: no need to insist.
+  function ends(payment, status, isFirst) {
+    if (status === 402) return true;
+    return status !== 429 && status < 500 && (isFirst || payment.state === "paid");
   }
 
   async function waiting(payment, answer) {
@@ -397,7 +404,7 @@
   ];
 
   async function refused(payment, answer) {
-    forget(payment);
+    if (answer.status === 402 || payment.state === "sent") forget(payment);
     const problem = await problemOf(answer);
     if (answer.status !== 402) {
       return new Stop(problem.detail ?? `The service answered ${answer.status}.`);
@@ -432,8 +439,8 @@
 
   const buy = (provider) =>
     alone(async () => {
-      const waitingOne = kept().find((payment) => payment.state === "sent");
-      if (waitingOne) return deliver(waitingOne);
+      const unanswered = kept().find((payment) => payment.state === "sent");
+      if (unanswered) return deliver(unanswered);
       at("wallet");
       say("wallet", "Asking your wallet for an account…");
       const account = await connect(provider);
@@ -445,13 +452,13 @@
       say("wallet", `Sign in your wallet: ${dollars(deal.amount)} in USDC from ${short(account)}.`);
       const payment = await sign(provider, account, offer);
       keep(payment);
-      return deliver(payment);
+      return deliver(payment, true);
     });
 
-  async function deliver(payment) {
+  async function deliver(payment, isNew = false) {
     at("settle");
     say("busy", payment.state === "paid" ? "Fetching the report…" : "Probing and settling…");
-    const { report, answer } = await answered(payment);
+    const { report, answer } = await answered(payment, isNew);
     const receipt = fromBase64(answer.headers.get("PAYMENT-RESPONSE"));
     const held = keep({ ...payment, state: "paid" });
     at("done");
@@ -466,10 +473,10 @@
   }
 
   function listKept() {
-    const found = kept().filter((payment) => payment.state === "paid");
-    byId("kept").hidden = found.length === 0;
+    const paid = kept().filter((payment) => payment.state === "paid");
+    byId("kept").hidden = paid.length === 0;
     byId("kept-list").replaceChildren(
-      ...found.map((payment) => {
+      ...paid.map((payment) => {
         const link = document.createElement("a");
         link.href = `#report-${payment.id}`;
         link.textContent = `Report of ${time(new Date(payment.at).toISOString())}`;
@@ -555,8 +562,8 @@
     each(root, "unless", (part, path) => has(look(value, path)) && part.remove());
     each(root, "from", (part, path) => {
       const form = part.dataset.as ?? "text";
-      const found = look(value, path) ?? null;
-      part.textContent = found === null ? (EMPTY[form] ?? NONE) : FORMS[form](found);
+      const figure = look(value, path) ?? null;
+      part.textContent = figure === null ? (EMPTY[form] ?? NONE) : FORMS[form](figure);
     });
     each(root, "sev", (part) => part.classList.add(`sev-${slug(value.severity)}`));
     each(root, "bar", (part, path) => {
