@@ -16,8 +16,10 @@ from tests.support.http_service import PAY_TO
 from tests.support.static_server import serving
 from tests.support.whole_report import whole_report
 
+from tollgauge.cli.examine import _improvement_lines
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
+from tollgauge.core.improvement import Improvement
 from tollgauge.core.lint.example import GOOD, encoded
 from tollgauge.core.policy import POLICY_1
 from tollgauge.core.scoring import score as score_of
@@ -220,6 +222,29 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
     as_text = tollgauge("score", "report.json")
     assert as_text.code == 0
     assert f"{report['score']} of 100" in as_text.out
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [(0, "with the next probe"), (1, "within 1 day"), (7, "within 7 days")],
+)
+def test_score_says_how_soon_the_score_would_rise(days: int, words: str) -> None:
+    row = Improvement(
+        code="uptime",
+        fix="Answer every check.",
+        points_tenths=12,
+        score_tenths=840,
+        grade="A",
+        in_days=days,
+    )
+    _, line = _improvement_lines((row,))
+    assert line == f"  +1.2 to 84.0 A {words} (uptime): Answer every check."
+
+
+def test_score_calls_nothing_certain(tollgauge: Command, tmp_path: Path) -> None:
+    (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
+    lines = tollgauge("score", "evidence.json").out.splitlines()
+    assert "payable    over 99.9% in half an hour, 99.6% in 24 hours" in lines
 
 
 def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
