@@ -10,6 +10,7 @@ import orjson
 import typer
 
 from tollgauge.cli.buy import (
+    NOT_OF_A_SERVICE,
     Force,
     MaxPrice,
     Network,
@@ -20,6 +21,7 @@ from tollgauge.cli.buy import (
     limits_of,
     order_at,
     paid_line,
+    useless,
 )
 from tollgauge.cli.inputs import read_input
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
@@ -65,8 +67,11 @@ def watch_buy(
     body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
     order = order_at(WATCH, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
-    watch = orjson.loads(purchase.body)
-    shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
+    try:
+        watch = orjson.loads(purchase.body)
+        shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
+    except NOT_OF_A_SERVICE as error:
+        raise useless("watch", purchase, output) from error
     lines = [
         f"{watch['watch_id']} watches {watch['resource']} until {watch['expires_at']}",
         paid_line(purchase),
