@@ -19,16 +19,8 @@ from tests.support.prepared import command
 
 from tollgauge_guard import process as process_module
 from tollgauge_guard.decision import Code, Refuse
-from tollgauge_guard.journal import (
-    DAY_S,
-    KEEP_S,
-    MEMORY,
-    UNSIGNED_S,
-    Journal,
-    JournalError,
-    Outcome,
-    Reusable,
-)
+from tollgauge_guard.journal import DAY_S, KEEP_S, UNSIGNED_S, Journal, Outcome, Reusable
+from tollgauge_guard.journal_file import MEMORY, JournalError
 from tollgauge_guard.policy import Policy
 
 NOW = 1_767_225_600 + 3_600
