@@ -63,10 +63,10 @@ async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
 
 
 async def advanced(
-    store: Store, cursor: Cursor, headers: Sequence[Header], *found: Deposit, **rest: Any
+    store: Store, cursor: Cursor, headers: Sequence[Header], *deposits: Deposit, **rest: Any
 ) -> Cursor:
     return await store.writing(
-        chains.advance, cursor, headers, [], received=found, finalized=100, **rest
+        chains.advance, cursor, headers, [], received=deposits, finalized=100, **rest
     )
 
 

@@ -329,7 +329,7 @@ class LedgerWorld:
             domain_name="USD Coin",
             domain_version="2",
         )
-        return Sale(offer=offer, description="", validate=lambda found: found, compute=compute)
+        return Sale(offer=offer, description="", validate=lambda body: body, compute=compute)
 
 
 async def held_claim(store: Store, *, now: int) -> HeldClaim:

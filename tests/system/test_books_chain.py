@@ -95,8 +95,8 @@ async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     return tuple(map(sum, zip(*figures, strict=True)))
 
 
-def alarms(found: Sequence[Any]) -> list[str]:
-    return [alarm["difference"] for alarm in found if alarm.get("kind") == "books"]
+def alarms(entries: Sequence[Any]) -> list[str]:
+    return [alarm["difference"] for alarm in entries if alarm.get("kind") == "books"]
 
 
 async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisation_took(

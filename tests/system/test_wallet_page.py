@@ -68,7 +68,7 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
     opened: list[BrowserContext] = []
     wrong: list[str] = []
 
-    async def look(page: Page, found: Visit) -> None:
+    async def look(page: Page, person: Visit) -> None:
         def said(message: ConsoleMessage) -> None:
             if message.type == "error" and "Failed to load resource" not in message.text:
                 wrong.append(message.text)
@@ -78,7 +78,7 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
                 wrong.append(f"asked for {request.url}")
             header = request.headers.get("payment-signature")
             if header:
-                found.paid_with.append(header)
+                person.paid_with.append(header)
 
         page.on("console", said)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -94,10 +94,10 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
         if inject:
             await context.add_init_script(inject)
         page = await context.new_page()
-        found = Visit(shop, wallet, context, page)
-        await look(page, found)
-        await page.goto(found.url + fragment)
-        return found
+        person = Visit(shop, wallet, context, page)
+        await look(page, person)
+        await page.goto(person.url + fragment)
+        return person
 
     yield another
     for context in opened:
