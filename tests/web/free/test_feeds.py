@@ -29,7 +29,9 @@ async def test_feeds_show_public_incidents(watch_service: WatchService) -> None:
         feed = ET.fromstring(answer.content)
         atom = "{http://www.w3.org/2005/Atom}"
         titles = [entry.findtext(f"{atom}title") for entry in feed.iter(f"{atom}entry")]
-        assert titles == [f"liveness_down: {RESOURCE}", f"payto_change: {RESOURCE}"]
+        assert titles == [f"Down: {RESOURCE}", f"payTo address changed: {RESOURCE}"]
+        terms = [entry.get("term") for entry in feed.iter(f"{atom}category")]
+        assert terms == ["liveness_down", "payto_change"]
         ids = [entry.text for entry in feed.iter(f"{atom}id")]
         assert len(ids) == len(set(ids)) == 3
     assert bought["watch_id"] not in answer.text
