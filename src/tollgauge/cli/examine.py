@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from tollgauge.web.wire import Difference
 
 
-def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
+def probe(
+    url: Annotated[str, typer.Argument(help="A https:// URL, which need not be a known endpoint.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
     """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
     from tollgauge.core import lint as linter
     from tollgauge.core.probe import judge
