@@ -5,8 +5,8 @@
 // - a signed payment is kept in localStorage before it is sent, under its payment id, and is sent
 //   again until it is answered; while one waits, nothing else is signed;
 // - an answer of 5xx or none at all says nothing about the payment: the same one is sent again;
-// - a 402 ends a payment, and so does any other 4xx to the first request that carries it: neither
-//   charges. After that any other 4xx may come from a proxy, and the same payment is sent again.
+// - a 4xx of the service ends a payment, and never charges. Any other 4xx may be a proxy's: it ends
+//   a payment that was not sent before, and after that the same payment is sent again.
 // What others wrote (the report, the wallet's messages) becomes text, never markup.
 "use strict";
 
@@ -350,7 +350,7 @@
 
   async function problemOf(answer) {
     try {
-      return await answer.json();
+      return (await answer.json()) ?? {};
     } catch {
       return {};
     }
@@ -371,25 +371,26 @@
       } catch {
         answer = null;
       }
-      if (answer && ends(payment, answer.status, isNew && turn === 0)) {
-        throw await refused(payment, answer);
+      const problem = answer ? await problemOf(answer) : {};
+      if (answer && ends(payment, answer.status, problem, isNew && turn === 0)) {
+        throw refused(payment, answer.status, problem);
       }
       const seconds = Math.min(Number(answer?.headers.get("Retry-After")) || 2 ** turn, WAIT_MAX_S);
-      say("wait", await waiting(payment, answer));
+      say("wait", waiting(payment, answer, problem));
       await pause(seconds);
     }
   }
 
-  // A payment that was answered once before is no longer at stake: no need to insist.
-  function ends(payment, status, isFirst) {
-    if (status === 402) return true;
-    return status !== 429 && status < 500 && (isFirst || payment.state === "paid");
+  // Whether a refusal is the last word: it is the service's own (those have a `code`, and a 402
+  // terms), or nothing was sent before, or the payment was answered once and is not at stake.
+  function ends(payment, status, problem, isFirst) {
+    if (status === 429 || status >= 500) return false;
+    return status === 402 || Boolean(problem.code) || isFirst || payment.state === "paid";
   }
 
-  async function waiting(payment, answer) {
+  function waiting(payment, answer, { code, detail }) {
     const again = "This page keeps sending the same payment; do not pay again.";
     if (!answer) return `The connection broke. Your payment is not lost. ${again}`;
-    const { code, detail } = await problemOf(answer);
     if (code === "payment-pending") {
       return `Payment pending: its settlement is not known yet. ${again} Payment id ${payment.id}.`;
     }
@@ -403,12 +404,9 @@
     [/^payment_failed/, "The payment was cancelled or used elsewhere."],
   ];
 
-  async function refused(payment, answer) {
-    if (answer.status === 402 || payment.state === "sent") forget(payment);
-    const problem = await problemOf(answer);
-    if (answer.status !== 402) {
-      return new Stop(problem.detail ?? `The service answered ${answer.status}.`);
-    }
+  function refused(payment, status, problem) {
+    if (status === 402 || payment.state === "sent") forget(payment);
+    if (status !== 402) return new Stop(problem.detail ?? `The service answered ${status}.`);
     const reason = String(problem.error ?? "").slice(0, 80);
     const words = REASONS.find(([pattern]) => pattern.test(reason))?.[1];
     return new Stop(`${words ?? `The payment was not accepted (${reason}).`} Nothing was charged.`);
