@@ -185,7 +185,7 @@ def _terms() -> Iterator[Attack]:
 
 def _seen_by_the_prober() -> Iterator[Attack]:
     shown = _always()
-    found = {wild: shown.best_of_last_day(wildcard=wild) for wild in (True, False)}
+    scores = {wild: shown.best_of_last_day(wildcard=wild) for wild in (True, False)}
     old_paths = ["/" + "0" * 16]
     new_paths = lookalike_paths("/api/premium-data", lambda choices: 7 % choices)
     for trick, sells, bound in (
@@ -203,8 +203,8 @@ def _seen_by_the_prober() -> Iterator[Attack]:
         wild = {1: all(map(sells, old_paths)), 2: all(map(sells, new_paths))}
         yield Attack(
             trick=trick,
-            without=found[True],
-            with_it={policy: found[wild[policy]][policy] for policy in wild},
+            without=scores[True],
+            with_it={policy: scores[wild[policy]][policy] for policy in wild},
             bound=bound,
             open=not wild[2],
         )

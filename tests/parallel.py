@@ -56,7 +56,7 @@ class Worker:
     """A process that runs tests, as the first process sees it."""
 
     pid: int
-    told: Connection
+    connection: Connection
     at: str = ""
     """The test that it is at."""
     whole: bool = False
@@ -69,12 +69,12 @@ class Runs:
 
     session: pytest.Session
     queue: int
-    told: Connection
+    connection: Connection
     ranges: list[Range] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         config = self.session.config
-        self.told.send(
+        self.connection.send(
             ("report", config.hook.pytest_report_to_serializable(config=config, report=report))
         )
 
@@ -91,10 +91,10 @@ class Runs:
                 else:
                     following = self._next_file()
                     next_item = None if following is None else items[following[0]]
-                self.told.send(("at", items[place].nodeid))
+                self.connection.send(("at", items[place].nodeid))
                 hook = items[place].config.hook
                 hook.pytest_runtest_protocol(item=items[place], nextitem=next_item)
-        self.told.send(("whole", ""))
+        self.connection.send(("whole", ""))
 
     def _next_file(self) -> Range | None:
         number = os.read(self.queue, NUMBER.size)
@@ -134,7 +134,7 @@ def forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
     pid = os.fork()
     if pid:
         its.close()
-        return Worker(pid=pid, told=ours)
+        return Worker(pid=pid, connection=ours)
     end_with_parent()
     status = 1
     try:
@@ -156,7 +156,7 @@ def forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
 
 def messages(workers: list[Worker]) -> Iterator[tuple[Worker, tuple[str, Any]]]:
     """What the workers tell, in the order in which it comes. A death is told as a report."""
-    open_workers = {worker.told: worker for worker in workers}
+    open_workers = {worker.connection: worker for worker in workers}
     while open_workers:
         for ready in cast("list[Connection]", wait(list(open_workers))):
             worker = open_workers[ready]

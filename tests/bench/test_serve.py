@@ -38,7 +38,7 @@ async def answering(*parts: bytes) -> AsyncIterator[tuple[int, list[int]]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1], counts
     server.close()
-    await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
+    await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 @pytest.mark.parametrize("parts", [(HEAD + b"123456789",), (HEAD + b"123", b"456", b"789")])

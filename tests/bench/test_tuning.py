@@ -44,7 +44,7 @@ def test_the_weights_that_are_best_where_they_are_chosen_are_judged_on_the_rest(
         return float(weights.whole) if tuple(places) == (1,) else 0.5
 
     choice = tuning.chosen(judge, (1,), (2,))
-    best = max(each.whole for each in tuning.GRID)
+    best = max(setting.whole for setting in tuning.GRID)
     assert choice["chosen"]["whole"] == best
     assert (choice["seen"], choice["unseen"]) == (float(best), 0.5)
 

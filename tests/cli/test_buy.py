@@ -1,11 +1,13 @@
-"""`tollgauge buy` before anything is asked: keys, prices and files."""
+"""`tollgauge buy` before anything is asked: keys, prices and files; and what was not sold."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.command_line import Command
+from tests.support.guard_seller import ACCOUNT, receipt, selling
 
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.demo.serving import closed_port
@@ -98,3 +100,22 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_paid(
     assert done.code == 2
     assert words in done.err
     assert "Nothing was paid." in done.err
+
+
+@pytest.mark.parametrize("body", [b'{"ok": true}', b"<h1>Welcome</h1>", b"[]", b'"report"'])
+@pytest.mark.parametrize(
+    ("command", "file", "bought"),
+    [(["buy"], "report.json", "trust report"), (["watch", "buy"], "watch.json", "watch")],
+)
+def test_an_answer_that_is_not_what_was_bought_is_kept_and_said_to_be_none(
+    tollgauge: Command, tmp_path: Path, body: bytes, command: list[str], file: str, bought: str
+) -> None:
+    with selling() as seller:
+        seller.answer = lambda _: replace(receipt(), body=body)
+        done = tollgauge(
+            *command, URL, TOLLGAUGE_URL=seller.url, TOLLGAUGE_BUYER_KEY=ACCOUNT.key.to_0x_hex()
+        )
+    assert (done.code, done.out) == (2, "")
+    assert f"What was bought is no {bought}." in done.err
+    assert f"It is in {file}" in done.err
+    assert (tmp_path / file).read_bytes() == body + b"\n"

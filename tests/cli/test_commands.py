@@ -16,6 +16,9 @@ import pytest
 from tests.support.command_line import TOLLGAUGE, Command, captured
 from tests.support.prepared import command as prepared_command
 from tests.support.whole_report import whole_report
+from typer.main import get_command
+
+from tollgauge.cli import app
 
 
 def test_a_loop_that_does_not_exist_is_named(tollgauge: Command) -> None:
@@ -45,6 +48,17 @@ def test_help_names_every_command(tollgauge: Command) -> None:
         *("calibration", "buy", "init", "status"),
     ):
         assert f" {name} " in done.out
+
+
+def silent_parts(command: Any, name: str) -> list[str]:
+    """The arguments and options of a command, and of those in it, without help."""
+    inner = getattr(command, "commands", {}).items()
+    parts = [f"{name} {part.name}" for part in command.params if not getattr(part, "help", "")]
+    return parts + [part for sub, inside in inner for part in silent_parts(inside, f"{name} {sub}")]
+
+
+def test_every_argument_and_option_says_what_it_is() -> None:
+    assert silent_parts(get_command(app), "tollgauge") == []
 
 
 def test_the_version_is_that_of_the_package(tollgauge: Command) -> None:

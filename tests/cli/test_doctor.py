@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from tests.support.command_line import Command
-from tests.support.static_server import serving
+from tests.support.static_server import answering, serving
 
 from tollgauge.demo.serving import closed_port
 
@@ -28,30 +26,15 @@ def supported(*kinds: dict[str, object]) -> bytes:
 def node(*, chain: int = 8453, block_age_s: int = 1) -> Iterator[str]:
     """A node that says its chain and its newest block."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            block = {"number": "0x2a", "timestamp": hex(int(time.time()) - block_age_s)}
-            results = {"eth_chainId": hex(chain), "eth_getBlockByNumber": block}
-            reply = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
-            body = json.dumps(reply).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(_path: str, sent: bytes) -> bytes:
+        asked = json.loads(sent)
+        block = {"number": "0x2a", "timestamp": hex(int(time.time()) - block_age_s)}
+        results = {"eth_chainId": hex(chain), "eth_getBlockByNumber": block}
+        reply = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+        return json.dumps(reply).encode()
 
-        def log_message(self, *_: object) -> None:
-            """Nothing: the output is the command's."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/secret-key"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(answer) as url:
+        yield f"{url}/secret-key"
 
 
 def test_whatever_answers_well_is_good(tollgauge: Command, tmp_path: Path) -> None:

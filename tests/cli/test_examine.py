@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,13 @@ import orjson
 import pytest
 from tests.support.command_line import Command, captured
 from tests.support.http_service import PAY_TO
+from tests.support.static_server import serving
 from tests.support.whole_report import whole_report
 
+from tollgauge.cli.examine import _improvement_lines
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
+from tollgauge.core.improvement import Improvement
 from tollgauge.core.lint.example import GOOD, encoded
 from tollgauge.core.policy import POLICY_1
 from tollgauge.core.scoring import score as score_of
@@ -223,6 +224,29 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
     assert f"{report['score']} of 100" in as_text.out
 
 
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [(0, "with the next probe"), (1, "within 1 day"), (7, "within 7 days")],
+)
+def test_score_says_how_soon_the_score_would_rise(days: int, words: str) -> None:
+    row = Improvement(
+        code="uptime",
+        fix="Answer every check.",
+        points_tenths=12,
+        score_tenths=840,
+        grade="A",
+        in_days=days,
+    )
+    _, line = _improvement_lines((row,))
+    assert line == f"  +1.2 to 84.0 A {words} (uptime): Answer every check."
+
+
+def test_score_calls_nothing_certain(tollgauge: Command, tmp_path: Path) -> None:
+    (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
+    lines = tollgauge("score", "evidence.json").out.splitlines()
+    assert "payable    over 99.9% in half an hour, 99.6% in 24 hours" in lines
+
+
 def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
     done = tollgauge("score", "-", "--json", stdin=orjson.dumps(dead_evidence()))
     assert done.code == 1, done.err
@@ -387,52 +411,30 @@ def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command)
     assert f"report claims evidence.digest {report['evidence']['digest']}, evidence" in done.out
 
 
-def served(document: bytes, *, status: int = 200) -> tuple[ThreadingHTTPServer, str]:
-    """A server that answers anything with a document, and its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(document)))
-            self.end_headers()
-            self.wfile.write(document)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: the output is the command's."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_port}/evidence/x"
-
-
 @pytest.mark.parametrize(
-    ("status", "code", "words"),
+    ("documents", "code", "words"),
     [
-        (200, 0, "they agree"),
-        (404, 2, "answered 404"),
+        ({"/evidence/x": to_json(examples._evidence())}, 0, "they agree"),
+        ({}, 2, "answered 404"),
     ],
 )
 def test_score_fetches_the_evidence_that_a_short_report_names(
-    tollgauge: Command, status: int, code: int, words: str
+    tollgauge: Command, documents: dict[str, bytes], code: int, words: str
 ) -> None:
-    server, url = served(to_json(examples._evidence()), status=status)
     report = examples.trust_report() | {}
-    report["evidence"] = report["evidence"] | {"url": url}
-    done = tollgauge("score", "-", stdin=orjson.dumps(report))
-    server.shutdown()
-    server.server_close()
+    with serving(documents) as url:
+        report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
+        done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == code
     assert words in done.out + done.err
 
 
 def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: Command) -> None:
     other = replace(examples._evidence(), listed=False)
-    server, url = served(to_json(other))
     report = examples.trust_report() | {}
-    report["evidence"] = report["evidence"] | {"url": url}
-    done = tollgauge("score", "-", stdin=orjson.dumps(report))
-    server.shutdown()
-    server.server_close()
+    with serving({"/evidence/x": to_json(other)}) as url:
+        report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
+        done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == 1
     assert "report claims evidence.digest" in done.out
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.support.command_line import Command
+from tests.support.static_server import answering
 
 from tollgauge.demo.serving import closed_port
 
@@ -36,6 +37,29 @@ def test_a_service_that_is_down_loses_no_event_and_prints_no_secret(
     assert done.code == 2
     assert f"{url} cannot be reached" in done.err
     assert "do not print" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "document", [b"<h1>Welcome</h1>", b"[]", b'{"events": 3}', b'{"events": [{}]}']
+)
+def test_what_is_no_answer_of_a_service_is_said_in_words(
+    tollgauge: Command, tmp_path: Path, document: bytes
+) -> None:
+    with answering(lambda _path, _sent: document) as url:
+        (tmp_path / "mine").write_bytes(orjson.dumps({"poll_url": url, "secret": "do not print"}))
+        done = tollgauge("watch", "events", "mine")
+    assert (done.code, done.out) == (2, "")
+    assert f"{url} gave no answer of a watch." in done.err
+
+
+@pytest.mark.parametrize("url", ["http://[", "ftp://127.0.0.1/", "nowhere"])
+def test_an_address_that_cannot_be_asked_is_said_in_words(
+    tollgauge: Command, tmp_path: Path, url: str
+) -> None:
+    (tmp_path / "mine").write_bytes(orjson.dumps({"poll_url": url, "secret": "do not print"}))
+    done = tollgauge("watch", "events", "mine")
+    assert (done.code, done.out) == (2, "")
+    assert f"{url} cannot be reached" in done.err
 
 
 def test_the_secret_of_a_watch_is_not_printed(tollgauge: Command) -> None:

@@ -127,7 +127,7 @@ async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) 
     store = Store.open(empty)
     await store.writing(stored_before)
     await store.migrate()
-    stored = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
+    stored = [await store.reading(payments.get, payment_id) for payment_id in ("a", "b", "c")]
     assert [row and (row.state, row.answer) for row in stored] == [
         (State.SETTLED, StoredAnswer(status=200, body=b"paid for")),
         (State.SETTLED, None),

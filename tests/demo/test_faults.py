@@ -182,8 +182,8 @@ async def test_the_receiver_keeps_what_it_is_sent_and_the_door_shows_it(tmp_path
             ]
             shown = (await http.get(f"{url}/alerts")).json()["alerts"]
     assert [answer.status_code for answer in said] == [204, 400, 204]
-    assert [each["body"]["type"] for each in shown] == ["liveness_down", "liveness_recovered"]
-    assert {each["at"] for each in shown} == {_NOW}
+    assert [alert["body"]["type"] for alert in shown] == ["liveness_down", "liveness_recovered"]
+    assert {alert["at"] for alert in shown} == {_NOW}
 
 
 @pytest_asyncio.fixture

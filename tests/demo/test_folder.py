@@ -63,6 +63,16 @@ def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -
     assert "--folder" in refused.value.hint
 
 
+@pytest.mark.parametrize("text", ["[server]\nport = 9000\n", "half [", ""])
+def test_the_configuration_of_a_service_is_not_written_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / CONFIG_FILE).write_text(text)
+    with pytest.raises(DemoFolderError, match="is not a demo's") as refused:
+        named_folder(tmp_path).__enter__()
+    assert "--folder" in refused.value.hint
+    assert (tmp_path / CONFIG_FILE).read_text() == text
+    assert [file.name for file in tmp_path.iterdir()] == [CONFIG_FILE]
+
+
 def test_a_folder_that_was_not_named_ends_with_the_demo() -> None:
     with temporary_folder() as folder:
         folder.write(Config())

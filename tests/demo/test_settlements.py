@@ -144,7 +144,7 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
     for purchase in bought:
         paid[purchase.seller.label] += purchase.amount
     assert all(money.values())
-    assert {label: each.volume for label, each in money.items() if each} == {
+    assert {label: settlement.volume for label, settlement in money.items() if settlement} == {
         label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in score_by_label
     }
     assert figures.volume_micro_usd == sum(paid.values())

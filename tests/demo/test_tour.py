@@ -57,6 +57,11 @@ def test_the_readme_shows_the_commands_that_the_demo_prints() -> None:
     assert block in (ROOT / "README.md").read_text()
 
 
+def test_the_readme_counts_the_sellers_of_the_demo() -> None:
+    sellers = len({seller.host for seller in SELLERS})
+    assert f"{sellers} sellers" in (ROOT / "README.md").read_text()
+
+
 def test_other_ports_and_no_folder_are_in_the_commands() -> None:
     usual = tour(SELLERS[0], folder="").splitlines()
     other = tour(SELLERS[0], folder="/opt/bin", service=9_000, control=9_001).splitlines()

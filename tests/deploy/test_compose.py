@@ -80,7 +80,7 @@ def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path:
 
 
 def test_only_this_machine_reaches_the_published_port() -> None:
-    published = {name: each.get("ports") for name, each in COMPOSE["services"].items()}
+    published = {name: service.get("ports") for name, service in COMPOSE["services"].items()}
     published = {name: ports for name, ports in published.items() if ports}
     assert published == {"serve": ["127.0.0.1:8402:8402"]}
     assert values(IMAGE, "EXPOSE") == ["8402"]

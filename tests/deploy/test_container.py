@@ -71,7 +71,11 @@ def test_the_build_lock_is_a_part_of_the_one_that_the_tests_use() -> None:
     needed, names = ["hatchling"], {pin.partition("==")[0] for pin in build}
     for name in needed:  # grows as it is read
         wanted = map(Requirement, requires(name) or ())
-        needed += [each.name for each in wanted if not each.marker or each.marker.evaluate()]
+        needed += [
+            requirement.name
+            for requirement in wanted
+            if not requirement.marker or requirement.marker.evaluate()
+        ]
     assert set(needed) == names
 
 

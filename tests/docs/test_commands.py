@@ -159,7 +159,7 @@ def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
         "terms 5000 of 0x",
         "amount-form",
         "exit 1: no client can pay this",
-        "payto-unknown: 0x1111111111111111111111111111111111111111 is not among the 1 known",
+        "payto-unknown: The endpoint did not ask to be paid at 0x1111",
         "exit 1: it would not be paid",
         "paid $0.20 in USDC by 0x",
         "liveness_down",

@@ -12,9 +12,15 @@ Json = dict[str, Any]
 
 
 def day(
-    number: int, *, up: int = 48, scored: int = 48, ms: int = 240, each: int = 100, **more: Any
+    number: int,
+    *,
+    up: int = 48,
+    scored: int = 48,
+    ms: int = 240,
+    compliance: int = 100,
+    **more: Any,
 ) -> Json:
-    """One day: `scored` half hours, `up` of them answered in `ms` with compliance `each`."""
+    """One day: `scored` half hours, `up` of them answered in `ms` with so much `compliance`."""
     row = {
         "day": number,
         "probes": scored,
@@ -22,7 +28,7 @@ def day(
         "up": up,
         "compliant": up,
         "payable": up,
-        "compliance": each * up,
+        "compliance": compliance * up,
         "slots": (1 << scored) - 1,
         "latencySum": ms * up,
         "latency": [[bucket(ms), up]] if up else [],
@@ -132,8 +138,8 @@ def _dead() -> Json:
 def _free_and_down() -> Json:
     """An envelope without terms, then a time-out: the failure must not lift the cap."""
     rows = [
-        *days(each=0, compliant=0, payable=0)[:-1],
-        day(TODAY, up=47, each=0, compliant=0, payable=0),
+        *days(compliance=0, compliant=0, payable=0)[:-1],
+        day(TODAY, up=47, compliance=0, compliant=0, payable=0),
     ]
     older = last(at=AS_OF - 3_600_000, accepts=0, payable=False)
     return evidence(days=rows, recent={"scored": 6, "up": 5}, last=down(), envelope=older)
@@ -144,12 +150,12 @@ def _noisy() -> Json:
         ["cache-control", "warn", "Send `Cache-Control: no-store` with the 402."],
         ["envelope-mismatch", "warn", "Make header and body ask for the same."],
     ]
-    return evidence(days=days(each=92), last=last(rules=rules))
+    return evidence(days=days(compliance=92), last=last(rules=rules))
 
 
 def _lint_error() -> Json:
     rules = [["resource-url", "error", "Make `resource.url` absolute."]]
-    return evidence(days=days(each=50, compliant=0), last=last(rules=rules))
+    return evidence(days=days(compliance=50, compliant=0), last=last(rules=rules))
 
 
 CASES: dict[str, Json] = {
@@ -161,7 +167,7 @@ CASES: dict[str, Json] = {
     "uptime-93.5": evidence(days=share(1_346, ms=1_000)),
     "uptime-43.7-slow": evidence(days=share(629, ms=5_200), recent={"scored": 6, "up": 2}),
     "uptime-43.7-payable": evidence(
-        days=share(629, ms=500, each=50, compliant=0), recent={"scored": 6, "up": 3}
+        days=share(629, ms=500, compliance=50, compliant=0), recent={"scored": 6, "up": 3}
     ),
     "age-and-stability-only": _dead(),
     "grade-of-the-rounded-score": evidence(days=days(ms=3_040)),
@@ -195,14 +201,14 @@ CASES: dict[str, Json] = {
     "decoy-price": evidence(quote=quote(1_000_000_000)),
     "price-above-client-cap": evidence(quote=quote(1_000_001)),
     "not-payable": evidence(
-        days=days(each=0, compliant=0, payable=0), last=last(accepts=0, payable=False)
+        days=days(compliance=0, compliant=0, payable=0), last=last(accepts=0, payable=False)
     ),
     "not-payable-then-down": _free_and_down(),
     "wildcard-402": evidence(wildcard=True),
     "down-now": evidence(days=share(1_400), recent={"scored": 6, "up": 0}, last=down()),
     "lowest-cap-wins": evidence(wildcard=True, changes=[change("payto-changed", 1)]),
     "validates-first": evidence(
-        days=days(each=0, compliant=0, payable=0),
+        days=days(compliance=0, compliant=0, payable=0),
         last=last(outcome="validates-first", accepts=None, payable=False),
     ),
     "tls-broken": evidence(

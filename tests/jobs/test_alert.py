@@ -29,8 +29,8 @@ async def test_a_daily_digest_counts_checks_and_events(watch_service: WatchServi
     watch_service.clock.now = NOW + DAY_MS
     await watch_service.alert()
     events = watch_service.receivers.events()
-    assert sorted(each["type"] for each in events) == ["daily_digest", "price_change"]
-    (digest,) = (each for each in events if each["type"] == "daily_digest")
+    assert sorted(event["type"] for event in events) == ["daily_digest", "price_change"]
+    (digest,) = (event for event in events if event["type"] == "daily_digest")
     assert digest["evidence"] == {"checkedTimes": 4, "excludedTimes": 0, "events": 1}
     await watch_service.alert()
     assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 1

@@ -376,7 +376,7 @@ def raw_terms(accepts: list[dict[str, Any]]) -> tuple[str, str, str] | None:
         for a in accepts
         if a.get("payTo")
     ]
-    usable.sort(key=lambda each: each[0] != "eip155:8453")
+    usable.sort(key=lambda entry: entry[0] != "eip155:8453")
     for network, amount, entry in usable:
         if amount:
             return amount, entry["payTo"].lower(), network

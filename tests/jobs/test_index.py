@@ -155,7 +155,7 @@ async def test_an_address_that_we_sell_to_no_longer_is_still_booked(database: Pa
     for own, expected in zip(WALLETS[1:3], came, strict=True):
         mine = [row for row in rows if row.pay_to == "0x" + own.hex()]
         assert {(row.number, row.block_hash, row.log_index) for row in mine} == {
-            each[:3] for each in expected
+            entry[:3] for entry in expected
         }
         assert len(mine) == len(expected) > 20
 

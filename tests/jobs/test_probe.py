@@ -40,7 +40,9 @@ def seller(kind: str) -> Seller:
 
 def of(*kinds: str) -> list[Endpoint]:
     sellers = [seller(kind) for kind in kinds]
-    return [endpoint(each.url, method=each.method, body=each.body or None) for each in sellers]
+    return [
+        endpoint(seller.url, method=seller.method, body=seller.body or None) for seller in sellers
+    ]
 
 
 @dataclass
@@ -93,19 +95,19 @@ async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: L
     while clock.now < START + DAY_MS:
         tally = await loop.probe()
         counted["probed"] += int(str(tally.get("probed", 0)))
-        clock.now = max(clock.now + 1, await loop.next_due([each.id for each in added]))
+        clock.now = max(clock.now + 1, await loop.next_due([target.id for target in added]))
     await loop.score()
     recorded = 0
-    for each in added:
-        history = await loop.history(each.id)
+    for target in added:
+        history = await loop.history(target.id)
         recorded += len(history)
         regular = [result for result in history if not result.confirms]
-        assert 44 <= len(regular) <= 52, each.resource
+        assert 44 <= len(regular) <= 52, target.resource
         gaps = [after.at - before.at for before, after in pairwise(regular)]
         assert all(28 * MINUTE_MS <= gap <= 32 * MINUTE_MS for gap in gaps)
         assert all(result.attribution is Attribution.THEIRS for result in history)
     assert recorded == counted["probed"]
-    good, v1, post, flapping, lost, dead = [await loop.history(each.id) for each in added]
+    good, v1, post, flapping, lost, dead = [await loop.history(target.id) for target in added]
     assert all(r.compliant and r.outcome is Outcome.PAYMENT_REQUIRED for r in good + v1 + post)
     assert {r.outcome for r in flapping} == {Outcome.PAYMENT_REQUIRED, Outcome.SERVER_ERROR}
     assert {r.outcome for r in lost} == {Outcome.NOT_FOUND}
@@ -184,7 +186,8 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_about_once_a
         clock.now = START + hours * HOUR_MS
         await loop.probe()
         states = [
-            await loop.store.reading(hosts.get, each.host) for each in (everywhere, honest, lost)
+            await loop.store.reading(hosts.get, target.host)
+            for target in (everywhere, honest, lost)
         ]
         assert [state.wildcard for state in states] == [True, False, None]
         asked.append(states[0].wildcard_at)
@@ -221,7 +224,7 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
     assert [row.resource for row in provider.rows] == [honest.url]
     assert await loop.store.reading(reports.provider, wild.host) is None
     states = await loop.store.reading(hosts.get_many, [honest.host, wild.host])
-    assert [states[each.host].wildcard for each in (honest, wild)] == [False, True]
+    assert [states[target.host].wildcard for target in (honest, wild)] == [False, True]
 
 
 @in_the_market
@@ -249,9 +252,9 @@ async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(
     )
     await first.add(*added)
     wave = asyncio.create_task(first.probe())
-    quick = [each for each in added if each.id != added[1].id]
+    quick = [target for target in added if target.id != added[1].id]
     # A database tells nobody when it has a row.
-    while not all([await first.history(each.id) for each in quick]):  # noqa: ASYNC110 - see above
+    while not all([await first.history(target.id) for target in quick]):  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.02)
     assert not wave.done(), "what answered is kept while the slow seller still thinks"
     wave.cancel()
@@ -262,4 +265,4 @@ async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(
     assert await second.probe() == {}, "the lease of the dead worker still holds"
     market_world.clock.now += 31 * SECOND_MS
     assert (await second.probe())["probed"] == 4 - len(quick)
-    assert [len(await second.history(each.id)) for each in added] == [1] * 4
+    assert [len(await second.history(target.id)) for target in added] == [1] * 4

@@ -66,12 +66,12 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
     await loop.add(*added)
     clock = loop.clock
     assert isinstance(clock, Clock)
-    for each in added:
+    for target in added:
         results = [up(at) for at in range(START, START + 2 * DAY_MS, 30 * MINUTE_MS)]
-        await loop.store.writing(probes.record_many, each.id, results)
+        await loop.store.writing(probes.record_many, target.id, results)
     clock.now = START + 2 * DAY_MS
     await loop.score()
-    return [await loop.score_of(each.id) for each in added]
+    return [await loop.score_of(target.id) for target in added]
 
 
 async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
@@ -83,7 +83,7 @@ async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
         clock.now = began + wait
         await loop.probe()
     await loop.score()
-    return [await loop.score_of(each.id) for each in added]
+    return [await loop.score_of(target.id) for target in added]
 
 
 @pytest.mark.parametrize("references", [("https://api.site-0.example/",), ()])
@@ -93,12 +93,12 @@ async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[s
         before = await past(loop, added)
         await loop.probe()
         reason = "no-connectivity" if references else "common-mode"
-        for each in added:
-            newest = (await loop.history(each.id))[-1]
+        for target in added:
+            newest = (await loop.history(target.id))[-1]
             assert newest.attribution is Attribution.OURS
             assert newest.reason == reason
         await loop.score()
-        after = [await loop.score_of(each.id) for each in added]
+        after = [await loop.score_of(target.id) for target in added]
     assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
     assert [row.grade for row in after] == [row.grade for row in before]
     assert [row.recommendation for row in after] == [row.recommendation for row in before]
@@ -145,13 +145,13 @@ async def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed(
 ) -> None:
     """The others answer at the same moments: our network works."""
     good = [endpoint(f"https://api.good-{number}.example/paid") for number in range(8)]
-    hosts = {each.host for each in good} | {"ok.example"}
+    hosts = {target.host for target in good} | {"ok.example"}
     async with silent(9) as (mapped, added), counting(tmp_path, hosts) as server:
         everyone = mapped | server.mapped
         async with worker(empty, everyone, references=references, ca_file=server.ca_file) as loop:
             before = await past(loop, [*added, *good])
             assert (await loop.probe())["probed"] == 17
-            newest = [(await loop.history(each.id))[-1] for each in added]
+            newest = [(await loop.history(target.id))[-1] for target in added]
             after = await asked_again(loop, [*added, *good])
     assert {result.attribution for result in newest} == {Attribution.THEIRS}
     lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
@@ -195,9 +195,9 @@ async def test_our_own_tls_outage_changes_no_score(
         before = await past(loop, added[:6])
         await loop.add(*added[6:])
         assert (await loop.probe())["tls-failure"] == len(added)
-        newest = [(await loop.history(each.id))[-1] for each in added]
+        newest = [(await loop.history(target.id))[-1] for target in added]
         await loop.score()
-        after = [await loop.score_of(each.id) for each in added[:6]]
+        after = [await loop.score_of(target.id) for target in added[:6]]
     assert {result.attribution for result in newest} == {Attribution.OURS}
     assert {r.reason for r in newest} == {"no-connectivity" if references else "common-mode"}
     assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
@@ -222,8 +222,8 @@ async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
         for _ in added:
             clock.now += 10 * SECOND_MS
             assert (await loop.probe())["probed"] == 1
-        for each in added:
-            results += await loop.history(each.id)
+        for target in added:
+            results += await loop.history(target.id)
     attributions = [result.attribution for result in sorted(results, key=lambda result: result.at)]
     doubt = [Attribution.THEIRS, *[Attribution.UNKNOWN] * 3]
     assert attributions == ([Attribution.OURS] * 4 if references else doubt)
@@ -272,7 +272,7 @@ async def test_a_resolver_that_answers_private_addresses_is_believed_with_a_refe
     ):
         before = await past(loop, added)
         assert (await loop.probe())["connect-failure"] == count
-        newest = [(await loop.history(each.id))[-1] for each in added]
+        newest = [(await loop.history(target.id))[-1] for target in added]
         after = await asked_again(loop, added)
     whose = (Attribution.THEIRS, "address-not-public")
     nobodys = (Attribution.UNKNOWN, "no-reference")

@@ -43,21 +43,21 @@ async def test_two_workers_never_probe_one_host_at_once(
             await stack.enter_async_context(worker(one, server.mapped, ca_file=server.ca_file))
             for one in (store, open_store())
         ]
-        for number, each in enumerate(workers):
-            each.owner, each.clock = f"worker-{number}", now_ms
-            each.settings = replace(each.settings, wave=2)
+        for number, loop in enumerate(workers):
+            loop.owner, loop.clock = f"worker-{number}", now_ms
+            loop.settings = replace(loop.settings, wave=2)
         await workers[0].add(*added)
 
-        async def until_done(each: Loop) -> int:
+        async def until_done(loop: Loop) -> int:
             probed = 0
             for _ in range(200):
-                probed += int(str((await each.probe()).get("probed", 0)))
+                probed += int(str((await loop.probe()).get("probed", 0)))
                 if sum(server.asked[e.resource.removeprefix("https://")] for e in added) >= 24:
                     break
                 await asyncio.sleep(0.005)
             return probed
 
-        done = await asyncio.gather(*(until_done(each) for each in workers))
+        done = await asyncio.gather(*(until_done(loop) for loop in workers))
         assert sum(done) == 24
         assert all(done), "both workers had their share"
         for paid in added:

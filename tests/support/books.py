@@ -45,7 +45,7 @@ def came(
     payer: str = ANN,
     to: str = PAY_TO,
 ) -> Deposit:
-    asset, pay_to, sender = (bytes.fromhex(each[2:]) for each in (USDC, to, payer))
+    asset, pay_to, sender = (bytes.fromhex(address[2:]) for address in (USDC, to, payer))
     used = None if by is None else bytes.fromhex(by[2:])
     place = (block.number, block.hash, index, asset, pay_to, sender, value, used)
     return Deposit(*place, hashlib.sha256(block.hash).digest(), block.at)
@@ -63,10 +63,10 @@ async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
 
 
 async def advanced(
-    store: Store, cursor: Cursor, headers: Sequence[Header], *found: Deposit, **rest: Any
+    store: Store, cursor: Cursor, headers: Sequence[Header], *deposits: Deposit, **rest: Any
 ) -> Cursor:
     return await store.writing(
-        chains.advance, cursor, headers, [], received=found, finalized=100, **rest
+        chains.advance, cursor, headers, [], received=deposits, finalized=100, **rest
     )
 
 

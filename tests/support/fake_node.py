@@ -135,14 +135,14 @@ class FakeNode:
                 words = f"up to a {most} block range{self.dice.choice(('', hint))}"
                 raise RefusedError(-32600, words)
 
-    def as_told(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def as_told(self, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.dice.random() < self.mood.lie_empty:
             return []
         if self.dice.random() < self.mood.lie_partly:
-            found = [log for log in found if self.dice.random() < 0.5]
-        if found and self.dice.random() < self.mood.duplicate:
-            found = found + self.dice.sample(found, 1)
-        return found
+            logs = [log for log in logs if self.dice.random() < 0.5]
+        if logs and self.dice.random() < self.mood.duplicate:
+            logs = logs + self.dice.sample(logs, 1)
+        return logs
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[str]:

@@ -106,7 +106,7 @@ class Indexer:
         for _ in range(rounds):
             tally = await self.round()
             work = ("blocks", "filled", "audited", "unreachable", "unconfirmed", "moved")
-            if not any(tally.get(each) for each in work):
+            if not any(tally.get(name) for name in work):
                 return
         raise AssertionError(f"still at work: {self.tallies[-3:]}")
 
@@ -200,7 +200,7 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     kept = await indexer.store.reading(chains.kept_hashes, 8453)
     assert cursor is not None
     assert (cursor.number, cursor.hash) == (indexer.chain.head.number, indexer.chain.head.hash)
-    assert all(indexer.chain.blocks[n].hash == each for n, each in kept.items())
+    assert all(indexer.chain.blocks[n].hash == block_hash for n, block_hash in kept.items())
 
 
 @contextlib.asynccontextmanager

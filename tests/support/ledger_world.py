@@ -224,8 +224,8 @@ class LedgerWorld:
         asked = json.loads(request.content)
         one = not isinstance(asked, list)
         answers = [
-            {"jsonrpc": "2.0", "id": each["id"]} | self.told(each["method"], each["params"])
-            for each in ([asked] if one else asked)
+            {"jsonrpc": "2.0", "id": call["id"]} | self.told(call["method"], call["params"])
+            for call in ([asked] if one else asked)
         ]
         worker.point("after the node")
         return httpx.Response(200, json=answers[0] if one else answers)
@@ -329,7 +329,7 @@ class LedgerWorld:
             domain_name="USD Coin",
             domain_version="2",
         )
-        return Sale(offer=offer, description="", validate=lambda found: found, compute=compute)
+        return Sale(offer=offer, description="", validate=lambda body: body, compute=compute)
 
 
 async def held_claim(store: Store, *, now: int) -> HeldClaim:

@@ -201,7 +201,7 @@ ENDED_BY = {"td": CELLS, "th": CELLS, "tr": ROWS, "/tr": CELLS, "/tbody": ROWS}
 
 class Reader(HTMLParser):
     """Reads a page strictly: each element is closed where it must be (rows of a table and their
-    cells end with what follows them), ids are unique.
+    cells end with what follows them), ids are unique, and no name of a `meta` is there twice.
     """
 
     def __init__(self, page: bytes) -> None:
@@ -213,6 +213,8 @@ class Reader(HTMLParser):
         self.feed(page.decode())
         self.close()
         assert not self.open, f"left open: {self.open}"
+        metas = [attrs["name"] for attrs in self.all("meta") if "name" in attrs]
+        assert len(metas) == len(set(metas)), f"a meta twice: {metas}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._end(ENDED_BY.get(tag, frozenset()))

@@ -85,7 +85,7 @@ class Loop:
 
     async def next_due(self, ids: Sequence[str]) -> int:
         known = await self.store.reading(endpoints.get_many, ids)
-        return min(each.next_due for each in known.values())
+        return min(target.next_due for target in known.values())
 
 
 def endpoint(url: str, **more: Any) -> Endpoint:

@@ -43,11 +43,11 @@ def network() -> None:
         subprocess.run(f"ip addr add 93.184.216.{number}/32 dev lo".split(), check=True)
 
 
-def said(made: Exchange) -> object:
+def said(exchange: Exchange) -> object:
     """The exchange in a form that fits into JSON."""
-    if isinstance(made.result, Fault):
-        return made.result.kind.value
-    return [str(made.result.status), made.address]
+    if isinstance(exchange.result, Fault):
+        return exchange.result.kind.value
+    return [str(exchange.result.status), exchange.address]
 
 
 async def ask(ca_file: str, resolver: Sequence[Sequence[str]], *, url: str) -> object:

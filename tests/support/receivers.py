@@ -105,7 +105,11 @@ class Receivers:
 
     def events(self, host: str = ALERTS) -> list[Any]:
         """What a JSON receiver was told, tests left out."""
-        return [each.json for each in self.of(host) if each.json["type"] != "connection_test"]
+        return [
+            delivery.json
+            for delivery in self.of(host)
+            if delivery.json["type"] != "connection_test"
+        ]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextlib.contextmanager
-def serving(documents: MutableMapping[str, bytes]) -> Iterator[str]:
+def serving(documents: Mapping[str, bytes]) -> Iterator[str]:
     """The server's URL. Documents may be changed while it serves."""
+    with answering(lambda path, _: documents.get(path)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def answering(document_of: Callable[[str, bytes], bytes | None]) -> Iterator[str]:
+    """The URL of a server that asks for the document of a path and of the body that was sent there;
+    None is a 404.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            document = documents.get(self.path)
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            document = document_of(self.path, sent)
             self.send_response(200 if document is not None else 404)
             self.send_header("Content-Length", str(len(document or b"")))
             self.end_headers()
             self.wfile.write(document or b"")
+
+        do_POST = do_GET  # noqa: N815 - its name there
 
         def log_message(self, *_: object) -> None:
             """Nothing: the output is the command's."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tests.support.day_spans import spans_by_day
 
-from tollgauge.core.evidence import Evidence, LastProbe, LatestState
+from docs.gaming_history import last_probe
+from tollgauge.core.evidence import Evidence, LatestState
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
@@ -80,23 +81,9 @@ def observe(
         base,
         days=tuple(days),
         recent=(len(recent), sum(probe.up for probe in recent)),
-        last=_last(scored),
-        envelope=_last(terms) if scored and scored[-1].accepts is None else None,
+        last=last_probe(scored[-1]) if scored else None,
+        envelope=last_probe(terms[-1]) if terms and scored[-1].accepts is None else None,
         state=_state(speaking, since=first * DAY_MS, unconfirmed=unconfirmed),
-    )
-
-
-def _last(probes: Sequence[ProbeResult]) -> LastProbe | None:
-    if not probes:
-        return None
-    probe = probes[-1]
-    return LastProbe(
-        at=probe.at,
-        outcome=probe.outcome.value,
-        up=probe.up,
-        payable=probe.payable,
-        accepts=probe.accepts,
-        tls_not_after=probe.tls_not_after,
     )
 
 

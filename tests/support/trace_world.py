@@ -109,7 +109,9 @@ class World:
     async def open(self) -> None:
         await self.chain.mint(self.payer.address, 10_000_000)
         for name, contract in contracts().items():
-            takes = next((each for each in contract["abi"] if each["type"] == "constructor"), None)
+            takes = next(
+                (entry for entry in contract["abi"] if entry["type"] == "constructor"), None
+            )
             arguments = encode(["address"], [USDC]).hex() if takes else ""
             call = {"from": self.sender(), "data": contract["creation"] + arguments}
             done = await self.receipt(await self.chain.rpc("eth_sendTransaction", call))

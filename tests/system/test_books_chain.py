@@ -75,7 +75,9 @@ async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     """
     days = range(day_of(since), day_of(app.now_ms()) + 1)
     (mine,) = [
-        each for each in await store.reading(books.accounts) if each.address == pay_to.lower()
+        account
+        for account in await store.reading(books.accounts)
+        if account.address == pay_to.lower()
     ]
     book_days = [await store.reading(books.of_day, mine, day) for day in days]
     figures = [
@@ -93,8 +95,8 @@ async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     return tuple(map(sum, zip(*figures, strict=True)))
 
 
-def alarms(found: Sequence[Any]) -> list[str]:
-    return [each["difference"] for each in found if each.get("kind") == "books"]
+def alarms(entries: Sequence[Any]) -> list[str]:
+    return [alarm["difference"] for alarm in entries if alarm.get("kind") == "books"]
 
 
 async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisation_took(

@@ -110,7 +110,7 @@ async def watched(shop: Storefront, printed: str) -> None:
     first, news, last = printed.splitlines()
     state, expires = first.split()
     assert (state, news) == ("active", "0 events")
-    begun, ended = (datetime.fromisoformat(each) for each in (expires, last.split()[1]))
+    begun, ended = (datetime.fromisoformat(instant) for instant in (expires, last.split()[1]))
     assert ended - begun == timedelta(days=30)
 
 

@@ -176,7 +176,7 @@ class Play:
         world = self.world
         assert answer.status in (200, 402, 503)
         if answer.status == 200:
-            released = any(each.status == 200 for each in self.answers)
+            released = any(answer.status == 200 for answer in self.answers)
             # What a reorganisation took away for good after it was proven is a loss that is
             # accepted: one call's price. The ledger ends without it.
             proven = released or self.lost_for_good

@@ -68,7 +68,7 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
     opened: list[BrowserContext] = []
     wrong: list[str] = []
 
-    async def look(page: Page, found: Visit) -> None:
+    async def look(page: Page, person: Visit) -> None:
         def said(message: ConsoleMessage) -> None:
             if message.type == "error" and "Failed to load resource" not in message.text:
                 wrong.append(message.text)
@@ -78,7 +78,7 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
                 wrong.append(f"asked for {request.url}")
             header = request.headers.get("payment-signature")
             if header:
-                found.paid_with.append(header)
+                person.paid_with.append(header)
 
         page.on("console", said)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -94,10 +94,10 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
         if inject:
             await context.add_init_script(inject)
         page = await context.new_page()
-        found = Visit(shop, wallet, context, page)
-        await look(page, found)
-        await page.goto(found.url + fragment)
-        return found
+        person = Visit(shop, wallet, context, page)
+        await look(page, person)
+        await page.goto(person.url + fragment)
+        return person
 
     yield another
     for context in opened:
@@ -351,7 +351,55 @@ async def test_a_broken_connection_loses_no_payment(shop: Storefront, visit: Ope
     assert await shop.income() - before == PRICE
 
 
-def bent_terms(change: dict[str, str], **headers: str) -> Any:
+async def test_a_proxy_that_refuses_a_second_try_ends_no_payment(
+    shop: Storefront, visit: Opener
+) -> None:
+    """The first try may have been charged; only the service could say that it was not."""
+    before = await shop.income()
+    person = await visit()
+    tries: list[str] = []
+
+    async def refuse_second(route: Route) -> None:
+        """The answer to the first paid request never comes back; a proxy refuses the second."""
+        header = route.request.headers.get("payment-signature")
+        if header:
+            tries.append(header)
+        if header and len(tries) == 1:
+            await route.fetch()
+            await route.abort()
+        elif header and len(tries) == 2:
+            await route.fulfill(status=403, content_type="text/html", body="<h1>Forbidden</h1>")
+        else:
+            await route.continue_()
+
+    await person.page.route("**/v1/x402-trust", refuse_second)
+    await person.press()
+    await person.has_report()
+    assert len(set(tries)) == 1
+    assert len(tries) == 3
+    assert person.wallet.calls["eth_signTypedData_v4"] == 1
+    assert await shop.income() - before == PRICE
+
+
+async def test_a_first_try_that_is_refused_can_be_paid_again(visit: Opener) -> None:
+    person = await visit()
+
+    async def forbid(route: Route) -> None:
+        if "payment-signature" in route.request.headers:
+            await route.fulfill(status=403, content_type="text/html", body="<h1>Forbidden</h1>")
+        else:
+            await route.continue_()
+
+    await person.page.route("**/v1/x402-trust", forbid)
+    await person.press()
+    await person.says("The service answered 403.")
+    await person.charged_nothing()
+    await person.page.unroute("**/v1/x402-trust")
+    await person.press()
+    await person.has_report()
+
+
+def bent_terms(change: dict[str, Any], **headers: str) -> Any:
     """A route handler that changes the terms of the unpaid answer on their way."""
 
     async def bend(route: Route) -> None:
@@ -372,7 +420,13 @@ async def test_terms_that_differ_from_what_the_page_promises_are_not_signed(
     visit: Opener,
 ) -> None:
     person = await visit()
-    for change in ({"payTo": "0x" + "11" * 20}, {"amount": "5001"}, {"asset": "0x" + "22" * 20}):
+    changes: tuple[dict[str, Any], ...] = (
+        {"payTo": "0x" + "11" * 20},
+        {"amount": "5001"},
+        {"asset": "0x" + "22" * 20},
+        {"maxTimeoutSeconds": 86_400},
+    )
+    for change in changes:
         await person.page.route("**/v1/x402-trust", bent_terms(change))
         await person.press()
         await person.says("The terms have changed")

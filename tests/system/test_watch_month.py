@@ -84,7 +84,7 @@ class WatchedSeller:
     broken: Callable[[int], Response | None] = lambda _: None
     slow_s: float = 0.0
     asked: int = 0
-    told: int = field(default=0)
+    alerts: int = field(default=0)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = WebRequest(scope, receive)
@@ -108,8 +108,8 @@ class WatchedSeller:
             assert tally.get("probed") == 1, tally
             await self.service.round("alert")
         events = self.receivers.events()
-        new = [event["type"] for event in events[self.told :]]
-        self.told = len(events)
+        new = [event["type"] for event in events[self.alerts :]]
+        self.alerts = len(events)
         return new
 
 
@@ -285,12 +285,12 @@ def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -
         assert payees >= 2
 
 
-def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> None:
+def assert_outages_were_told(results: list[ProbeResult], alerts: list[Change]) -> None:
     """Every outage of two checks or more, far from any other miss, is told once at its second
     check and ended by the second answer; a single miss is never told.
     """
     line = "".join("1" if result.up else "0" for result in results)
-    ats = {change.at: change.type for change in told if change.type.startswith("liveness")}
+    ats = {change.at: change.type for change in alerts if change.type.startswith("liveness")}
     lonely = re.compile(r"(?<=1{14})(0+)(?=1{14})")
     for match in lonely.finditer(line):
         start, end = match.span()

@@ -138,8 +138,8 @@ async def replay(
         polled[key] = [(nth(event.observed_at), event.type) for event in answer.events]
     got: Told = {key: [] for key in ids}
     places = {id_: key for key, id_ in ids.items()}
-    for each in world.events():
-        got[places[each["watch_id"]]].append((nth(each["observed_at"]), each["type"]))
+    for event in world.events():
+        got[places[event["watch_id"]]].append((nth(event["observed_at"]), event["type"]))
     return polled, {key: sorted(flips) for key, flips in got.items()}
 
 
@@ -149,7 +149,7 @@ def nth(observed_at: int) -> int:
 
 def check_told(line: str, n: int, told: list[tuple[int, str]]) -> None:
     """Against what a person reads in a series; `x`, a fault of our own, is not in it."""
-    scored = [at for at, each in enumerate(line) if each != "x"]
+    scored = [at for at, char in enumerate(line) if char != "x"]
     text = "".join(line[at] for at in scored)
     place = {at: number for number, at in enumerate(scored)}
     kinds = [kind for _, kind in told]

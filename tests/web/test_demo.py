@@ -104,7 +104,7 @@ async def test_pages_say_how_much_of_the_past_is_loaded_and_load_again(demo: Run
     await fill(demo, days=1)
     loading = demo.service.loading
     loading.days, loading.percent = 30, 42
-    words = "The demo is loading 30 days of history: 42 %."
+    words = "The demo is loading 30 days of history: 42%."
     for path in ("/", "/leaderboard", f"/endpoint/{WEATHER_ID}"):
         page = (await demo.get(path)).text
         assert words in page

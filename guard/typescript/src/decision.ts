@@ -217,7 +217,7 @@ function* ofRecord(
   }
   if (payTo.length === 0) return;
   if (!payTo.some(([address]) => address.toLowerCase() === terms.payTo)) {
-    const reason = `${terms.payTo} is not among the ${payTo.length} known payees of this endpoint.`;
+    const reason = `The endpoint did not ask to be paid at ${terms.payTo} in the last 30 days.`;
     yield refuse("payto-unknown", reason);
   }
   if (network !== null && network !== terms.network) {

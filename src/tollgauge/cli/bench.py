@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import tollgauge
 from tollgauge.cli.terminal import BAD, GOOD, Json, errors, show
@@ -17,7 +20,9 @@ class BenchMissing(TollgaugeError):  # noqa: N818 - says what is missing
     """The running package was not started from a checkout."""
 
 
-def bench(name: str, as_json: Json = False) -> None:
+def bench(
+    name: Annotated[str, typer.Argument(help="What to measure.")], as_json: Json = False
+) -> None:
     """Measure the service: discover, index, paid, probe and others; a wrong name lists them all.
     Exit 1 when a goal is not met.
 

@@ -32,7 +32,8 @@ SERVICE: Final = "TOLLGAUGE_URL"
 SUFFIX: Final = ".jws"
 """Ends the name of the file that holds the signature of another, beside it."""
 _STANDARD_OUTPUT: Final = "-"
-
+NOT_OF_A_SERVICE: Final = (orjson.JSONDecodeError, KeyError, TypeError)
+"""What reading an answer raises that is not one of a service."""
 
 Service = Annotated[
     str,
@@ -85,7 +86,7 @@ def buy(
     check_output(output, force=force)
     order = order_at(TRUST, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
-    document = _document(orjson.loads(purchase.body), purchase, output)
+    document = _document(purchase, output)
     if output != _STANDARD_OUTPUT:
         show(document, _lines(document, purchase), as_json=as_json)
     elif not as_json:
@@ -137,6 +138,16 @@ def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None
     _write(purchase.body, output)
     kept.remove(purchase.payment)
     return purchase
+
+
+def useless(bought: str, purchase: Purchase, output: str) -> TollgaugeError:
+    """The error for an answer that is not what was `bought`."""
+    where = "printed" if output == _STANDARD_OUTPUT else f"in {output}"
+    return TollgaugeError(
+        f"What was bought is no {bought}.",
+        hint=f"It is {where}, and was paid by nonce {purchase.payment.nonce}. Ask whoever runs the "
+        "service.",
+    )
 
 
 def paid_line(purchase: Purchase) -> str:
@@ -233,25 +244,30 @@ def _write(body: bytes, output: str) -> None:
         ) from error
 
 
-def _document(report: dict[str, Any], purchase: Purchase, output: str) -> dict[str, Any]:
+def _document(purchase: Purchase, output: str) -> dict[str, Any]:
+    """What is printed of a report. Raises TollgaugeError for an answer that is none."""
     payment = purchase.payment
-    return {
-        "resource": report["resource"],
-        "recommendation": report["verdict"]["recommendation"],
-        "reason": report["verdict"]["reason"],
-        "score": report["score"],
-        "grade": report["grade"],
-        "confidence": report["confidence"],
-        "payment": {
-            "transaction": purchase.transaction or None,
-            "network": payment.network,
-            "amount": str(payment.value),
-            "payer": payment.payer,
-            "payTo": payment.to,
-            "nonce": payment.nonce,
-        },
-        "output": output,
-    }
+    try:
+        report = orjson.loads(purchase.body)
+        return {
+            "resource": report["resource"],
+            "recommendation": report["verdict"]["recommendation"],
+            "reason": report["verdict"]["reason"],
+            "score": report["score"],
+            "grade": report["grade"],
+            "confidence": report["confidence"],
+            "payment": {
+                "transaction": purchase.transaction or None,
+                "network": payment.network,
+                "amount": str(payment.value),
+                "payer": payment.payer,
+                "payTo": payment.to,
+                "nonce": payment.nonce,
+            },
+            "output": output,
+        }
+    except NOT_OF_A_SERVICE as error:
+        raise useless("trust report", purchase, output) from error
 
 
 def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from tollgauge.web.wire import Difference
 
 
-def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
+def probe(
+    url: Annotated[str, typer.Argument(help="A https:// URL, which need not be a known endpoint.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
     """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
     from tollgauge.core import lint as linter
     from tollgauge.core.probe import judge
@@ -224,11 +228,12 @@ def _text(value: object) -> str:
 
 def _score_lines(score: Score) -> Iterator[str]:
     from tollgauge.core.verdict import summary
+    from tollgauge.web.pages.labels import chance
 
     yield summary(score)
     now, day = score.payable_now_permille, score.payable_24h_permille
     if now is not None and day is not None:
-        yield f"payable    {now / 10:6.1f} % in half an hour, {day / 10:.1f} % in 24 hours"
+        yield f"payable    {chance(now)} in half an hour, {chance(day)} in 24 hours"
     for component in score.components:
         points = component.tenths / 10
         yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"
@@ -238,9 +243,11 @@ def _score_lines(score: Score) -> Iterator[str]:
 
 def _improvement_lines(improvements: tuple[Improvement, ...]) -> Iterator[str]:
     """What would raise the score, one line each."""
+    from tollgauge.web.pages.labels import within
+
     if improvements:
         yield "what would raise this score:"
     for row in improvements:
         points, points_then = row.points_tenths / 10, row.score_tenths / 10
-        when = "with the next probe" if not row.in_days else f"within {row.in_days} days"
+        when = within(row.in_days)
         yield f"{points:+6.1f} to {points_then:.1f} {row.grade} {when} ({row.code}): {row.fix}"

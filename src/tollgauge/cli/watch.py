@@ -46,7 +46,11 @@ def watch_list(
 
 
 @watch_app.command(name="show")
-def watch_show(watch_id: str, config: ConfigFile = None, as_json: Json = False) -> None:
+def watch_show(
+    watch_id: Annotated[str, typer.Argument(help="Its id (wat_…), as `watch list` names it.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
     """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
     document = with_service(
         load_existing(config), lambda service: service.store.reading(_watch, watch_id)

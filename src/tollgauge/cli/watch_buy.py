@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 import typer
 
 from tollgauge.cli.buy import (
+    NOT_OF_A_SERVICE,
     Force,
     MaxPrice,
     Network,
@@ -20,15 +21,21 @@ from tollgauge.cli.buy import (
     limits_of,
     order_at,
     paid_line,
+    useless,
 )
 from tollgauge.cli.inputs import read_input
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import BASE
 
+if TYPE_CHECKING:  # heavy: loaded by the functions that need it, so that --help is quick
+    import httpx
+
 FILE: Final = "watch.json"
 POLL_S: Final = 5.0
 _TIMEOUT_S: Final = 20.0
+_PAGE: Final = frozenset({"events", "next_cursor", "resource", "checkedTimes"})
+_EVENT: Final = frozenset({"observed_at_iso", "type", "severity", "reason"})
 _NO_WATCH: Final = "`tollgauge watch buy URL` writes it; name another file to read another watch."
 
 
@@ -60,8 +67,11 @@ def watch_buy(
     body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
     order = order_at(WATCH, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
-    watch = orjson.loads(purchase.body)
-    shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
+    try:
+        watch = orjson.loads(purchase.body)
+        shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
+    except NOT_OF_A_SERVICE as error:
+        raise useless("watch", purchase, output) from error
     lines = [
         f"{watch['watch_id']} watches {watch['resource']} until {watch['expires_at']}",
         paid_line(purchase),
@@ -123,16 +133,34 @@ def _polled(poll_url: str, secret: str) -> dict[str, Any]:
                     f"{poll_url} answered {answer.status_code}.",
                     hint="401 and 404: the file's secret is of another watch, or was replaced.",
                 )
-            document: dict[str, Any] = answer.json()
+            document = _page(answer)
             events += document["events"]
             if not document["events"]:
                 return document | {"events": events}
             cursor = {"since": document["next_cursor"]}
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise TollgaugeError(
             f"{poll_url} cannot be reached ({type(error).__name__}).",
             hint="Check that the service runs; nothing between two polls is lost.",
         ) from error
+
+
+def _page(answer: httpx.Response) -> dict[str, Any]:
+    """One answer to a poll. Raises TollgaugeError for what a watch never answers."""
+    try:
+        document = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        document = None
+    if isinstance(document, dict) and document.keys() >= _PAGE:
+        events = document["events"]
+        if isinstance(events, list) and all(
+            isinstance(event, dict) and event.keys() >= _EVENT for event in events
+        ):
+            return document
+    raise TollgaugeError(
+        f"{answer.url.copy_with(query=None)} gave no answer of a watch.",
+        hint="Something else answers there. Nothing between two polls is lost.",
+    )
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:

@@ -26,8 +26,9 @@ CONFIG_FILE: Final = "tollgauge.toml"
 _DATABASE: Final = "demo.sqlite"
 _LOCK: Final = "demo.lock"
 _UNFINISHED: Final = "demo.unfinished"
-_HEAD: Final = """\
-# The configuration of the demo that runs here: its chain, its sellers, its keys. Everyone knows
+_HEAD_BEGINS: Final = "# The configuration of the demo"
+_HEAD: Final = f"""\
+{_HEAD_BEGINS} that runs here: its chain, its sellers, its keys. Everyone knows
 # these keys but the one that signs reports, and they are worth nothing on any other chain.
 
 """
@@ -74,11 +75,12 @@ class DemoFolder:
 
 @contextlib.contextmanager
 def named_folder(path: Path) -> Iterator[DemoFolder]:
-    """A folder that stays. Raises DemoFolderError where it cannot be made, or another demo runs in
-    it.
+    """A folder that stays. Raises DemoFolderError where it cannot be made, another demo runs in it,
+    or it has the configuration of a service, which the demo's would replace.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        _check_configuration(path / CONFIG_FILE)
         lock = (path / _LOCK).open("w")
     except OSError as error:
         raise DemoFolderError(
@@ -96,6 +98,15 @@ def named_folder(path: Path) -> Iterator[DemoFolder]:
             for file in path.glob(f"{_DATABASE}*"):
                 file.unlink()
         yield DemoFolder(path.resolve())
+
+
+def _check_configuration(file: Path) -> None:
+    """Raises DemoFolderError for a file that no demo wrote."""
+    if file.exists() and not file.read_bytes().startswith(_HEAD_BEGINS.encode()):
+        raise DemoFolderError(
+            f"{file} is not a demo's, and a demo would write over it.",
+            hint="Name another folder: --folder.",
+        )
 
 
 @contextlib.contextmanager

@@ -54,11 +54,11 @@ class Loading:
 
     @property
     def words(self) -> str:
-        """What pages say of it: `loading 30 days of history: 42 %`, or nothing."""
+        """What pages say of it: `loading 30 days of history: 42%`, or nothing."""
         if self.percent is None:
             return ""
         what = f"{self.days} days of history" if self.days else "the first round"
-        return f"loading {what}: {self.percent} %"
+        return f"loading {what}: {self.percent}%"
 
 
 class UnsupportedMethodError(LookupError):

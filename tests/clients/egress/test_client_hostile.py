@@ -277,6 +277,8 @@ async def test_the_corpus_of_hostile_answers_is_covered(
     wanted = {case["id"] for case in cases if case["group"] in ("red", "rsp")}
     assert wanted == CASES.keys() | ELSEWHERE.keys()
     for name, (path, words) in CASES.items():
-        made = await (impatient if words == "timeout" else egress).fetch(Request(url=GOOD + path))
-        assert (name, seen(made)) == (name, words)
+        fetched = await (impatient if words == "timeout" else egress).fetch(
+            Request(url=GOOD + path)
+        )
+        assert (name, seen(fetched)) == (name, words)
     assert world.canary_hits == []

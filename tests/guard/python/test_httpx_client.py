@@ -20,6 +20,7 @@ from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
+from tollgauge.demo.serving import closed_port
 from tollgauge_guard import (
     MEMORY,
     Ask,
@@ -414,6 +415,45 @@ async def test_a_client_pays_through_the_proxy_that_it_is_given(
         assert (await http.get(url)).status_code == 200
         assert [entry.resource for entry in http.guard.journal.entries()] == [url]
     assert len(seller.payments) == 1
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that names no proxy, to be changed."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+async def test_a_client_pays_through_the_proxy_of_the_environment_and_is_guarded_there(
+    seller: Seller, opened: Open, no_proxies: pytest.MonkeyPatch
+) -> None:
+    url = f"http://api.example.com:{seller.port}/data"
+    seller.change = lambda required: required.update(resource={"url": url})
+    no_proxies.setenv("HTTP_PROXY", seller.url)
+    async with opened(transport=None, verify=False) as http:
+        assert (await http.get(url)).status_code == 200
+        assert [entry.resource for entry in http.guard.journal.entries()] == [url]
+        seller.amount = "20000"
+        assert await status(http, url) == Code.UNKNOWN_RESOURCE
+    assert len(seller.payments) == 1
+
+
+async def test_a_proxy_of_the_environment_is_left_out_where_it_says_so(
+    seller: Seller, opened: Open, no_proxies: pytest.MonkeyPatch
+) -> None:
+    with closed_port() as unused:
+        no_proxies.setenv("HTTP_PROXY", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        async with opened(transport=None, verify=False) as http:
+            with pytest.raises(httpx.ConnectError):
+                await http.get(f"{seller.url}/data")
+        async with opened(transport=None, verify=False, trust_env=False) as http:
+            assert await status(http, f"{seller.url}/data") == 200
+        no_proxies.setenv("NO_PROXY", "127.0.0.1")
+        async with opened(transport=None, verify=False) as http:
+            assert await status(http, f"{seller.url}/data") == 200
+    assert len(seller.payments) == 2
 
 
 async def test_a_free_answer_passes_unchanged(seller: Seller, opened: Open) -> None:

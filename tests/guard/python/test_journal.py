@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 from tests.support.guard_payments import authorization, pay, request, terms
@@ -19,16 +18,8 @@ from tests.support.prepared import command
 
 from tollgauge_guard import process as process_module
 from tollgauge_guard.decision import Code, Refuse
-from tollgauge_guard.journal import (
-    DAY_S,
-    KEEP_S,
-    MEMORY,
-    UNSIGNED_S,
-    Journal,
-    JournalError,
-    Outcome,
-    Reusable,
-)
+from tollgauge_guard.journal import DAY_S, KEEP_S, UNSIGNED_S, Journal, Outcome, Reusable
+from tollgauge_guard.journal_file import MEMORY, JournalError
 from tollgauge_guard.policy import Policy
 
 NOW = 1_767_225_600 + 3_600
@@ -55,30 +46,6 @@ def test_a_reservation_that_nobody_signed_ends(journal: Journal) -> None:
     journal.reserve(request(), terms(), POLICY, NOW)
     assert journal.spent(request(), NOW + UNSIGNED_S - 1).day == 5_000
     assert journal.spent(request(), NOW + UNSIGNED_S).day == 0
-
-
-def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    for replace in (False, True):
-        journal = Journal(path)
-        assert isinstance(pay(journal, 1, POLICY, NOW), int)
-        path.unlink()
-        if replace:
-            Journal(path).close()
-        with pytest.raises(JournalError, match="was removed or replaced"):
-            pay(journal, 2, POLICY, NOW)
-        path.unlink(missing_ok=True)
-
-
-def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    journal = Journal(path)
-    pay(journal, 1, POLICY, NOW)
-    journal.close()
-    content = path.read_bytes()
-    path.write_bytes(content[:4096] + b"x" * 4096 + content[8192:])
-    with pytest.raises(JournalError, match=r"journal\.sqlite cannot be read or written"):
-        Journal(path).entries()
 
 
 def test_a_restarted_process_takes_over_what_one_of_the_same_number_left(
@@ -181,27 +148,6 @@ def test_answered_payments_are_forgotten_in_time_and_unanswered_ones_kept(
     assert len(journal.entries()) == 3
     last = pay(journal, 4, POLICY, NOW + KEEP_S)
     assert [entry.id for entry in journal.entries()] == [lost, 3, last]
-
-
-def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="Name a file that can be written"):
-        Journal(tmp_path / "file" / "journal.sqlite")
-
-
-def test_a_new_journal_is_opened_by_many_at_once(tmp_path: Path) -> None:
-    for number in range(20):
-        path, start = tmp_path / f"{number}.sqlite", Barrier(8)
-
-        def opened(path: Path = path, start: Barrier = start) -> int:
-            start.wait()
-            journal = Journal(path)
-            count = len(journal.entries())
-            journal.close()
-            return count
-
-        with ThreadPoolExecutor(8) as pool:
-            assert [call.result() for call in [pool.submit(opened) for _ in range(8)]] == [0] * 8
 
 
 def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:

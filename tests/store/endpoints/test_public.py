@@ -342,8 +342,8 @@ async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
     await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW + 1)
     tally = await pruned(store, now=NOW + WEEK_MS)
     assert tally["unlisted"] == 0
-    endpoints_by_id = await store.reading(endpoints.get_many, [each.id for each in kept])
-    assert endpoints_by_id.keys() == {each.id for each in kept}
+    endpoints_by_id = await store.reading(endpoints.get_many, [row.id for row in kept])
+    assert endpoints_by_id.keys() == {row.id for row in kept}
 
 
 async def test_a_path_of_a_host_where_every_path_answers_402_is_forgotten(store: Store) -> None:

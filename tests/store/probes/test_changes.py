@@ -111,7 +111,7 @@ async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
             .all()
         )
     )
-    assert kept == sorted(f"rules:{each.id}" for each in (FEWER, ERROR_RULES))
+    assert kept == sorted(f"rules:{rule.id}" for rule in (FEWER, ERROR_RULES))
     state = (await store.reading(changes.change_states, [endpoint.id]))[endpoint.id]
     assert state.rules == ERROR_RULES.id
     assert change_state.from_json(change_state.to_json(state)) == state

@@ -28,9 +28,11 @@ async def test_feeds_show_public_incidents(watch_service: WatchService) -> None:
         assert "etag" in answer.headers
         feed = ET.fromstring(answer.content)
         atom = "{http://www.w3.org/2005/Atom}"
-        titles = [each.findtext(f"{atom}title") for each in feed.iter(f"{atom}entry")]
-        assert titles == [f"liveness_down: {RESOURCE}", f"payto_change: {RESOURCE}"]
-        ids = [each.text for each in feed.iter(f"{atom}id")]
+        titles = [entry.findtext(f"{atom}title") for entry in feed.iter(f"{atom}entry")]
+        assert titles == [f"Down: {RESOURCE}", f"payTo address changed: {RESOURCE}"]
+        terms = [entry.get("term") for entry in feed.iter(f"{atom}category")]
+        assert terms == ["liveness_down", "payto_change"]
+        ids = [entry.text for entry in feed.iter(f"{atom}id")]
         assert len(ids) == len(set(ids)) == 3
     assert bought["watch_id"] not in answer.text
     for url in ("/endpoint/0000000000000000/feed.xml", "/provider/none.example/feed.xml"):

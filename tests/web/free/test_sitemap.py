@@ -11,8 +11,10 @@ import pytest_asyncio
 from tests.support.http_service import BASE, Running, configuration, opened
 from tests.support.score_rows import endpoint
 
+from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints, public
+from tollgauge.web import routes
 from tollgauge.web.free import sitemap
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,6 +53,17 @@ async def test_every_page_of_the_sitemap_is_there_and_names_itself(running: Runn
         answer = await running.get(page, headers={"Accept": "text/html"})
         assert answer.status_code == 200, page
         assert f'<link rel="canonical" href="{page}">' in answer.text
+
+
+async def test_no_page_that_may_be_indexed_is_left_out(running: Running) -> None:
+    pages = await locations(running, "/sitemap/pages.xml")
+    named = [row for row in routes.table(running.service.server()) if row.tag == "pages"]
+    for row in named:
+        if row.method == "GET" and "{" not in row.path:
+            answer = await running.get(row.path, headers={"Accept": "text/html"})
+            if '<link rel="canonical"' in answer.text and "noindex" not in answer.text:
+                assert f"{BASE}{row.path}" in pages
+    assert {f"{BASE}/lint/rules/{rule.slug}" for rule in ALL_RULES} <= set(pages)
 
 
 async def test_an_unknown_part_is_not_found(running: Running) -> None:

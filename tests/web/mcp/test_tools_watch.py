@@ -144,7 +144,9 @@ async def test_arguments_of_the_wrong_kind_are_refused_by_name(watch_service: Wa
     for arguments, status, named in rows:
         document = said(await call(watch_service, owned(bought) | arguments))
         assert document["status"] == status, arguments
-        assert [each["path"] for each in document.get("errors", [])] == named
+        assert [error["path"] for error in document.get("errors", [])] == named
+        if status == 401:  # whether it is missing, wrong or replaced
+            assert "as the answer that sold the watch has them" in document["detail"]
 
 
 async def test_the_secret_is_in_no_log_and_in_no_answer(
@@ -209,8 +211,8 @@ async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_e
         errors.seek(0)
         assert bought["secret"] not in errors.read()
     assert refused["status"] == 401
-    for each in (read, polled):
-        del each["next_cursor"]  # it holds the instant
+    for answer in (read, polled):
+        del answer["next_cursor"]  # it holds the instant
     assert read == polled
 
 

@@ -248,8 +248,8 @@ async def test_an_injection_stays_within_the_fields_that_are_called_unverified(
 
 def without(value: Any, key: str) -> Any:
     if isinstance(value, dict):
-        return {name: without(each, key) for name, each in value.items() if name != key}
-    return [without(each, key) for each in value] if isinstance(value, list) else value
+        return {name: without(item, key) for name, item in value.items() if name != key}
+    return [without(item, key) for item in value] if isinstance(value, list) else value
 
 
 async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(served: Served) -> None:

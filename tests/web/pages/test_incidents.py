@@ -142,16 +142,21 @@ async def test_an_unlisted_endpoint_that_never_sold_has_no_public_incident(
 async def test_the_feed_of_all_has_what_the_page_has(watch_service: WatchService) -> None:
     await changed(watch_service)
     atom = "{http://www.w3.org/2005/Atom}"
-    for query, kinds in (
-        ("", ["liveness_down", "payto_change"]),
-        ("?type=payto_change", ["payto_change"]),
-        ("?type=delisting", []),
+    for query, whose, kinds in (
+        ("", "all endpoints", ["Down", "payTo address changed"]),
+        (
+            "?type=payto_change",
+            "all endpoints: payTo address changed",
+            ["payTo address changed"],
+        ),
+        ("?type=delisting", "all endpoints: Delisted", []),
     ):
         answer = await watch_service.running.get(f"/incidents/feed.xml{query}")
         assert answer.headers["content-type"] == "application/atom+xml"
         feed = ET.fromstring(answer.content)
         titles = [entry.findtext(f"{atom}title") for entry in feed.iter(f"{atom}entry")]
         assert titles == [f"{kind}: {RESOURCE}" for kind in kinds]
+        assert feed.findtext(f"{atom}title") == f"Incidents of {whose}"
         own = next(link for link in feed.iter(f"{atom}link") if link.get("rel") == "self")
         assert (own.get("href") or "").endswith(f"/incidents/feed.xml{query}")
     shown = await get(watch_service, "/incidents?type=payto_change")

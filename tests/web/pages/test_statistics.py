@@ -39,6 +39,10 @@ def page(shown: Statistics) -> Reader:
     return Reader(statistics_html(shown, stats(), base_url=BASE))
 
 
+def test_endpoints_without_a_grade_are_named_and_not_only_counted() -> None:
+    assert "73 unscored" in page(counted()).words
+
+
 def test_every_figure_has_its_counts_and_shares() -> None:
     words = page(counted()).words
     for row in (

@@ -440,6 +440,20 @@ def test_every_error_page_says_what_to_do(status: int) -> None:
     assert f"Status {status}" in reader.words
 
 
+@pytest.mark.parametrize("status", [400, 401, 405, 409, 413, 414, 431])
+def test_nobody_is_told_to_send_a_request_again_that_would_be_refused_again(status: int) -> None:
+    words = check_structure(error(Problem(status, "no", "It failed."))).words
+    assert "Try again" not in words
+    assert "How to ask says what each address takes" in words
+
+
+def test_what_is_not_there_can_be_searched_for() -> None:
+    """The leaderboard has the best few only."""
+    reader = check_structure(error(Problem(404, "unknown-host", "No endpoint of this host.")))
+    assert "search for the endpoint, its host or what you need" in reader.words
+    assert "look for the host on the leaderboard" not in reader.words
+
+
 @pytest.mark.parametrize("code", ["invalid-input", "unknown-parameter"])
 def test_a_wrong_parameter_is_not_mistaken_for_a_wrong_endpoint(code: str) -> None:
     words = check_structure(error(Problem(422, code, "grade must be one of A, B, C, D, F."))).words

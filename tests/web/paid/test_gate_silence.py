@@ -103,7 +103,7 @@ async def test_after_repeated_silence_a_new_payment_is_refused_before_it_is_clai
     waits = {"verify_timeout_s": 20, "settle_timeout_s": 20} | {f"{verb}_timeout_s": 0.3}
     async with opened(store, **waits) as client:
         client.silent.add(verb)
-        waited = await asyncio.gather(*(client.buy(1 + each) for each in range(SILENT)))
+        waited = await asyncio.gather(*(client.buy(1 + number) for number in range(SILENT)))
         assert {answer.status_code for answer in waited} == {503}
         rows = await client.states()
         assert len(rows) == SILENT
@@ -137,7 +137,7 @@ async def test_more_sales_than_there_is_room_for_are_told_to_come_back_unclaimed
     client: SilentFacilitatorGate,
 ) -> None:
     client.silent.add("verify")
-    waiting = [asyncio.create_task(client.buy(1 + each)) for each in range(AT_ONCE)]
+    waiting = [asyncio.create_task(client.buy(1 + number)) for number in range(AT_ONCE)]
     async with asyncio.timeout(9):
         while len(await client.states()) < AT_ONCE:  # noqa: ASYNC110 - the ledger has no event
             await asyncio.sleep(0.01)

@@ -50,14 +50,16 @@ async def sold(store: Store) -> reports.TrustReport:
 
 
 async def shared(
-    store: Store, *, probe: ProbeResult = PROBE, **told: Any
+    store: Store, *, probe: ProbeResult = PROBE, **changes: Any
 ) -> reports.TrustReport | None:
-    """The report that can be shared, of an endpoint of which something else is `told`."""
+    """The report that can be shared, of an endpoint of which something else has changed."""
 
     def read(tx: Connection) -> reports.TrustReport | None:
         known = latest.of(tx, parse_resource(ENDPOINT.resource))
         assert known.endpoint is not None
-        return reports.shared(tx, replace(known, endpoint=replace(known.endpoint, **told)), probe)
+        return reports.shared(
+            tx, replace(known, endpoint=replace(known.endpoint, **changes)), probe
+        )
 
     return await store.reading(read)
 

@@ -115,5 +115,5 @@ async def test_a_payment_that_does_not_settle_starts_no_watch(watch_service: Wat
     assert answer.status_code in (402, 503)
     await watch_service.alert()
     latest = await watch_service.store.reading(watches.latest, limit=5)
-    assert {each.state.value for each in latest} <= {"pending"}
+    assert {watch.state.value for watch in latest} <= {"pending"}
     assert (await watch_service.endpoint()).watched_until == 0

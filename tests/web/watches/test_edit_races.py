@@ -165,9 +165,9 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
         await watch_service.alert()
     id_by_type = {event["type"]: event["event_id"] for event in watch_service.receivers.events()}
     polled = (await watch_service.poll(bought))["watch_events"]
-    own = {each["type"]: each["event_id"] for each in polled}
+    own = {event["type"]: event["event_id"] for event in polled}
     assert id_by_type == {name: own[name] for name in ("expiring", "expired")}
-    (expiring,) = (each for each in polled if each["type"] == "expiring")
+    (expiring,) = (event for event in polled if event["type"] == "expiring")
     assert expiring["detail"] == {"expiresAt": bought["expires_at"]}
 
 

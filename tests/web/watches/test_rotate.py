@@ -183,7 +183,7 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
             answer = await http.post(path(bought, "/rotate"), json=body)
         await chain.close()
     assert answer.status_code == 200, answer.text
-    (call,) = (each for each in asked if each["method"] == "eth_call")
+    (call,) = (request for request in asked if request["method"] == "eth_call")
     assert call["params"][0]["to"] == PAYER.address.lower()
     assert call["params"][0]["data"].startswith("0x1626ba7e")
     await watch_service.poll(bought | {"secret": answer.json()["secret"]})

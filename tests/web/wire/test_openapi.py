@@ -148,10 +148,10 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
     example = payment_required["content"]["application/json"]["example"]
     assert example["accepts"][0]["amount"] == "5000"
     assert all(
-        "x-payment-info" not in each
+        "x-payment-info" not in operation
         for path, row in document["paths"].items()
-        for each in row.values()
-        if "paid" not in each["tags"]
+        for operation in row.values()
+        if "paid" not in operation["tags"]
     )
 
 
@@ -194,7 +194,7 @@ async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(docum
     assert len(problems) > 100
     assert all(problem == {"$ref": "#/components/schemas/Problem"} for problem in problems)
     assert all(
-        each == {"$ref": "#/components/schemas/PaymentRequired"} for each in payment_required
+        schema == {"$ref": "#/components/schemas/PaymentRequired"} for schema in payment_required
     )
 
 
@@ -202,7 +202,7 @@ async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
     """Generators that find a `const` among alternatives refuse every other one."""
     snapshot = document["components"]["schemas"]["SnapshotShape"]["properties"]
     either = snapshot["advertisedPriceUsd"]["anyOf"]
-    assert [each["type"] for each in either] == ["number", "string"]
+    assert [schema["type"] for schema in either] == ["number", "string"]
     assert either[1]["enum"] == ["not advertised"]
     assert "const" not in either[1]
 
@@ -213,11 +213,11 @@ async def test_it_is_compressed_for_who_can_read_that(running: Running) -> None:
     assert "content-encoding" not in plain.headers
     assert zipped.headers["content-encoding"] == "gzip"
     assert zipped.json() == plain.json()
-    sizes = [int(each.headers["content-length"]) for each in (plain, zipped)]
+    sizes = [int(answer.headers["content-length"]) for answer in (plain, zipped)]
     assert sizes[1] < sizes[0] / 8
-    for each in (plain, zipped):
-        assert each.headers["vary"] == "Accept-Encoding"
-        assert "public" in each.headers["cache-control"]
+    for answer in (plain, zipped):
+        assert answer.headers["vary"] == "Accept-Encoding"
+        assert "public" in answer.headers["cache-control"]
 
 
 async def test_each_form_of_it_has_an_entity_tag_of_its_own(running: Running) -> None:

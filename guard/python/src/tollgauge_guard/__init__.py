@@ -22,7 +22,8 @@ from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import AskFunction, Guard
 from tollgauge_guard.httpx_client import GuardedClient
-from tollgauge_guard.journal import MEMORY, Journal
+from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.policy import CENT, DOLLAR, Policy, Unknown
 from tollgauge_guard.request import PaymentRefusedError
 from tollgauge_guard.signature import pin

@@ -20,7 +20,8 @@ import httpx
 from tollgauge_guard import defaults, open_guard
 from tollgauge_guard.decision import Allow, Decision, Spent, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import MEMORY, Entry, Journal
+from tollgauge_guard.journal import Entry, Journal
+from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.offer import read_offer
 from tollgauge_guard.policy import DOLLAR, GRADES, Policy, Unknown
 from tollgauge_guard.record import Record

@@ -254,7 +254,7 @@ def _of_record(record: Record | None, terms: Terms, policy: Policy) -> Iterator[
     if terms.pay_to not in {payee.address.lower() for payee in record.payees}:
         yield Refuse(
             Code.PAYTO_UNKNOWN,
-            f"{terms.pay_to} is not among the {len(record.payees)} known payees of this endpoint.",
+            f"The endpoint did not ask to be paid at {terms.pay_to} in the last 30 days.",
         )
     if record.network is not None and terms.network != record.network:
         yield Refuse(

@@ -8,6 +8,7 @@ for it, and writes down what was answered. A redirect is a request of its own an
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.request import getproxies
 
 import httpx
 from x402 import x402Client
@@ -28,7 +29,8 @@ class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
 
 class GuardedClient(httpx.AsyncClient):
     """An httpx client that pays, guarded. `guard` has the journal. Requests leave by `transport`,
-    or by one of httpx with those of the `options` that concern connections.
+    or as those of httpx do, with the `options` that concern connections and by the proxies that
+    the environment names (HTTPS_PROXY and so on; `trust_env=False` leaves them out).
     """
 
     def __init__(
@@ -40,8 +42,7 @@ class GuardedClient(httpx.AsyncClient):
         **options: Any,
     ) -> None:
         own = {name: options.pop(name) for name in _OF_CONNECTIONS if name in options}
-        trust_env = options.get("trust_env", True)
-        leaving = transport or httpx.AsyncHTTPTransport(trust_env=trust_env, **own)
+        leaving = transport or _leaving(trust_env=options.get("trust_env", True), **own)
         super().__init__(transport=GuardedTransport(guard, client, leaving), **options)
         self.guard = guard
 
@@ -49,6 +50,30 @@ class GuardedClient(httpx.AsyncClient):
         """Send a request and follow its redirects, as httpx does; it is paid once at most."""
         with calling():
             return await super().send(request, **options)
+
+
+def _leaving(*, trust_env: bool, **options: Any) -> httpx.AsyncBaseTransport:
+    """What requests leave by, where the caller names no transport."""
+    if trust_env and getproxies():
+        return _ByEnvironment(trust_env=True, **options)
+    return httpx.AsyncHTTPTransport(trust_env=trust_env, **options)
+
+
+class _ByEnvironment(httpx.AsyncBaseTransport):
+    """Sends a request by the proxy that the environment names for its URL. httpx looks for one only
+    in a client without a transport of its own, which `GuardedClient` is not.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._client = httpx.AsyncClient(**options)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request as it is: its redirects and its credentials are the caller's."""
+        return await self._client.send(request, stream=True, auth=httpx.Auth())
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):

@@ -8,27 +8,20 @@ chain can tell; `resolve` says that an authorization was not taken, and gives it
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import sys
-import threading
-import time
-import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from tollgauge_guard.decision import REPEAT_S, Refuse, Spent, over_budget
-from tollgauge_guard.errors import GuardError
+from tollgauge_guard.journal_file import MEMORY, JournalError, JournalFile
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.process import is_alive, this_process
 from tollgauge_guard.signed import Authorization
 
-MEMORY: Final = ":memory:"
 DAY_S: Final = 86_400
 UNSIGNED_S: Final = 600
 """A reservation that was not signed in this time was given up: its process has died."""
@@ -36,20 +29,6 @@ KEEP_S: Final = 90 * DAY_S
 """How long payments are kept whose outcome is known."""
 SETTLE_MARGIN_S: Final = 6
 """An authorization must be valid for this long to be sent again (x402 exact EVM)."""
-_BUSY_S: Final = 10.0
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS payment (
-  id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
-  request_digest TEXT NOT NULL, network TEXT NOT NULL, asset TEXT NOT NULL, pay_to TEXT NOT NULL,
-  amount TEXT NOT NULL, micro_usd INTEGER NOT NULL, owner INTEGER NOT NULL, payer TEXT, nonce TEXT,
-  valid_before INTEGER, header TEXT, outcome TEXT NOT NULL, status INTEGER, settlement TEXT,
-  UNIQUE (network, asset, payer, nonce));
-CREATE INDEX IF NOT EXISTS payment_at ON payment (at);
-CREATE INDEX IF NOT EXISTS payment_request ON payment (request_digest, at);
-CREATE VIEW IF NOT EXISTS entry AS SELECT id, at, host, resource, request_digest, network, asset,
-  pay_to, amount, micro_usd, payer, nonce, valid_before, outcome, status, settlement FROM payment
-  WHERE nonce IS NOT NULL;
-"""
 _RESERVE: Final = """
 INSERT INTO payment (at, host, resource, request_digest, network, asset, pay_to, amount, micro_usd,
   owner, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -68,10 +47,6 @@ _REPEATS: Final = """
 SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent
 AND outcome <> 'not-taken'
 """
-
-
-class JournalError(GuardError):
-    """The journal cannot do what it was asked."""
 
 
 class Outcome(StrEnum):
@@ -155,21 +130,14 @@ class Journal:
     """An open journal: a file, or memory, which forgets with its process."""
 
     def __init__(self, path: Path | str = MEMORY) -> None:
-        self._path = str(path)
-        self._lock = threading.RLock()
-        self._file = 0
+        self._file = JournalFile(str(path))
         self._pruned_day = 0
-        self._connection: sqlite3.Connection | None = None
-        with self._reading():
-            pass
-        if self._path != MEMORY:
-            _close_before_forks(self)
 
     def reserve(self, request: PaidRequest, terms: Terms, policy: Policy, now: int) -> int | Refuse:
         """Set an amount aside for a payment that is about to be signed. Returns its row's id, or
         the refusal where it would go over a budget.
         """
-        with self._transaction() as rows:
+        with self._file.transaction() as rows:
             if self._pruned_day != now // DAY_S:
                 _prune(rows, now)
                 self._pruned_day = now // DAY_S
@@ -187,7 +155,7 @@ class Journal:
 
     def release(self, entry: int) -> None:
         """Give back what was reserved for a payment that was not signed."""
-        with self._transaction() as rows:
+        with self._file.transaction() as rows:
             rows.execute("DELETE FROM payment WHERE id = ? AND nonce IS NULL", (entry,))
 
     def sign(self, entry: int, signed: Authorization, header: str) -> None:
@@ -196,7 +164,7 @@ class Journal:
         the same authorization was written before: it must not leave then.
         """
         values = (signed.payer, signed.nonce, signed.valid_before, header, Outcome.UNANSWERED)
-        with self._transaction() as rows:
+        with self._file.transaction() as rows:
             try:
                 cursor = rows.execute(
                     "UPDATE payment SET payer = ?, nonce = ?, valid_before = ?, header = ?, "
@@ -212,7 +180,7 @@ class Journal:
         self, entry: int, outcome: Outcome, status: int | None = None, settlement: str | None = None
     ) -> None:
         """Write down the outcome. The header is forgotten unless the outcome is unknown."""
-        with self._transaction() as rows:
+        with self._file.transaction() as rows:
             rows.execute(
                 "UPDATE payment SET outcome = ?1, status = ?2, settlement = ?3, "
                 "header = CASE ?1 WHEN 'unknown' THEN header END WHERE id = ?4",
@@ -227,11 +195,11 @@ class Journal:
         Where a redirect leads the request elsewhere now, that is another resource to pay.
         """
         values = (request.digest, request.resource, now + SETTLE_MARGIN_S, *LOST)
-        with self._reading() as rows:
+        with self._file.reading() as rows:
             if rows.execute(_REUSABLE, values).fetchone() is None:
                 return None
         prices = set(asked)
-        with self._transaction() as rows:
+        with self._file.transaction() as rows:
             for entry, header, outcome, owner, *price in rows.execute(_REUSABLE, values).fetchall():
                 if outcome == Outcome.UNANSWERED and is_alive(owner):
                     continue
@@ -255,7 +223,7 @@ class Journal:
 
     def spent(self, request: PaidRequest, now: int) -> Spent:
         """What counts as spent when this request is paid at `now`."""
-        with self._reading() as rows:
+        with self._file.reading() as rows:
             return _spent(rows, request, now)
 
     def entry(self, number: int) -> Entry | None:
@@ -285,106 +253,13 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; whatever is asked next opens it again."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        self._file.close()
 
     def _entries(self, statement: str, values: tuple[object, ...]) -> tuple[Entry, ...]:
-        with self._reading() as rows:
+        with self._file.reading() as rows:
             cursor = rows.execute(statement, values)
             names = [column[0] for column in cursor.description]
             return tuple(_entry(dict(zip(names, row, strict=True))) for row in cursor)
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The rows as they are, without waiting for a writer."""
-        with self._lock:
-            try:
-                yield self._opened()
-            except sqlite3.Error as error:
-                message = f"The journal {self._path} cannot be read or written ({error})."
-                raise JournalError(message) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, alone among threads and processes."""
-        with self._reading() as connection:
-            if self._file != _inode(self._path):
-                raise JournalError(
-                    f"The journal {self._path} was removed or replaced.",
-                    hint="Start again. Another journal does not know what was paid.",
-                )
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
-
-    def _opened(self) -> sqlite3.Connection:
-        """The connection of this process, opened where there is none."""
-        if self._connection is None:
-            self._connection = _connect(self._path)
-            self._file = _inode(self._path)
-        return self._connection
-
-
-def _close_before_forks(journal: Journal) -> None:
-    """Have a journal closed before this process forks. With an open connection the new process
-    would believe that it has the locks that only this one has, and lose what it writes when this
-    one closes the file (https://sqlite.org/howtocorrupt.html, section 2.6).
-    """
-    close = weakref.WeakMethod(journal.close)
-    if sys.platform != "win32":
-        os.register_at_fork(before=lambda: (method := close()) and method())
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    try:
-        if path != MEMORY:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).touch(mode=0o600)
-        connection = sqlite3.connect(
-            path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        _write_ahead(connection)
-        # Safe from the death of any process; a power cut may take the last moments. To wait for
-        # the disk at each step would cost a payment several milliseconds.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.executescript(_SCHEMA)
-    except (OSError, sqlite3.Error) as error:
-        raise JournalError(
-            f"The journal {path} cannot be opened ({error}).",
-            hint="Name a file that can be written. Nothing is paid without a journal.",
-        ) from error
-    return connection
-
-
-def _inode(path: str) -> int:
-    """The number of a file; 0 for memory, and for none."""
-    try:
-        return 0 if path == MEMORY else Path(path).stat().st_ino
-    except OSError:
-        return 0
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Have SQLite write ahead (WAL), so that reading waits for no writer. SQLite itself does not
-    wait here for another process that opens the same new file.
-    """
-    until = time.monotonic() + _BUSY_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-        else:
-            return
 
 
 def _prune(rows: sqlite3.Connection, now: int) -> None:

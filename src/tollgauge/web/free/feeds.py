@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 from starlette.responses import Response
 
+from tollgauge.core import notice
 from tollgauge.core.endpoint import page_url
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import DAY_MS, day_of, iso_seconds
@@ -56,7 +57,7 @@ class Feeds:
         """The feed of all endpoints, of one type of incident if that is named."""
         read = partial(changes.public_since, since=0, kind=type, limit=ENTRIES)
         incidents = await self.dependencies.store.reading(read)
-        name = "all endpoints" if type is None else f"type {type}"
+        name = "all endpoints" if type is None else f"all endpoints: {notice.TITLES[type]}"
         query = "" if type is None else f"?type={type}"
         today = day_of(self.dependencies.clock()) * DAY_MS
         return self._feed("/incidents", name, today, incidents, query=query)
@@ -90,7 +91,8 @@ class Feeds:
         entry = ET.SubElement(feed, "entry")
         page = page_url(self.dependencies.base_url, incident.endpoint_id)
         _add(entry, "id", f"{page}#flip-{incident.id}")
-        _add(entry, "title", f"{change.type}: {incident.resource}")
+        title = notice.TITLES.get(change.type, change.type)
+        _add(entry, "title", f"{title}: {incident.resource}")
         _add(entry, "updated", iso_seconds(change.at))
         _add(entry, "published", iso_seconds(change.at))
         ET.SubElement(entry, "link", rel="alternate", type="text/html", href=page)

@@ -18,12 +18,14 @@ from xml.sax.saxutils import escape
 
 from starlette.responses import PlainTextResponse, Response
 
+from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.policy import CURRENT, POLICIES
 from tollgauge.monitor import ranking
 from tollgauge.store.endpoints import public
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.wire.lint import RULES_PATH
 from tollgauge.web.wire.parameters import SitemapPart
 
 XML: Final = "application/xml"
@@ -36,9 +38,10 @@ _PROVIDERS: Final = re.compile(r"providers-([1-9][0-9]{0,5})\.xml", re.ASCII)
 _PAGES: Final = "pages.xml"
 _SCHEMA: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 PATHS: Final = (
-    *("/", "/leaderboard", "/incidents", "/statistics", "/compare", "/methodology"),
-    *("/calibration", "/docs"),
+    *("/", "/leaderboard", "/endpoints", "/incidents", "/statistics", "/compare", "/methodology"),
+    *("/calibration", "/docs", "/lint", RULES_PATH),
     *(f"/methodology/{version}" for version in POLICIES if version != CURRENT.version),
+    *(f"{RULES_PATH}/{rule.slug}" for rule in ALL_RULES),
 )
 """The pages of the site itself."""
 _ROBOTS: Final = """\

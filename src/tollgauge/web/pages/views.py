@@ -50,7 +50,7 @@ _OTHER_PARAMETER: Final = (
 _NEXT_STEPS: Final[dict[str | int, str]] = {
     "invalid-input": _OTHER_PARAMETER,
     "unknown-parameter": _OTHER_PARAMETER,
-    404: "Check the address, or look for the host on the leaderboard.",
+    404: "Check the address, or search for the endpoint, its host or what you need.",
     422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
     429: "Wait for the number of seconds that the Retry-After header names, then ask again.",
     503: "Wait for the number of seconds that Retry-After names, then send the same again.",
@@ -69,7 +69,8 @@ _GROUPS: Final = (
     ("grade", "By grade", "Grade"),
     ("age", "By age of the endpoint", "First seen"),
 )
-_ANY_STEP: Final = "Try again in a minute."
+_OTHER_REQUEST: Final = "How to ask says what each address takes. Sent as it is, it fails again."
+_AGAIN: Final = "Try again in a minute."
 
 
 def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = "") -> bytes:
@@ -215,9 +216,15 @@ def error_html(problem: Problem, *, base_url: str) -> bytes:
         status=problem.status,
         title=problem.code.replace("-", " ").capitalize(),
         detail=str(problem),
-        step=_NEXT_STEPS.get(problem.code) or _NEXT_STEPS.get(problem.status, _ANY_STEP),
+        step=_next_step(problem),
         code=problem.code,
     )
+
+
+def _next_step(problem: Problem) -> str:
+    """What to do about a problem; a request that is at fault itself is not to be sent again."""
+    other = _OTHER_REQUEST if problem.status < 500 else _AGAIN
+    return _NEXT_STEPS.get(problem.code) or _NEXT_STEPS.get(problem.status, other)
 
 
 def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:

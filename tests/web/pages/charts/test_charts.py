@@ -201,12 +201,12 @@ def test_days_without_a_kept_score_say_so() -> None:
 
 @given(events, st.integers(min_value=0, max_value=40_000), st.integers(0, 90))
 def test_any_events_give_a_valid_picture_of_the_changes_in_view(
-    found: tuple[TimelineEvent, ...], first: int, span: int
+    events: tuple[TimelineEvent, ...], first: int, span: int
 ) -> None:
-    tree = parsed(timeline(found, first_day=first, last_day=first + span))
+    tree = parsed(timeline(events, first_day=first, last_day=first + span))
     shown = [
         event
-        for event in found
+        for event in events
         if first <= event.at // DAY_MS <= first + span and event.kind != "something new"
     ]
     assert (tree.findtext("desc") or "").startswith(f"{len(shown)} changes between")

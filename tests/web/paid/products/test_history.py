@@ -336,7 +336,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.process_time() - started < 5  # CPU: the clock counts other programs too
     got = HistoryShape.model_validate_json(answer.content)
-    assert [row.ts for row in got.probes] == [wire.iso(each.at) for each in watched(90)]
+    assert [row.ts for row in got.probes] == [wire.iso(probe.at) for probe in watched(90)]
     assert not got.truncated
     assert set(read.values()) == {1}, "a stored day is read once"
     assert len(read) >= 90

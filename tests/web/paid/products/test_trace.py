@@ -409,7 +409,8 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
         assert moved is not None
         rows[0] = moved
     others = [
-        payment_lookup.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{each:064x}") for each in range(120)
+        payment_lookup.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{number:064x}")
+        for number in range(120)
     ]
     second = payment_lookup.Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
 

@@ -1,11 +1,13 @@
 // The wallet page: buys one live report with a wallet of this browser, and shows it.
 //
 // The rules that keep money safe:
-// - it signs only what the page says: price, network, token and payee must equal the 402's terms;
+// - it signs only what the page says: price, network, token and payee must equal the 402's terms,
+//   and the signature must lapse as soon;
 // - a signed payment is kept in localStorage before it is sent, under its payment id, and is sent
 //   again until it is answered; while one waits, nothing else is signed;
-// - an answer of 5xx or none at all says nothing about the payment: the same one is sent again.
-//   Only a 4xx ends it, and a 4xx never charges.
+// - an answer of 5xx or none at all says nothing about the payment: the same one is sent again;
+// - a 4xx of the service ends a payment, and never charges. Any other 4xx may be a proxy's: it ends
+//   a payment that was not sent before, and after that the same payment is sent again.
 // What others wrote (the report, the wallet's messages) becomes text, never markup.
 "use strict";
 
@@ -230,7 +232,8 @@
     offer.network === deal.network &&
     offer.amount === deal.amount &&
     offer.asset.toLowerCase() === deal.asset &&
-    offer.payTo.toLowerCase() === deal.payTo;
+    offer.payTo.toLowerCase() === deal.payTo &&
+    offer.maxTimeoutSeconds <= deal.seconds;
 
   async function sign(provider, account, { required, accepted, now }) {
     const nonce = hex(crypto.getRandomValues(new Uint8Array(32)));
@@ -323,17 +326,17 @@
   }
 
   function kept() {
-    const found = [];
+    const payments = [];
     try {
       for (const key of Object.keys(localStorage).filter((name) => name.startsWith(KEPT))) {
         const payment = JSON.parse(localStorage.getItem(key));
         if (Date.now() - payment.at > KEPT_MS) localStorage.removeItem(key);
-        else if (payment.endpoint === deal.endpoint) found.push(payment);
+        else if (payment.endpoint === deal.endpoint) payments.push(payment);
       }
     } catch {
       // Nothing readable is kept.
     }
-    return found.sort((one, other) => other.at - one.at);
+    return payments.sort((one, other) => other.at - one.at);
   }
 
   function post(headers) {
@@ -349,7 +352,7 @@
 
   async function problemOf(answer) {
     try {
-      return await answer.json();
+      return (await answer.json()) ?? {};
     } catch {
       return {};
     }
@@ -360,8 +363,8 @@
     return detail ?? `The service answered ${answer.status}.`;
   }
 
-  // Sends one payment until it is answered. Never signs.
-  async function answered(payment) {
+  // Sends one payment until it is answered. Never signs. `isNew`: it was never sent before.
+  async function answered(payment, isNew) {
     for (let turn = 0; ; turn += 1) {
       let answer = null;
       try {
@@ -370,19 +373,26 @@
       } catch {
         answer = null;
       }
-      if (answer && answer.status !== 429 && answer.status < 500) {
-        throw await refused(payment, answer);
+      const problem = answer ? await problemOf(answer) : {};
+      if (answer && ends(payment, answer.status, problem, isNew && turn === 0)) {
+        throw refused(payment, answer.status, problem);
       }
       const seconds = Math.min(Number(answer?.headers.get("Retry-After")) || 2 ** turn, WAIT_MAX_S);
-      say("wait", await waiting(payment, answer));
+      say("wait", waiting(payment, answer, problem));
       await pause(seconds);
     }
   }
 
-  async function waiting(payment, answer) {
+  // Whether a refusal is the last word: it is the service's own (those have a `code`, and a 402
+  // terms), or nothing was sent before, or the payment was answered once and is not at stake.
+  function ends(payment, status, problem, isFirst) {
+    if (status === 429 || status >= 500) return false;
+    return status === 402 || Boolean(problem.code) || isFirst || payment.state === "paid";
+  }
+
+  function waiting(payment, answer, { code, detail }) {
     const again = "This page keeps sending the same payment; do not pay again.";
     if (!answer) return `The connection broke. Your payment is not lost. ${again}`;
-    const { code, detail } = await problemOf(answer);
     if (code === "payment-pending") {
       return `Payment pending: its settlement is not known yet. ${again} Payment id ${payment.id}.`;
     }
@@ -396,12 +406,9 @@
     [/^payment_failed/, "The payment was cancelled or used elsewhere."],
   ];
 
-  async function refused(payment, answer) {
-    forget(payment);
-    const problem = await problemOf(answer);
-    if (answer.status !== 402) {
-      return new Stop(problem.detail ?? `The service answered ${answer.status}.`);
-    }
+  function refused(payment, status, problem) {
+    if (status === 402 || payment.state === "sent") forget(payment);
+    if (status !== 402) return new Stop(problem.detail ?? `The service answered ${status}.`);
     const reason = String(problem.error ?? "").slice(0, 80);
     const words = REASONS.find(([pattern]) => pattern.test(reason))?.[1];
     return new Stop(`${words ?? `The payment was not accepted (${reason}).`} Nothing was charged.`);
@@ -432,8 +439,8 @@
 
   const buy = (provider) =>
     alone(async () => {
-      const waitingOne = kept().find((payment) => payment.state === "sent");
-      if (waitingOne) return deliver(waitingOne);
+      const unanswered = kept().find((payment) => payment.state === "sent");
+      if (unanswered) return deliver(unanswered);
       at("wallet");
       say("wallet", "Asking your wallet for an account…");
       const account = await connect(provider);
@@ -445,13 +452,13 @@
       say("wallet", `Sign in your wallet: ${dollars(deal.amount)} in USDC from ${short(account)}.`);
       const payment = await sign(provider, account, offer);
       keep(payment);
-      return deliver(payment);
+      return deliver(payment, true);
     });
 
-  async function deliver(payment) {
+  async function deliver(payment, isNew = false) {
     at("settle");
     say("busy", payment.state === "paid" ? "Fetching the report…" : "Probing and settling…");
-    const { report, answer } = await answered(payment);
+    const { report, answer } = await answered(payment, isNew);
     const receipt = fromBase64(answer.headers.get("PAYMENT-RESPONSE"));
     const held = keep({ ...payment, state: "paid" });
     at("done");
@@ -466,10 +473,10 @@
   }
 
   function listKept() {
-    const found = kept().filter((payment) => payment.state === "paid");
-    byId("kept").hidden = found.length === 0;
+    const paid = kept().filter((payment) => payment.state === "paid");
+    byId("kept").hidden = paid.length === 0;
     byId("kept-list").replaceChildren(
-      ...found.map((payment) => {
+      ...paid.map((payment) => {
         const link = document.createElement("a");
         link.href = `#report-${payment.id}`;
         link.textContent = `Report of ${time(new Date(payment.at).toISOString())}`;
@@ -555,8 +562,8 @@
     each(root, "unless", (part, path) => has(look(value, path)) && part.remove());
     each(root, "from", (part, path) => {
       const form = part.dataset.as ?? "text";
-      const found = look(value, path) ?? null;
-      part.textContent = found === null ? (EMPTY[form] ?? NONE) : FORMS[form](found);
+      const figure = look(value, path) ?? null;
+      part.textContent = figure === null ? (EMPTY[form] ?? NONE) : FORMS[form](figure);
     });
     each(root, "sev", (part) => part.classList.add(`sev-${slug(value.severity)}`));
     each(root, "bar", (part, path) => {

@@ -1,0 +1,62 @@
+"""The journal's file: opened by many, damaged, removed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from tests.support.guard_payments import pay
+
+from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal_file import JournalError
+from tollgauge_guard.policy import Policy
+
+NOW = 1_767_225_600 + 3_600
+POLICY = Policy(max_repeats=99)
+
+
+def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="Name a file that can be written"):
+        Journal(tmp_path / "file" / "journal.sqlite")
+
+
+def test_a_new_journal_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    for number in range(20):
+        path, start = tmp_path / f"{number}.sqlite", Barrier(8)
+
+        def opened(path: Path = path, start: Barrier = start) -> int:
+            start.wait()
+            journal = Journal(path)
+            count = len(journal.entries())
+            journal.close()
+            return count
+
+        with ThreadPoolExecutor(8) as pool:
+            assert [call.result() for call in [pool.submit(opened) for _ in range(8)]] == [0] * 8
+
+
+def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    for replace in (False, True):
+        journal = Journal(path)
+        assert isinstance(pay(journal, 1, POLICY, NOW), int)
+        path.unlink()
+        if replace:
+            Journal(path).close()
+        with pytest.raises(JournalError, match="was removed or replaced"):
+            pay(journal, 2, POLICY, NOW)
+        path.unlink(missing_ok=True)
+
+
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    pay(journal, 1, POLICY, NOW)
+    journal.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"x" * 4096 + content[8192:])
+    with pytest.raises(JournalError, match=r"journal\.sqlite cannot be read or written"):
+        Journal(path).entries()
