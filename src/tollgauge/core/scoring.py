@@ -188,11 +188,10 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
     """The ends that the score range takes the uptime at, as shares from 0 to 1; None while nothing
     was measured.
     """
-    facts = facts_of(evidence, policy)
-    if not (facts.spoken if RULES[policy.version].by_time else facts.totals.scored):
+    facts, rules = facts_of(evidence, policy), RULES[policy.version]
+    if not (facts.spoken if rules.by_time else facts.totals.scored):
         return None
-    row = next(row for row in policy.rows if row.name == "uptime")
-    percent, of = SUBSCORES[row.rule](facts)
+    percent, of = dict(rules.subscores)["uptime"](facts)
     return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
