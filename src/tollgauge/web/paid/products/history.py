@@ -98,7 +98,7 @@ class HistoryEventShape(wire.Shape):
 
 
 class PayerShape(wire.Shape):
-    """Who paid the payTo by EIP-3009 authorizations, in USDC, and what it sent back to him."""
+    """Who paid the payTo by EIP-3009 authorizations, in USDC, and what it sent back to them."""
 
     payer: str
     transfers: int
