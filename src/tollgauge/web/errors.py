@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import log, place_of
+from tollgauge.web.edge.headers import accepts_page
 from tollgauge.web.edge.problem import Invalid, Problem, internal_error, store_unavailable
 from tollgauge.web.pages import views
 
@@ -30,17 +31,22 @@ def add_error_handlers(app: FastAPI, *, base_url: str) -> None:
     """Answer every exception of the routes of `app`."""
 
     async def respond(request: Request, error: Exception) -> Response:
-        problem = _problem(request, error)
-        response = problem.response()
-        if "text/html" in request.headers.get("accept", ""):
-            html = views.error_html(problem, base_url=base_url)
-            response = HTMLResponse(html, problem.status, problem.headers())
+        accepts = request.headers.get("accept", "")
+        response = error_response(_problem(request, error), accepts, base_url=base_url)
         if isinstance(error, HTTPException):
             response.headers.update(error.headers or {})
         return response
 
     for kind in (Problem, StoreUnavailable, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, respond)
+
+
+def error_response(problem: Problem, accepts: str, *, base_url: str) -> Response:
+    """The answer to a problem: a page where a client `accepts` one, else the document."""
+    if not accepts_page(accepts):
+        return problem.response()
+    html = views.error_html(problem, base_url=base_url)
+    return HTMLResponse(html, problem.status, problem.headers())
 
 
 def _problem(request: Request, error: Exception) -> Problem:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import orjson
@@ -23,7 +23,7 @@ from tollgauge.web import demo
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.middleware import Edge
-from tollgauge.web.errors import add_error_handlers
+from tollgauge.web.errors import add_error_handlers, error_response
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists
 from tollgauge.web.free.lint import Linting
@@ -97,6 +97,7 @@ def create(dependencies: Dependencies) -> Edge:
         cached=frozenset(path for path in cached if "{" not in path),
         cached_under=tuple({path.partition("{")[0]: None for path in cached if "{" in path}),
         unlimited=frozenset(route.path for route in routes if route.unlimited),
+        refuse=partial(error_response, base_url=dependencies.base_url),
     )
 
 

@@ -244,6 +244,20 @@ async def test_a_url_over_4_kb_is_414(running: Running) -> None:
     assert (await running.get("/" + "a" * 4_000)).status_code == 404
 
 
+async def test_a_browser_gets_a_page_of_what_is_refused_before_any_route(running: Running) -> None:
+    for path, more, status in (
+        ("/" + "a" * 4_096, {}, 414),
+        ("/lint", {"content-length": "65537"}, 413),
+        ("/leaderboard", {f"x-{number}": "v" * 1_000 for number in range(40)}, 431),
+    ):
+        answer = await running.get(path, headers={"accept": "text/html,*/*", **more})
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "content-security-policy" in answer.headers
+        assert f"Status {status}" in answer.text
+
+
 async def test_headers_that_are_too_large_are_431(running: Running) -> None:
     for name in ("PAYMENT-SIGNATURE", "X-PAYMENT"):
         answer = await running.http.post("/v1/x402-trust", headers={name: "A" * 16_385})

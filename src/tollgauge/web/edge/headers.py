@@ -36,3 +36,8 @@ PREFLIGHT: Final = (
 def accepts_csv(header: bytes) -> bool:
     """Whether an `Accept` asks for CSV, which some lists have beside JSON."""
     return b"text/csv" in header
+
+
+def accepts_page(header: str) -> bool:
+    """Whether an `Accept` is a browser's, which shows pages to a person."""
+    return "text/html" in header

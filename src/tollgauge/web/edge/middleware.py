@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tollgauge.core.payment import HEADER_MAX
@@ -61,7 +63,8 @@ class EdgeSettings:
 @dataclass(slots=True)
 class Edge:
     """The ASGI app in front of the routes. `cached` are exact paths, `cached_under` prefixes;
-    paths in `unlimited` have no rate limit.
+    paths in `unlimited` have no rate limit. `refuse` makes the answer to a problem, by what the
+    client accepts.
     """
 
     app: ASGIApp
@@ -69,6 +72,7 @@ class Edge:
     cached: frozenset[str] = frozenset()
     cached_under: tuple[str, ...] = ()
     unlimited: frozenset[str] = frozenset()
+    refuse: Callable[[Problem, str], Response] = lambda problem, _: problem.response()
     cache: AnswerCache = field(default_factory=AnswerCache)
     _clients: Clients = field(init=False)
     _limit: RateLimit = field(init=False)
@@ -130,7 +134,7 @@ class Edge:
             if scope["path"] not in self.unlimited:
                 self._check_rate(scope)
         except Problem as problem:
-            await problem.response()(scope, receive, complete)
+            await self._refused(problem, scope)(scope, receive, complete)
             return
         if head:
             headers = [pair for pair in scope["headers"] if pair[0] != b"range"]
@@ -142,6 +146,12 @@ class Edge:
         ready = cached.reply(_header(scope, b"if-none-match"))
         await send(ready.start)
         await send(_NO_BODY if head else ready.body)
+
+    def _refused(self, problem: Problem, scope: Scope) -> Response:
+        """The answer to a problem. Who asks too much gets none that costs more than a document."""
+        if problem.retry_after is not None:
+            return problem.response()
+        return self.refuse(problem, (_header(scope, b"accept") or b"").decode("latin-1"))
 
     def _cacheable(self, path: str) -> bool:
         return path in self.cached or path.startswith(self.cached_under)

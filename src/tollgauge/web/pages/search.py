@@ -23,6 +23,7 @@ from tollgauge.monitor.endpoint_pages import EndpointPage, Search
 from tollgauge.monitor.reports import row_of
 from tollgauge.store.endpoints import endpoint_list, public
 from tollgauge.web.dependencies import Dependencies, unknown_host, unknown_resource
+from tollgauge.web.edge.headers import accepts_page
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.endpoint_lists import (
     EndpointLists,
@@ -218,4 +219,4 @@ def _with_query(path: str, query: str) -> str:
 
 
 def _is_browser(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "")
+    return accepts_page(request.headers.get("accept", ""))
