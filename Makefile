@@ -33,4 +33,5 @@ docs-site: setup  ## the documentation as a site: build/docs-site/index.html
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -c docs -d build/docs-doctrees . build/docs-site
 
 clean:
-	rm -rf .venv .venv-* node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* node_modules build guard/typescript/dist
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

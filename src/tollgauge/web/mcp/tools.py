@@ -321,7 +321,8 @@ def _tool(texts: ToolTexts, arguments: Mapping[str, Any], *, paid: bool = False)
 
 def _no_secret() -> Problem:
     """401 as a tool says it, which has no header to send."""
-    return Problem(401, "unauthorized", "Pass the watch's secret as `secret`.")
+    words = "Pass `watch_id` and `secret` as the answer that sold the watch has them."
+    return Problem(401, "unauthorized", words)
 
 
 def _answered(
