@@ -399,7 +399,7 @@ async def test_a_first_try_that_is_refused_can_be_paid_again(visit: Opener) -> N
     await person.has_report()
 
 
-def bent_terms(change: dict[str, str], **headers: str) -> Any:
+def bent_terms(change: dict[str, Any], **headers: str) -> Any:
     """A route handler that changes the terms of the unpaid answer on their way."""
 
     async def bend(route: Route) -> None:
@@ -420,7 +420,13 @@ async def test_terms_that_differ_from_what_the_page_promises_are_not_signed(
     visit: Opener,
 ) -> None:
     person = await visit()
-    for change in ({"payTo": "0x" + "11" * 20}, {"amount": "5001"}, {"asset": "0x" + "22" * 20}):
+    changes: tuple[dict[str, Any], ...] = (
+        {"payTo": "0x" + "11" * 20},
+        {"amount": "5001"},
+        {"asset": "0x" + "22" * 20},
+        {"maxTimeoutSeconds": 86_400},
+    )
+    for change in changes:
         await person.page.route("**/v1/x402-trust", bent_terms(change))
         await person.press()
         await person.says("The terms have changed")

@@ -77,6 +77,7 @@ def test_the_script_is_told_the_deal_that_a_person_reads() -> None:
         "decimals": 6,
         "amount": "5000",
         "payTo": OFFER.pay_to.lower(),
+        "seconds": OFFER.timeout_seconds,
         "chain": None,
     }
     assert deal["chain"]["chainId"] == "0x2105"

@@ -2,8 +2,9 @@
 
 The page itself is free and the same for everyone. Its script (static/upgrade.js) buys
 `POST /v1/x402-trust` by the same 402 flow as any other client; the page passes it what it promises
-(price, network, token, payee), and it refuses terms that differ. There is no second way to pay, and
-the server learns nothing here that the paid route would not.
+(price, network, token, payee, and within which time a signature lapses), and it refuses terms that
+differ. There is no second way to pay, and the server learns nothing here that the paid route would
+not.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def _deal(snapshot: EndpointRow, offer: Offer) -> dict[str, Any]:
         "decimals": asset.decimals if asset else 6,
         "amount": str(offer.amount),
         "payTo": offer.pay_to.lower(),
+        "seconds": offer.timeout_seconds,
         "chain": _CHAINS.get(offer.network),
     }
 

@@ -1,7 +1,8 @@
 // The wallet page: buys one live report with a wallet of this browser, and shows it.
 //
 // The rules that keep money safe:
-// - it signs only what the page says: price, network, token and payee must equal the 402's terms;
+// - it signs only what the page says: price, network, token and payee must equal the 402's terms,
+//   and the signature must lapse as soon;
 // - a signed payment is kept in localStorage before it is sent, under its payment id, and is sent
 //   again until it is answered; while one waits, nothing else is signed;
 // - an answer of 5xx or none at all says nothing about the payment: the same one is sent again;
@@ -231,7 +232,8 @@
     offer.network === deal.network &&
     offer.amount === deal.amount &&
     offer.asset.toLowerCase() === deal.asset &&
-    offer.payTo.toLowerCase() === deal.payTo;
+    offer.payTo.toLowerCase() === deal.payTo &&
+    offer.maxTimeoutSeconds <= deal.seconds;
 
   async function sign(provider, account, { required, accepted, now }) {
     const nonce = hex(crypto.getRandomValues(new Uint8Array(32)));
