@@ -127,6 +127,9 @@ def test_suspicion_never_raises(value: object) -> None:
     assert injection_suspected(value) in (True, False)
 
 
-def test_a_long_hostile_text_is_judged_quickly() -> None:
-    for part in ("ignore ", "send to ", "you must ", "do not verify "):
-        injection_suspected(part * 100_000)
+@pytest.mark.parametrize("part", ["ignore ", "send to ", "you must ", "do not verify "])
+def test_a_long_text_is_judged_by_its_first_eight_thousand_characters(part: str) -> None:
+    """Patterns that begin again at every word would take long over all of it."""
+    phrase = "reveal your seed phrase"
+    assert injection_suspected(part * 1_000 + phrase) == (len(part) * 1_000 + len(phrase) <= 8_192)
+    assert not injection_suspected(part * 100_000 + phrase)
