@@ -7,7 +7,7 @@ because the window moves on even when nothing else does.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
@@ -17,12 +17,7 @@ from tollgauge.core.units import DAY_MS, Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.observe import SCORES, log
-from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
-
-TOGETHER: Final = 100
-"""How many endpoints are scored together: their evidence is read at once, and their scores are
-saved in one transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +40,11 @@ async def run(
         endpoints.claim_dirty, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
     )
     tally: Counter[str] = Counter()
-    for chunk in rows.chunks(ids, TOGETHER):
-        outcome = await scoring.score_and_save(store, chunk, cadence=cadence, now=clock())
-        for id_, error in outcome.failed.items():
-            log().error("score.fail", endpoint=id_, error=str(error))
-        SCORES.inc(len(outcome.rows))
-        tally["scored"] += len(outcome.rows) + len(outcome.failed)
-        tally["failed"] += len(outcome.failed)
-        tally.update(row.grade or "unverified" for row in outcome.rows)
+    outcome = await scoring.score_and_save(store, ids, cadence=cadence, now=clock())
+    for id_, error in outcome.failed.items():
+        log().error("score.fail", endpoint=id_, error=str(error))
+    SCORES.inc(len(outcome.rows))
+    tally["scored"] += len(outcome.rows) + len(outcome.failed)
+    tally["failed"] += len(outcome.failed)
+    tally.update(row.grade or "unverified" for row in outcome.rows)
     return {**+tally, "busy": len(ids) >= settings.batch} if ids else {}

@@ -36,6 +36,7 @@ from tollgauge.core.window import Window
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
+from tollgauge.store import rows
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -50,6 +51,9 @@ BOTH_MS: Final = 30 * DAY_MS
 NEW_PATH_MS: Final = 7 * DAY_MS
 """For so long a new path is not taken for better than its site."""
 SAME_CRAWL_MS: Final = DAY_MS
+TOGETHER: Final = 100
+"""How many endpoints are scored together: their evidence is read at once, and their scores are
+saved in one transaction."""
 AT_ONCE: Final = 10
 """Scores that are computed before others of this process get their turn: some two milliseconds."""
 
@@ -94,8 +98,9 @@ async def score_and_save(
     of_age: dict[bool, list[Endpoint]] = {False: [], True: []}
     for endpoint in known.values():
         of_age[_is_new(endpoint, as_of=now)].append(endpoint)
-    for batch in filter(None, of_age.values()):
-        await _score_batch(store, batch, outcome, cadence=cadence, now=now)
+    for group in of_age.values():
+        for batch in rows.chunks(group, TOGETHER):
+            await _score_batch(store, batch, outcome, cadence=cadence, now=now)
     return outcome
 
 
@@ -103,18 +108,24 @@ async def _score_batch(
     store: Store, batch: Sequence[Endpoint], outcome: Outcome, *, cadence: Cadence, now: int
 ) -> None:
     """Score some endpoints and save the scores in one transaction."""
-    scored_rows = []
-    for number, gathered in enumerate(
-        await store.reading(gather_many, batch, as_of=now, cadence=cadence), start=1
-    ):
-        try:
-            scored_rows.append(_row(gathered)[1])
-        except (EvidenceError, ScoreError) as error:
-            outcome.failed[gathered.endpoint_id] = error
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)  # others of this process get their turn
+    scored_rows: list[ScoreRow] = []
+    gathered = await store.reading(gather_many, batch, as_of=now, cadence=cadence)
+    for part in rows.chunks(gathered, AT_ONCE):
+        scored_rows += _scored(part, outcome)
+        await asyncio.sleep(0)  # others of this process get their turn
     await store.writing(scores.save_many, scored_rows)
     outcome.rows.extend(scored_rows)
+
+
+def _scored(part: Sequence[Gathered], outcome: Outcome) -> list[ScoreRow]:
+    """The rows of some scores but of those that fail, which are noted in the outcome."""
+    try:
+        return [row for _, row in _rows(part)]
+    except (EvidenceError, ScoreError) as error:
+        if len(part) > 1:  # which of them it was shows when they are scored one by one
+            return [row for one in part for row in _scored((one,), outcome)]
+        outcome.failed[part[0].endpoint_id] = error
+        return []
 
 
 def compute(
@@ -124,8 +135,8 @@ def compute(
 
     Raises EvidenceError and ScoreError for evidence that cannot be scored.
     """
-    (gathered,) = gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)
-    return _row(gathered)
+    (scored_row,) = _rows(gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence))
+    return scored_row
 
 
 def scored(endpoint_id: str, evidence: Evidence, *, previous: Policy | None = None) -> ScoreRow:
@@ -150,13 +161,20 @@ def _score(evidence: Evidence, previous: Policy | None, seen: Window | None = No
     )
 
 
-def _row(gathered: Gathered) -> tuple[Score, ScoreRow]:
-    """The score of what was gathered, and the row to save."""
-    seen = gathered.window
-    document = to_json_with_days(gathered.evidence, seen.open_texts)
-    closed_days = None if seen.closed is None else seen.closed.texts.packed
-    computed = _score(gathered.evidence, gathered.previous, seen)
-    return computed, _row_of(gathered.endpoint_id, document, closed_days, computed)
+def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
+    """The scores of what was gathered, and the rows to save: step by step of all together, which
+    leaves the code of a step in the processor's cache.
+    """
+    documents = [to_json_with_days(one.evidence, one.window.open_texts) for one in part]
+    computed = [_score(one.evidence, one.previous, one.window) for one in part]
+    return [
+        (one_score, _row_of(one.endpoint_id, document, _closed_days(one.window), one_score))
+        for one, document, one_score in zip(part, documents, computed, strict=True)
+    ]
+
+
+def _closed_days(seen: Window) -> bytes | None:
+    return None if seen.closed is None else seen.closed.texts.packed
 
 
 def _row_of(
