@@ -25,7 +25,7 @@ from tests.support.statements import fetch
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.db import meta
 from tollgauge.monitor.discovery import new_endpoint
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, standings
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.payments import payment
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
@@ -102,6 +102,23 @@ async def test_probes_that_are_late_are_named_and_hinder_no_sale(running: Runnin
         "status": "ready",
         "probesLateSeconds": {"all": 605, "watched": 0},
     }
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_an_answer_does_not_wait_for_a_server_that_hangs_behind_the_try(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come half a minute later, when the server ends the statement, as a failure."""
+
+    def hang(tx: sa.Connection, *, now: int) -> dict[str, int]:
+        tx.exec_driver_sql("SELECT pg_sleep(60)")
+        return {"all": now}
+
+    monkeypatch.setattr(standings, "overdue_ms", hang)
+    assert await ready(running) == "ready"
+    assert await ready(running) == "ready"
 
 
 async def test_a_damaged_file_is_corrupt(

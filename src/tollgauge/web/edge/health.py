@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,10 @@ from tollgauge.web.edge.problem import Problem
 EVERY_MS: Final = 5 * SECOND_MS
 TRY_SECONDS: Final = 4.0
 """How long a try may take: health checks seldom wait longer."""
+LATE_SECONDS: Final = 1.0
+"""How long it may take to read how late probes are; where it takes longer, what was read before
+stands.
+"""
 
 UNSIGNED: Final = "Nothing is signed: there is no signing key (TOLLGAUGE_SIGNING_KEY)."
 CAUSES: Final[dict[Cause, str]] = {
@@ -87,7 +92,10 @@ class Readiness:
         cause = None
         try:
             await self.store.try_write(rehearse_sale, seconds=TRY_SECONDS)
-            self._overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
+            # A server that hangs from now on is the next try's to find: this answer waits for none.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LATE_SECONDS):
+                    self._overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
         except StoreUnavailable as error:
             cause = error.cause
         if cause is not self._logged:
