@@ -10,12 +10,12 @@ endpoints share the probes that it can have by weight (`Standing.weight`): a wat
 512 times the share of a listed one, and every endpoint gets some. `round_for` says how long a round
 takes then, `interval_ms` how often each endpoint really is probed.
 
-Each endpoint has its place in the period, by its id: neighbours in the database are probed one
-after the other. Endpoints that were probed together (after a stop, after a crawl) move apart again,
-each towards its place by up to a twentieth of the period. At its place an endpoint is probed up to
-a fortieth of the period earlier or later; how much changes from round to round, steadily for all of
-them. This comes from hashes of ids and times, so it needs no randomness and does not drift. Finding
-and leasing those that are due is the store's work.
+Each endpoint has its place in the period, in the order of the ids, which probes and days have in
+the database too. Endpoints that were probed together (after a stop, after a crawl) move apart
+again, each towards its place by up to a twentieth of the period. At its place an endpoint is probed
+up to a fortieth of the period earlier or later; how much changes from round to round, steadily for
+all of them. This comes from hashes of ids and times, so it needs no randomness and does not drift.
+Finding and leasing those that are due is the store's work.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ def next_due(
 
 def place_ms(endpoint_id: str, period: int) -> int:
     """The place of an endpoint in every period of so many milliseconds, counted from the epoch.
-    Places have the order of the ids, so that what is probed together is stored together.
+    Places have the order of the ids, so that what is probed together lies together in the tables
+    that have an endpoint's id as their key.
     """
     return int(endpoint_id, 16) * period >> _ID_BITS
 

@@ -206,8 +206,6 @@ endpoint = sa.Table(
     sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
     # With what decides for nearly all whether they are public, so that their rows are not read.
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host", "adopted"),
-    # So what is probed together lies together (core/schedule.place_ms).
-    sqlite_with_rowid=False,
 )
 
 crawl = sa.Table(

@@ -69,15 +69,14 @@ _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", t
 _UNLEASED: Final = rows.prepared_with_any(
     sa.select(host_table.c.host).where(unleased(_NOW)), host_table.c.host
 )
-# Locks the hosts before what is due is read, by another statement: whoever brought one forward
-# meanwhile has committed then.
+# Locks all of the hosts, before what is due is read by another statement: whoever brought one
+# forward meanwhile has committed then.
 _LEASED: Final = rows.prepared_with_any(
-    sa.select(host_lease.c.host, host_lease.c.claimed_at)
-    .join(host_table, _OF_HOST)
-    .where(host_lease.c.owner == sa.bindparam("owner_"))
-    .order_by(host_lease.c.host)
+    sa.select(host_table.c.host, host_lease.c.claimed_at)
+    .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == sa.bindparam("owner_")))
+    .order_by(host_table.c.host)
     .with_for_update(key_share=True, of=host_table),
-    host_lease.c.host,
+    host_table.c.host,
 )
 _TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
 _RELEASE: Final = Prepared(
@@ -155,7 +154,8 @@ def lease_free(
 
 def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
     """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
-    Leases that are no longer the owner's stay.
+    Leases that are no longer the owner's stay. All of the hosts are locked, in the order of their
+    names.
     """
     leases = {"owner_": owner, **rows.any_of(tx, free_at)}
     _RELEASE.run_each(
@@ -163,6 +163,7 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
         [
             {"host_": host, "claimed_at_": claimed_at, "now_": now, "free_at_": free_at[host]}
             for host, claimed_at in _LEASED.rows(tx, leases)
+            if claimed_at is not None
         ],
     )
     _END_LEASES.run(tx, leases)

@@ -13,8 +13,8 @@ from alembic import op
 
 from tollgauge.db.compression import compress, decompress
 
-revision = "0035"
-down_revision = "0034"
+revision = "0034"
+down_revision = "0033"
 branch_labels = None
 depends_on = None
 
