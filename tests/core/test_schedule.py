@@ -26,6 +26,7 @@ from tollgauge.core.schedule import (
     interval_ms,
     next_due,
     pause_ms,
+    place_ms,
 )
 from tollgauge.core.spans import HOLDS_MAX_MS, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
@@ -79,6 +80,36 @@ def test_what_was_probed_at_once_after_a_stop_is_spread_again_within_half_a_day(
     parts = Counter(at % (30 * MINUTE_MS) * 12 // (30 * MINUTE_MS) for at in due.values())
     assert len(parts) == 12
     assert min(parts.values()) >= 400 // 12 // 2
+
+
+@given(number=st.integers(0, 2_000))
+def test_the_probes_of_a_round_keep_the_order_of_the_ids_however_late_some_were(
+    number: int,
+) -> None:
+    period = 30 * MINUTE_MS
+    begin = NOW - NOW % period + number * period
+    known = sorted((other(number) for number in range(100)), key=lambda endpoint: endpoint.id)
+    due = [
+        next_due(
+            endpoint,
+            Cadence(),
+            now=begin + place_ms(endpoint.id, period) + late % 7 * period // 300,
+        )
+        for late, endpoint in enumerate(known)
+    ]
+    assert due == sorted(due)
+
+
+def test_an_endpoint_is_probed_now_before_its_place_and_now_after_it() -> None:
+    period, now = 30 * MINUTE_MS, NOW
+    late = []
+    for _ in range(1_000):
+        now = next_due(ENDPOINT, Cadence(), now=now)
+        late.append((now - place_ms(ENDPOINT.id, period) + period // 2) % period - period // 2)
+    settled = late[48:]
+    assert min(settled) < -period // 50
+    assert max(settled) > period // 50
+    assert all(abs(ms) <= period // 40 for ms in settled)
 
 
 def test_the_pace_does_not_drift_over_a_month() -> None:

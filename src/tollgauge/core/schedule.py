@@ -10,10 +10,12 @@ endpoints share the probes that it can have by weight (`Standing.weight`): a wat
 512 times the share of a listed one, and every endpoint gets some. `round_for` says how long a round
 takes then, `interval_ms` how often each endpoint really is probed.
 
-Each endpoint has its place in the period, by its id. Endpoints that were probed together (after a
-stop, after a crawl) move apart again: the jitter, up to a twentieth of the period either way, moves
-each towards its place. It comes from a hash of the endpoint's id and the time, so it needs no
-randomness and does not drift. Finding and leasing those that are due is the store's work.
+Each endpoint has its place in the period, in the order of the ids, which probes and days have in
+the database too. Endpoints that were probed together (after a stop, after a crawl) move apart
+again, each towards its place by up to a twentieth of the period. At its place an endpoint is probed
+up to a fortieth of the period earlier or later; how much changes from round to round, steadily for
+all of them. This comes from hashes of ids and times, so it needs no randomness and does not drift.
+Finding and leasing those that are due is the store's work.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ _PAUSING: Final = frozenset({429, 503})
 """The statuses whose Retry-After is heeded."""
 _USED_PERCENT: Final = 95
 """How much of a budget is planned: late probes need some room."""
+_ID_BITS: Final = 64
+"""An endpoint's id is so many bits, in hexadecimal digits."""
 _SCALE: Final = 10**15
 """Probes per millisecond are counted in so many parts, as integers."""
 
@@ -195,21 +199,38 @@ def next_due(
 ) -> int:
     """When to probe an endpoint next, in milliseconds UTC; not before `now + pause_ms`."""
     period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
-    seed = hashlib.sha256(f"{endpoint.id}:{now // period}".encode()).digest()
-    drawn = int.from_bytes(seed[:4], "big")
-    half = period // 2
+    half, most = period // 2, period // 20
     # To its place: later, or earlier below zero.
     offset = (place_ms(endpoint.id, period) - now + half) % period - half
-    if abs(offset) > period // 40:
-        jitter = drawn % (period // 20) * (1 if offset > 0 else -1)
+    if abs(offset) > most:
+        drawn = _drawn(f"{endpoint.id}:{now // period}", most)
+        jitter = drawn * (1 if offset > 0 else -1)
     else:
-        jitter = offset + drawn % (period // 20) - period // 40
+        jitter = max(-most, min(offset + _wobble_ms(now + period + offset, period), most))
     return now + max(period + jitter, pause_ms)
 
 
 def place_ms(endpoint_id: str, period: int) -> int:
-    """The place of an endpoint in every period of so many milliseconds, counted from the epoch."""
-    return int.from_bytes(hashlib.sha256(endpoint_id.encode()).digest()[:8], "big") % period
+    """The place of an endpoint in every period of so many milliseconds, counted from the epoch.
+    Places have the order of the ids, so that what is probed together lies together in the tables
+    that have an endpoint's id as their key.
+    """
+    return int(endpoint_id, 16) * period >> _ID_BITS
+
+
+def _wobble_ms(at: int, period: int) -> int:
+    """How much later than at its place an endpoint is probed whose place comes at an instant;
+    earlier below zero. From one round to the next it changes steadily, so that the probes of a
+    round keep the order of their places and come as evenly as those.
+    """
+    number, place = divmod(at, period)
+    before, after = (_drawn(f"{period}:{one}", period // 20) for one in (number, number + 1))
+    return before + (after - before) * place // period - period // 40
+
+
+def _drawn(seed: str, below: int) -> int:
+    """A number from 0 on, the same for a seed every time."""
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
