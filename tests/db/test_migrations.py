@@ -322,6 +322,27 @@ async def test_what_pages_showed_before_an_upgrade_they_show_after_it(
     await store.close()
 
 
+def leased_before(connection: sa.Connection) -> None:
+    """The tables of the version before leases had their own; one of two hosts is leased."""
+    migrations.upgrade(connection, to="0032")
+    for host, lease in (
+        ("a.com", {"lease_owner": "one", "lease_until": 9, "claimed_at": 1}),
+        ("b.com", {}),
+    ):
+        fill(connection, "host", host=host, next_claim=0, **lease)
+        fill(connection, "endpoint", id=host, resource=host, host=host, status="listed")
+
+
+async def test_a_host_that_was_leased_before_an_upgrade_is_leased_after_it(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(leased_before)
+    await store.migrate()
+    for now, ids in ((8, ["b.com"]), (9, ["a.com"])):
+        claimed = await store.writing(claims.claim_due, owner="two", now=now, limit=9, lease_ms=60)
+        assert [endpoint.id for endpoint in claimed] == ids
+    await store.close()
+
+
 def test_the_tables_that_other_tests_begin_with_are_those_of_the_versions(tmp_path: Path) -> None:
     def dump(name: str, upgrade: Callable[[sa.Connection], None]) -> list[str]:
         engine = sa.create_engine(f"sqlite:///{tmp_path / name}")

@@ -101,7 +101,7 @@ async def test_a_file_is_fetched_once_a_day_and_stored(
         announcements=(item,),
     )
     state = await store.reading(hosts.get, HOST)
-    assert (state.lease_until, state.free_at) == (NOW, NOW + 1_000)
+    assert (state.lease_until, state.free_at) == (0, NOW + 1_000)
     clock.now += DAY_MS - 1
     assert (await loop().run())["asked"] == 0
     clock.now += DAY_MS // 10

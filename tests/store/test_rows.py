@@ -16,8 +16,8 @@ HOST = HostState(host="a.com", wildcard=True, wildcard_at=7, free_at=8, lease_un
 
 async def test_a_dataclass_comes_back_as_it_was(store: Store) -> None:
     def kept(tx: Connection) -> tuple[HostState, HostState]:
-        tx.execute(schema.host.insert(), rows.to_columns(HOST))
-        query = sa.select(schema.host)
+        tx.execute(schema.host.insert(), rows.to_columns(HOST, "lease_until"))
+        query = sa.select(schema.host, sa.literal(9).label("lease_until"))
         return (
             rows.from_columns(HostState, tx.execute(query).one()),
             rows.from_columns(HostState, Prepared(query).first(tx, {})),
@@ -49,7 +49,7 @@ async def test_what_is_put_replaces_only_what_is_given(store: Store) -> None:
         rows.put(tx, schema.host, [{"host": "a.com", "free_at": 1, "wildcard_at": 1}])
         rows.put(tx, schema.host, [{"host": "a.com", "wildcard_at": 2}])
         rows.put(tx, schema.host, [])
-        return rows.from_columns(HostState, tx.execute(sa.select(schema.host)).one())
+        return rows.from_columns(HostState, tx.execute(sa.select(schema.host)).one(), lease_until=0)
 
     assert await store.writing(state) == HostState(host="a.com", free_at=1, wildcard_at=2)
 

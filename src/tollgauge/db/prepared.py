@@ -23,7 +23,7 @@ _SIZES: Final = (1, 10, 100)
 """How many values a statement of PreparedAny takes; what is missing is the last one again."""
 
 Query = sa.Select[Any] | sa.CompoundSelect[Any]
-Statement = Query | sa.Insert | sa.Update
+Statement = Query | sa.Insert | sa.Update | sa.Delete
 _Convert = Callable[[Any], Any] | None
 _Conversions = tuple[tuple[int, Callable[[Any], Any]], ...]
 
@@ -80,7 +80,7 @@ class Prepared:
         return next(iter(self.rows(tx, values)), None)
 
     def run(self, tx: Connection, values: Mapping[str, Any]) -> int:
-        """Run an INSERT or UPDATE; the number of rows that it changed."""
+        """Run an INSERT, UPDATE or DELETE; the number of rows that it changed."""
         compiled = self._for(tx, values)
         return driver.execute(tx, compiled.text, compiled.arguments(values))
 

@@ -64,18 +64,14 @@ host = sa.Table(
     sa.Column("host", sa.Text, primary_key=True),
     # Its registrable domain (core/site).
     sa.Column("site", sa.Text, nullable=False, server_default=""),
-    # The lease of the one worker that probes this host now; free once `lease_until` has passed.
-    sa.Column("lease_owner", sa.Text),
-    sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
     # No probe before this instant: Retry-After, or the least gap between two probes.
     sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
-    # From when on it may be claimed for one of its endpoints, and for a watched one of them; never
-    # too late, seldom too early (store/endpoints/due_hosts).
+    # From when on it may be claimed for one of its endpoints, and for a watched one of them, if it
+    # is not leased; never too late, seldom too early (store/endpoints/due_hosts).
     sa.Column("next_claim", sa.BigInteger, nullable=False, server_default=str(NEVER)),
     sa.Column("next_watched", sa.BigInteger, nullable=False, server_default=str(NEVER)),
-    # When it was claimed last, and how long one probe takes it in all, its pause included: what it
-    # can do in a day. 0 before it is known.
-    sa.Column("claimed_at", sa.BigInteger, nullable=False, server_default="0"),
+    # How long one probe takes it in all, its pause included, so what it can do in a day; 0 before
+    # that is known.
     sa.Column("pace_ms", sa.BigInteger, nullable=False, server_default="0"),
     # Where its budget is too small for its endpoints' cadence: the interval of one of weight 1
     # (core/schedule), and how many endpoints share the budget; 0 for every other host.
@@ -96,6 +92,18 @@ host = sa.Table(
         sqlite_where=SOME_WATCHED,
         postgresql_where=SOME_WATCHED,
     ),
+)
+
+# The one worker that probes a host now; it is free again when `until` has passed. Not in the row of
+# the host: a row for each probe under way is a page or two, however many hosts there are.
+host_lease = sa.Table(
+    "host_lease",
+    metadata,
+    sa.Column("host", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("claimed_at", sa.BigInteger, nullable=False),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 budget = sa.Table(

@@ -16,6 +16,7 @@ from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store.endpoints.alternative_counts import alternative_count
+from tollgauge.store.endpoints.hosts import unleased
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.endpoints.seller_files import seller_file
 from tollgauge.store.probes.changes import change, change_state_row
@@ -81,7 +82,8 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
     """Remove hosts without endpoints, unless they are leased or not free yet."""
     empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
-    idle = (host_table.c.lease_until <= now, host_table.c.free_at <= now)
+    idle = (unleased(now), host_table.c.free_at <= now)
     gone = host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle)
     names = list(tx.execute(gone.returning(host_table.c.host)).scalars())
-    tx.execute(seller_file.delete().where(seller_file.c.host.in_(names)))
+    for table in (seller_file, schema.host_lease):
+        tx.execute(table.delete().where(table.c.host.in_(names)))

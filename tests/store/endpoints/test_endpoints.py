@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
@@ -173,6 +174,19 @@ async def test_a_host_is_taken_for_a_probe_that_is_wanted_now(store: Store) -> N
     ]
     assert taken == [True, False]
     assert await claim(store) == []
+
+
+async def test_a_claim_among_many_hosts_writes_one_page(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'many.db'}")
+    await store.migrate()
+    await add(store, *(endpoint(f"h{number}.com", due=-number) for number in range(2_000)))
+    log = tmp_path / "many.db-wal"
+    # From here on the log begins anew.
+    await store.reading(lambda tx: tx.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").close())
+    assert len(await claim(store, limit=20)) == 20
+    page_and_header = 8_192 + 24
+    assert log.stat().st_size // page_and_header == 1
+    await store.close()
 
 
 async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_host(

@@ -21,17 +21,17 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.db.prepared import Prepared
-from tollgauge.db.schema import NEVER, SOME_WATCHED
+from tollgauge.db.schema import SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import budgets, due_hosts
 from tollgauge.store.endpoints.endpoint_rows import from_row
+from tollgauge.store.endpoints.hosts import lease, unleased
 
 _LOOKS: Final = 4
 """How often a claim looks for further hosts in place of those that wait for their turns."""
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
-_UNTIL: Final = sa.bindparam("until_", type_=sa.BigInteger)
 
 
 def _free_hosts(
@@ -42,7 +42,7 @@ def _free_hosts(
     """
     return Prepared(
         sa.select(*host_table.c["host", "site", "takes_turns", "turn_at"])
-        .where(since <= _NOW, host_table.c.lease_until <= _NOW, host_table.c.free_at <= _NOW)
+        .where(since <= _NOW, host_table.c.free_at <= _NOW, unleased(_NOW))
         .where(*conditions)
         .order_by(since, host_table.c.host)
         .limit(sa.bindparam("limit_", type_=sa.Integer))
@@ -67,7 +67,7 @@ def _first_due(*, watched: bool) -> Prepared:
     return Prepared(
         {
             dialect: sa.select(endpoint_table).where(
-                endpoint_table.c.id.in_(sa.select(first).where(is_any))
+                endpoint_table.c.id.in_(sa.select(first).where(is_any, unleased(_NOW)))
             )
             for dialect, is_any in rows.is_any(host_table.c.host).items()
         }
@@ -78,19 +78,6 @@ _FREE: Final = _free_hosts(host_table.c.next_claim)
 _FREE_WATCHED: Final = _free_hosts(host_table.c.next_watched, SOME_WATCHED)
 _DUE: Final = _first_due(watched=False)
 _DUE_WATCHED: Final = _first_due(watched=True)
-# Of one host: SQLite copies what a statement of many rows changes, to undo it, into a file.
-_LEASE: Final = Prepared(
-    host_table.update()
-    .where(host_table.c.host == sa.bindparam("host_", type_=sa.Text))
-    .values(
-        lease_owner=sa.bindparam("owner_", type_=sa.Text),
-        lease_until=_UNTIL,
-        claimed_at=_NOW,
-        turn_at=0,
-        next_claim=_UNTIL,
-        next_watched=sa.case((host_table.c.next_watched < NEVER, _UNTIL), else_=NEVER),
-    )
-)
 
 
 def claim_due(
@@ -111,8 +98,7 @@ def claim_due(
         due_hosts.compute(tx, stale, now=now)
     if claimed:
         budgets.spend(tx, now=now, probes=len(claimed), most=limit)
-        lease = {"owner_": owner, "now_": now, "until_": now + lease_ms}
-        _LEASE.run_each(tx, [lease | {"host_": host} for host in sorted(hosts)])
+        lease(tx, hosts, owner=owner, now=now, lease_ms=lease_ms)
     return tuple(claimed)
 
 

@@ -1,9 +1,10 @@
 """When a host may be claimed: the columns `next_claim` and `next_watched` of `host`.
 
 Rules:
-- `next_claim` is when the first endpoint of a host is due and the host is free (no lease, no
-  pause); `next_watched` the same of its watched endpoints. Both may be too early, never too late:
-  who finds nothing due computes them anew (`compute`);
+- `next_claim` is when the first endpoint of a host is due and the pause of the host is over;
+  `next_watched` the same of its watched endpoints. Both may be too early, never too late: who finds
+  nothing due computes them anew (`compute`). Those of a leased host are as they were when it was
+  claimed, until its lease ends;
 - whoever makes an endpoint due earlier brings them forward, in the same transaction;
 - so the next wave is the front of an index, however many endpoints and hosts there are.
 
@@ -13,7 +14,7 @@ Locks are taken in one order, endpoints before hosts, both sorted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -24,8 +25,6 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import host_row
-
-_FREE: Final = rows.greatest(host_table.c.free_at, host_table.c.lease_until)
 
 
 def add(tx: Connection, due: Mapping[str, int], *, watched: Mapping[str, int]) -> None:
@@ -66,7 +65,7 @@ def all_due(tx: Connection, *, now: int) -> None:
 
 def compute(tx: Connection, hosts: Iterable[str], *, now: int) -> None:
     """Compute anew when hosts, which the caller has locked, may be claimed."""
-    values = instants(_FREE, now=sa.literal(now))
+    values = instants(host_table.c.free_at, now=sa.literal(now))
     for chunk in rows.chunks(sorted(hosts)):
         tx.execute(host_table.update().where(host_table.c.host.in_(chunk)).values(values))
 
@@ -100,5 +99,5 @@ def _earlier(name: str, due: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """A column of a host with an endpoint that is `due`, but not before the host is free. NEVER
     stays.
     """
-    free = sa.case((due >= NEVER, due), else_=rows.greatest(_FREE, due))
+    free = sa.case((due >= NEVER, due), else_=rows.greatest(host_table.c.free_at, due))
     return rows.least(host_table.c[name], free)

@@ -18,6 +18,7 @@ from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
+from tollgauge.db.schema import host_lease
 from tollgauge.store import rows
 from tollgauge.store.endpoints import due_hosts
 from tollgauge.store.endpoints.endpoint_rows import host_row
@@ -45,28 +46,65 @@ class HostState:
     sharing: int = 0
 
 
-_STATES: Final = sa.select(*(host_table.c[field.name] for field in fields(HostState)))
+_OF_HOST: Final = host_lease.c.host == host_table.c.host
+
+
+def unleased(now: int | sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether nobody has leased a host at an instant (ms UTC)."""
+    return ~sa.exists().where(_OF_HOST, host_lease.c.until > now)
+
+
+LEASE_UNTIL: Final = sa.func.coalesce(
+    sa.select(host_lease.c.until).where(_OF_HOST).scalar_subquery(), 0
+).label("lease_until")
+"""Until when a host is leased, 0 where it is not."""
+_STATES: Final = sa.select(
+    *(host_table.c[field.name] for field in fields(HostState) if field.name != "lease_until"),
+    LEASE_UNTIL,
+)
 _ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
 _MANY: Final = rows.prepared_with_any(_STATES, host_table.c.host)
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
-_TOOK: Final = rows.least(_FREE_AT - host_table.c.claimed_at, PACE_MAX_MS)
+_UNLEASED: Final = rows.prepared_with_any(
+    sa.select(host_table.c.host).where(unleased(_NOW)), host_table.c.host
+)
+# Locks all of the hosts, before what is due is read by another statement: whoever brought one
+# forward meanwhile has committed then.
+_LEASED: Final = rows.prepared_with_any(
+    sa.select(host_table.c.host, host_lease.c.claimed_at)
+    .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == sa.bindparam("owner_")))
+    .order_by(host_table.c.host)
+    .with_for_update(key_share=True, of=host_table),
+    host_table.c.host,
+)
+_TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
 _RELEASE: Final = Prepared(
     host_table.update()
-    .where(
-        host_table.c.host == sa.bindparam("host_"),
-        host_table.c.lease_owner == sa.bindparam("owner_"),
-    )
+    .where(host_table.c.host == sa.bindparam("host_"))
     .values(
-        lease_owner=None,
-        lease_until=rows.least(host_table.c.lease_until, _NOW),
         free_at=_FREE_AT,
         pace_ms=sa.case(
-            (host_table.c.claimed_at == 0, host_table.c.pace_ms),
-            (host_table.c.pace_ms == 0, _TOOK),
-            else_=(7 * host_table.c.pace_ms + _TOOK) // 8,
+            (host_table.c.pace_ms == 0, _TOOK), else_=(7 * host_table.c.pace_ms + _TOOK) // 8
         ),
+        turn_at=0,
         **due_hosts.instants(_FREE_AT, now=_NOW),
+    )
+)
+_END_LEASES: Final = Prepared(
+    {
+        dialect: host_lease.delete().where(host_lease.c.owner == sa.bindparam("owner_"), is_any)
+        for dialect, is_any in rows.is_any(host_lease.c.host).items()
+    }
+)
+_LEASE: Final = Prepared(
+    upsert.either(
+        host_lease,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["host"],
+            set_={name: insert.excluded[name] for name in ("owner", "claimed_at", "until")},
+            where=host_lease.c.until <= insert.excluded.claimed_at,
+        ),
     )
 )
 
@@ -88,32 +126,47 @@ def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> 
     `free_at`. An unknown host is added.
     """
     tx.execute(upsert.insert(tx, host_table).values(host_row(host)).on_conflict_do_nothing())
-    done = tx.execute(
-        host_table.update()
-        .where(
-            host_table.c.host == host, host_table.c.lease_until <= now, host_table.c.free_at <= now
-        )
-        .values(lease_owner=owner, lease_until=now + lease_ms, claimed_at=now)
+    free = sa.select(host_table.c.host).where(
+        host_table.c.host == host, host_table.c.free_at <= now
     )
-    return done.rowcount > 0
+    if tx.execute(free.with_for_update(key_share=True)).first() is None:
+        return False
+    return lease_free(tx, (host,), owner=owner, now=now, lease_ms=lease_ms) == [host]
+
+
+def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_ms: int) -> None:
+    """Lease hosts to `owner` until `now + lease_ms`: the caller has locked them, and has seen since
+    then that nobody has leased them.
+    """
+    values = {"owner": owner, "claimed_at": now, "until": now + lease_ms}
+    _LEASE.run_each(tx, [values | {"host": host} for host in sorted(hosts)])
+
+
+def lease_free(
+    tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_ms: int
+) -> list[str]:
+    """Lease those hosts, which the caller has locked, that nobody has leased, and return them."""
+    # This is a statement of its own, after the hosts are locked, as in store/endpoints/claims.
+    free = [row.host for row in _UNLEASED.rows(tx, {"now_": now, **rows.any_of(tx, hosts)})]
+    lease(tx, free, owner=owner, now=now, lease_ms=lease_ms)
+    return free
 
 
 def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
     """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
-    Leases that are no longer the owner's stay.
+    Leases that are no longer the owner's stay. All of the hosts are locked, in the order of their
+    names.
     """
-    if tx.dialect.name == "postgresql":
-        # What is due is read by a statement that begins when the hosts are locked: whoever brought
-        # one forward meanwhile has committed.
-        locked = sa.select(host_table.c.host).where(host_table.c.host.in_(list(free_at)))
-        tx.execute(locked.order_by(host_table.c.host).with_for_update(key_share=True))
+    leases = {"owner_": owner, **rows.any_of(tx, free_at)}
     _RELEASE.run_each(
         tx,
         [
-            {"host_": host, "owner_": owner, "now_": now, "free_at_": free_at[host]}
-            for host in sorted(free_at)
+            {"host_": host, "claimed_at_": claimed_at, "now_": now, "free_at_": free_at[host]}
+            for host, claimed_at in _LEASED.rows(tx, leases)
+            if claimed_at is not None
         ],
     )
+    _END_LEASES.run(tx, leases)
 
 
 def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:

@@ -14,17 +14,16 @@ from sqlalchemy import Connection
 from tollgauge.core.budgets import HostLoad, HostShare, Plan
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.schedule import ASKED_MS, DEAD_MS, Standing
-from tollgauge.db.schema import NEVER, SOME_WATCHED
+from tollgauge.db.schema import SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import budgets, due_hosts
+from tollgauge.store.endpoints.hosts import unleased
 
 _SHARE: Final = tuple(item.name for item in fields(HostShare))
 _HOSTS: Final = sa.select(
-    *host_table.c[
-        "host", "site", "pace_ms", "next_claim", "free_at", "lease_until", "turn_at", *_SHARE
-    ]
+    *host_table.c["host", "site", "pace_ms", "next_claim", "free_at", "turn_at", *_SHARE]
 )
 
 
@@ -69,7 +68,7 @@ def census(tx: Connection, *, now: int) -> Census:
         forgotten={
             row.host: due[row.host]
             for row in hosts
-            if row.next_claim > max(due[row.host], row.free_at, row.lease_until, row.turn_at)
+            if row.next_claim > max(due[row.host], row.free_at, row.turn_at)
         },
     )
 
@@ -99,13 +98,17 @@ def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
     those where a `watched` endpoint is due.
     """
     columns = host_table.c
-    first = sa.select(sa.func.min(columns.next_claim)).scalar_subquery()
-    watched = sa.select(sa.func.min(columns.next_watched)).where(SOME_WATCHED).scalar_subquery()
-    row = tx.execute(sa.select(first.label("all"), watched.label("watched"))).one()
-    return {
-        name: max(now - (NEVER if since is None else since), 0)
-        for name, since in row._asdict().items()
+    waiting = {
+        "all": sa.select(columns.next_claim).order_by(columns.next_claim),
+        "watched": sa.select(columns.next_watched)
+        .where(SOME_WATCHED)
+        .order_by(columns.next_watched),
     }
+    since = {
+        name: tx.execute(query.where(unleased(now)).limit(1)).scalar_one_or_none()
+        for name, query in waiting.items()
+    }
+    return {name: 0 if at is None else max(now - at, 0) for name, at in since.items()}
 
 
 def _standing(now: int) -> sa.ColumnElement[int]:

@@ -20,7 +20,7 @@ from tollgauge.store import rows
 from tollgauge.store.endpoints import scores
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.evidence import evidence
-from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.endpoints.hosts import LEASE_UNTIL, HostState
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probe_rows import result_from_row
@@ -43,6 +43,7 @@ _LATEST: Final = Prepared(
         sa.exists()
         .where(vantage_probe.c.endpoint_id == _ID, vantage_probe.c.at.is_not(None))
         .label("seen_by_vantages"),
+        LEASE_UNTIL,
     ).select_from(
         _ONE_ROW.outerjoin(endpoint, endpoint.c.id == _ID)
         .outerjoin(host, host.c.host == sa.bindparam("host_", type_=sa.Text))
@@ -79,7 +80,7 @@ def of(tx: Connection, resource: Resource) -> Latest:
         endpoint=None if known is None else from_row(known),
         host=HostState(host=resource.host)
         if at_host is None
-        else rows.from_columns(HostState, at_host),
+        else rows.from_columns(HostState, at_host, lease_until=row.lease_until),
         probe=None if last is None else result_from_row(last),
         score=None if scored is None else scores.from_row(scored),
         named_at=row.named_at,

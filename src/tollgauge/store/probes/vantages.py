@@ -26,7 +26,7 @@ from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, hosts
 
 vantage_probe = sa.Table(
     "vantage_probe",
@@ -112,8 +112,8 @@ def claim_due(
             vantage_probe.c.vantage == vantage,
             vantage_probe.c.next_due <= now,
             endpoint_table.c.paused_until <= now,
-            host_table.c.lease_until <= now,
             host_table.c.free_at <= now,
+            hosts.unleased(now),
             _WATCHED_HERE,
         )
         .order_by(vantage_probe.c.next_due, vantage_probe.c.endpoint_id)
@@ -126,12 +126,8 @@ def claim_due(
             by_host.setdefault(row.host, row.endpoint_id)
     if not by_host:
         return ()
-    tx.execute(
-        host_table.update()
-        .where(host_table.c.host.in_(list(by_host)))
-        .values(lease_owner=owner, lease_until=now + lease_ms, claimed_at=now)
-    )
-    return tuple(endpoints.get_many(tx, by_host.values()).values())
+    leased = hosts.lease_free(tx, by_host, owner=owner, now=now, lease_ms=lease_ms)
+    return tuple(endpoints.get_many(tx, [by_host[host] for host in leased]).values())
 
 
 def save(tx: Connection, vantage: str, results: Sequence[VantageResult]) -> None:
