@@ -117,7 +117,7 @@ def demo(tmp_path: Path) -> Iterator[RunningDemo]:
 def test_pages_answer_while_the_past_is_loaded_and_ctrl_c_ends_that(demo: RunningDemo) -> None:
     demo.wait_for_pages()
     page = demo.get("/").text
-    assert re.search(r"The demo is loading 2 days of history: \d+ %\.", page)
+    assert re.search(r"The demo is loading 2 days of history: \d+%\.", page)
     code, out, err = demo.interrupt()
     assert (code, out) == (0, "")
     assert "Traceback" not in err
