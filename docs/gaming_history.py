@@ -68,8 +68,8 @@ class History:
             first_seen=self.first_seen,
             days=(*closed, _sums(today, lately, until=as_of)),
             recent=(len(recent), sum(probe.up for probe in recent)),
-            last=last_probe(scored[0]) if scored else None,
-            envelope=None if not enveloped or enveloped is scored[0] else last_probe(enveloped),
+            last=LastProbe.of(scored[0]) if scored else None,
+            envelope=None if not enveloped or enveloped is scored[0] else LastProbe.of(enveloped),
             state=_state(newest),
         )
         return replace(evidence, **known)
@@ -160,18 +160,3 @@ def _state(newest: Iterable[ProbeResult]) -> LatestState | None:
     if probe is None or said is None:
         return None
     return LatestState(at=said.at, outcome=probe.outcome.value, up=said.up, payable=said.payable)
-
-
-def last_probe(probe: ProbeResult) -> LastProbe:
-    """What evidence keeps of the latest scored probe."""
-    return LastProbe(
-        at=probe.at,
-        outcome=probe.outcome.value,
-        up=probe.up,
-        payable=probe.payable,
-        accepts=probe.accepts,
-        tls_not_after=probe.tls_not_after,
-        rules=tuple(
-            (finding.rule, finding.severity.value, finding.message) for finding in probe.findings
-        ),
-    )

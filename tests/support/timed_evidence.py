@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from tests.support.day_spans import spans_by_day
 
-from docs.gaming_history import last_probe
-from tollgauge.core.evidence import Evidence, LatestState
+from tollgauge.core.evidence import Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
@@ -81,8 +80,8 @@ def observe(
         base,
         days=tuple(days),
         recent=(len(recent), sum(probe.up for probe in recent)),
-        last=last_probe(scored[-1]) if scored else None,
-        envelope=last_probe(terms[-1]) if terms and scored[-1].accepts is None else None,
+        last=LastProbe.of(scored[-1]) if scored else None,
+        envelope=LastProbe.of(terms[-1]) if terms and scored[-1].accepts is None else None,
         state=_state(speaking, since=first * DAY_MS, unconfirmed=unconfirmed),
     )
 

@@ -27,6 +27,7 @@ from pydantic.alias_generators import to_camel
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
+from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, day_document
 from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
@@ -168,6 +169,19 @@ class LastProbe:
     accepts: int | None
     tls_not_after: int | None
     rules: tuple[tuple[str, str, str], ...] = ()
+
+    @classmethod
+    def of(cls, result: ProbeResult) -> LastProbe:
+        """What evidence keeps of a result."""
+        return cls(
+            at=result.at,
+            outcome=result.outcome.value,
+            up=result.up,
+            payable=result.payable,
+            accepts=result.accepts,
+            tls_not_after=result.tls_not_after,
+            rules=tuple((one.rule, one.severity.value, one.message) for one in result.findings),
+        )
 
 
 Recent = Annotated[

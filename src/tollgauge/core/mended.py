@@ -272,8 +272,8 @@ def _activity(evidence: Evidence, policy: Policy) -> Iterator[Mended]:
         return
     buyers, subscore = step
     usd = next(usd for usd, worth in policy.volume if worth >= subscore)
-    each = -(-usd * 100 // buyers) * CENT
-    more = payer_sums([each] * ((buyers - known) * chain.shared_hosts))
+    spent = -(-usd * 100 // buyers) * CENT
+    more = payer_sums([spent] * ((buyers - known) * chain.shared_hosts))
     mended = replace(
         sums,
         transfers=sums.transfers + more.payers,
@@ -282,7 +282,7 @@ def _activity(evidence: Evidence, policy: Policy) -> Iterator[Mended]:
         high=_plus(sums.high, more),
         low=_plus(sums.low, more),
     )
-    fix = f"Win {more.payers} more independent buyers who pay {dollars(each)} each."
+    fix = f"Win {more.payers} more independent buyers who pay {dollars(spent)} each."
     seen = replace(evidence, chain=replace(chain, sums=mended))
     yield Mended(code="activity", evidence=seen, fix=fix, in_days=WINDOW_MS // DAY_MS)
 

@@ -215,7 +215,7 @@ class Window:
         """The sums of each day, oldest first."""
         return (*(self.closed.rollups() if self.closed else ()), *self.open_days)
 
-    @property
+    @cached_property
     def totals(self) -> Totals:
         """The sums of all days, without the histogram of latencies."""
         return counts(self.open_days, NO_TOTALS if self.closed is None else self.closed.totals)

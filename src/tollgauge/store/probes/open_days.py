@@ -209,30 +209,26 @@ def latest_of(results: Sequence[ProbeResult]) -> Latest:
         (one for one in reversed(results) if one.scored and one.accepts is not None), None
     )
     state = next(filter(statement, reversed(results)), None)
-    newest = _last_probe(last)
+    newest = LastProbe.of(last) if last else None
     return Latest(
         last=newest,
-        envelope=newest if envelope is last else _last_probe(envelope),
+        envelope=newest if envelope is last else LastProbe.of(envelope) if envelope else None,
         state=_state(state),
     )
 
 
-def _last_probe(probe: Any) -> LastProbe | None:
-    """What evidence keeps of a row or a result."""
-    if probe is None:
+def _last_probe(row: Any) -> LastProbe | None:
+    """What evidence keeps of a row."""
+    if row is None:
         return None
-    if isinstance(probe, ProbeResult):
-        rules = tuple((rule.rule, rule.severity.value, rule.message) for rule in probe.findings)
-    else:
-        rules = finding_texts(probe.rules)
     return LastProbe(
-        at=probe.at,
-        outcome=Outcome(probe.outcome).value,
-        up=probe.up,
-        payable=probe.payable,
-        accepts=probe.accepts,
-        tls_not_after=probe.tls_not_after,
-        rules=rules,
+        at=row.at,
+        outcome=row.outcome,
+        up=row.up,
+        payable=row.payable,
+        accepts=row.accepts,
+        tls_not_after=row.tls_not_after,
+        rules=finding_texts(row.rules),
     )
 
 
