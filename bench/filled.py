@@ -55,6 +55,7 @@ _IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
 _EVERYWHERE: Final = {
     "endpoint_id": "c.id",
     "host": "c.host",
+    "open_day_newest": "t.open_day_newest + c.later",
     # JSON texts that name what the last probe saw.
     "quote": "replace(t.quote, c.template_pay_to, c.pay_to)",
     "state": "replace(t.state, c.template_pay_to, c.pay_to)",
@@ -345,8 +346,11 @@ def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> No
     columns = schema.endpoint.c
     known = endpoint_rows.get_many(tx, [life.endpoint.id for life in lives])
     for endpoint in known.values():
-        scores.save(tx, scoring.scored(endpoint.id, scoring.gather(tx, endpoint, as_of=now)))
-        due = next_due(endpoint, NORMAL, now=endpoint.last_probed or now)
+        last_probed = endpoint.last_probed or now
+        # The newest probe is one that the score does not know yet, as it is when a score is due.
+        _, row = scoring.compute(tx, endpoint, as_of=last_probed - 1, cadence=NORMAL)
+        scores.save(tx, row)
+        due = next_due(endpoint, NORMAL, now=last_probed)
         tx.execute(schema.endpoint.update().where(columns.id == endpoint.id).values(next_due=due))
     scored = columns.last_probed + DAY_MS
     tx.execute(schema.endpoint.update().values(score_due=scored, score_next=None))

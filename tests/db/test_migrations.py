@@ -28,12 +28,13 @@ from tests.support.statements import execute, fetch
 import tollgauge.store
 from tollgauge.core.discovery import Census
 from tollgauge.core.evidence import LastProbe
+from tollgauge.core.latest_probes import Latest
 from tollgauge.core.payment import State
 from tollgauge.core.retention import ANSWERS_MS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import NO_SPANS, Spans, Statement, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.core.window import ClosedDays, Latest
+from tollgauge.core.window import ClosedDays
 from tollgauge.db import meta, migrations
 from tollgauge.db.compression import compress
 from tollgauge.db.engine import Store

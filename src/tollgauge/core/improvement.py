@@ -14,12 +14,13 @@ from typing import Final
 
 from tollgauge.core.evidence import Evidence
 from tollgauge.core.latency import merge
+from tollgauge.core.latest_probes import NOTHING
 from tollgauge.core.mended import mended_components, mended_flags
 from tollgauge.core.policy import CURRENT, Policy
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score
 from tollgauge.core.units import day_of
-from tollgauge.core.window import DAYS, Latest, Window
+from tollgauge.core.window import DAYS, Window
 
 SHOWN: Final = 5
 """How many improvements are named at most."""
@@ -94,4 +95,4 @@ def _window(evidence: Evidence) -> Window:
     """The days of an evidence that a score looks at, to be added up once."""
     today = day_of(evidence.as_of)
     days = tuple(row for row in evidence.days if today - DAYS < row.day <= today)
-    return Window(open_days=days, recent=evidence.recent, latest=Latest())
+    return Window(open_days=days, recent=evidence.recent, latest=NOTHING)

@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from operator import mul
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.latency import Histogram
+from tollgauge.core.latest_probes import Latest
+from tollgauge.core.open_day import OpenDay
 from tollgauge.core.rollup import (
     NO_TOTALS,
     Rollup,
@@ -39,37 +41,6 @@ from tollgauge.core.units import DAY_MS, WINDOW_MS
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1
 """The days of a window: the UTC day of its end and the 30 days before it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latest:
-    """The latest probes that a score names: the `last` scored one, the last scored one with a
-    payment envelope, and the last that speaks.
-    """
-
-    last: LastProbe | None = None
-    envelope: LastProbe | None = None
-    state: LatestState | None = None
-
-    def after(self, other: Latest) -> Latest:
-        """The later of these and of others, one by one."""
-        return Latest(
-            last=_later(self.last, other.last),
-            envelope=_later(self.envelope, other.envelope),
-            state=_later(self.state, other.state),
-        )
-
-    def since(self, at: int) -> Latest:
-        """Those from an instant (ms UTC) on."""
-        return Latest(
-            last=self.last if self.last is not None and self.last.at >= at else None,
-            envelope=self.envelope if self.envelope and self.envelope.at >= at else None,
-            state=self.state if self.state is not None and self.state.at >= at else None,
-        )
-
-
-NOTHING: Final = Latest()
-"""The latest probes where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +157,16 @@ NO_TIME: Final = WeightedTime(0, 0, 0)
 class Window:
     """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
     `closed` days, None where each day was added by itself; and the others (`open_days`), oldest
-    first, one entry for each UTC day that has any probe, or a span of the day before.
+    first, one entry for each UTC day that has any probe, or a span of the day before. `today` has
+    the sums of the last day up to its newest probe, for the next score; None where they were not
+    made.
     """
 
     open_days: tuple[Rollup, ...]
     recent: tuple[int, int]
     latest: Latest
     closed: ClosedDays | None = None
+    today: OpenDay | None = None
 
     @property
     def last(self) -> LastProbe | None:
@@ -307,9 +281,3 @@ def spans_of_next_day(day: int, said: Statement | None) -> Spans:
 
 def _columns(sums: Spans) -> tuple[int, ...]:
     return sums.up, sums.down, sums.compliance
-
-
-def _later(one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    return one if one.at >= other.at else other

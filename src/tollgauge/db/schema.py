@@ -170,6 +170,8 @@ endpoint = sa.Table(
     # `score_next`. So a saved score settles the account only where nothing came meanwhile.
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
+    # How often its probes were recorded late or attributed anew (core/open_day).
+    sa.Column("probes_revised", sa.Integer, nullable=False, server_default="0"),
     # What ranks it, beside what decides whether it is ranked, so that one index has both, and what
     # lists show: from its latest score, which was computed as of `ranked_at`; NULL without one.
     sa.Column("ranked_at", sa.BigInteger),
@@ -368,6 +370,11 @@ score = sa.Table(
     sa.Column("closed_days", sa.LargeBinary),
     sa.Column("result", sa.LargeBinary, nullable=False),
     sa.Column("payable_24h_permille", sa.Integer),
+    # What the probes of its day add up to (store/probes/open_days), up to the newest of them, and
+    # `endpoint.probes_revised` then.
+    sa.Column("open_day", sa.LargeBinary),
+    sa.Column("open_day_newest", sa.BigInteger),
+    sa.Column("probes_revised", sa.Integer, nullable=False, server_default="0"),
     # When a sold report named the evidence last (store/endpoints/evidence).
     sa.Column("named_at", sa.BigInteger),
 )

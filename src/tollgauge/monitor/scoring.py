@@ -40,7 +40,7 @@ from tollgauge.store import rows
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.probes import window
+from tollgauge.store.probes import open_days, window
 
 POLICY_2_SINCE: Final = "policy-2-since"
 """The key of the instant from which on this database has scores of policy 2; it is set where there
@@ -143,7 +143,7 @@ def scored(endpoint_id: str, evidence: Evidence, *, previous: Policy | None = No
     """The row of an endpoint's score under the newest policy, with what the `previous` one gives
     if that is wanted.
     """
-    return _row_of(endpoint_id, to_json(evidence), None, _score(evidence, previous))
+    return _row_of(endpoint_id, to_json(evidence), _score(evidence, previous))
 
 
 def _score(evidence: Evidence, previous: Policy | None, seen: Window | None = None) -> Score:
@@ -168,20 +168,19 @@ def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
     documents = [to_json_with_days(one.evidence, one.window.open_texts) for one in part]
     computed = [_score(one.evidence, one.previous, one.window) for one in part]
     return [
-        (one_score, _row_of(one.endpoint_id, document, _closed_days(one.window), one_score))
+        (one_score, _row_of(one.endpoint_id, document, one_score, one.window))
         for one, document, one_score in zip(part, documents, computed, strict=True)
     ]
 
 
-def _closed_days(seen: Window) -> bytes | None:
-    return None if seen.closed is None else seen.closed.texts.packed
-
-
 def _row_of(
-    endpoint_id: str, document: bytes, closed_days: bytes | None, computed: Score
+    endpoint_id: str, document: bytes, computed: Score, seen: Window | None = None
 ) -> ScoreRow:
-    """The row of a score that was computed from an evidence document and closed days."""
+    """The row of a score that was computed from an evidence document, and from what was `seen` of
+    the days, where the document lacks the closed ones.
+    """
     stats = computed.stats
+    closed, today = (seen.closed, seen.today) if seen else (None, None)
     return ScoreRow(
         endpoint_id=endpoint_id,
         as_of=computed.as_of,
@@ -193,7 +192,10 @@ def _row_of(
         uptime_tenths=stats.uptime_tenths,
         compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
         open_evidence=document,
-        closed_days=closed_days,
+        closed_days=closed.texts.packed if closed else None,
+        open_day=open_days.pack(today) if today else None,
+        open_day_newest=today.newest if today else None,
+        probes_revised=today.revised if today else 0,
         result=score_to_json(computed),
         payable_24h_permille=computed.payable_24h_permille,
     )

@@ -102,6 +102,8 @@ class ScoreRow:
     the JSON of the whole score; `payable_24h_permille` the chance that it is payable in 24 hours.
     None where nothing was measured. `open_evidence` is the canonical JSON of the evidence without
     the `closed_days`, which are as they were kept (core/window.DayTexts), None without any.
+    `open_day` has the sums of the last day up to its newest probe for the next score, with
+    `probes_revised` (core/open_day), None where they were not made.
     """
 
     endpoint_id: str
@@ -116,6 +118,9 @@ class ScoreRow:
     open_evidence: bytes
     result: bytes
     closed_days: bytes | None = None
+    open_day: bytes | None = None
+    open_day_newest: int | None = None
+    probes_revised: int = 0
     payable_24h_permille: int | None = None
 
     @cached_property

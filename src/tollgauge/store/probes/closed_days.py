@@ -16,11 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS
+from tollgauge.core.latest_probes import Latest
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import Statement
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.window import DAYS, ClosedDays, Latest
+from tollgauge.core.window import DAYS, ClosedDays
 from tollgauge.db import meta
 from tollgauge.db.codec import statement_from_json
 from tollgauge.db.packing import unpack
@@ -29,7 +30,6 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.probes import window
-from tollgauge.store.probes.open_days import latest_of
 from tollgauge.store.probes.probe_rows import day_from_row
 from tollgauge.store.probes.window import UNBUILT
 
@@ -93,14 +93,14 @@ def after(
             before.followed_by(
                 added.sums,
                 added.said,
-                latest=latest_of(added.results).after(before.latest),
+                latest=Latest.of(added.results).after(before.latest),
                 tail=_tail(day, added.results),
             ),
         )
     for newest, ids in late.items():
         for id_, days in _days(tx, ids, newest):
             before, whole = known[id_], closed[id_].results
-            latest = latest_of(whole).after(before.latest)
+            latest = Latest.of(whole).after(before.latest)
             tail = _tail(day, whole) if day == newest else before.tail
             yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail)
     unknown = [id_ for id_ in closed if id_ not in known]
@@ -142,7 +142,7 @@ def _built(
                 break
             packed = _PACKED.first(tx, {"day": day, "id": id_}).packed
             results = () if packed is None else unpack(packed)
-            latest = latest.after(latest_of(results))
+            latest = latest.after(Latest.of(results))
             tail = _tail(day, results) if tail is None else tail
         yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail or ())
 

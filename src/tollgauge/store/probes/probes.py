@@ -64,6 +64,7 @@ _PROBED: Final = Prepared(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
         quote_at=sa.bindparam("quote_at_", type_=sa.BigInteger),
+        probes_revised=endpoint_table.c.probes_revised + sa.bindparam("late_", type_=sa.Integer),
         **dirty(_AT),
     )
 )
@@ -191,6 +192,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "unconfirmed_at_": unconfirmed,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,
+        "late_": sum(probe.result.at <= (before.last_probed or 0) for probe in new),
     }
 
 
@@ -221,7 +223,13 @@ def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> No
             tx.execute(
                 endpoint_table.update()
                 .where(endpoint_table.c.id == id_)
-                .values(unconfirmed_at=None, payable=True, down_since=down_since, **dirty(at))
+                .values(
+                    unconfirmed_at=None,
+                    payable=True,
+                    down_since=down_since,
+                    probes_revised=endpoint_table.c.probes_revised + 1,
+                    **dirty(at),
+                )
             )
 
 

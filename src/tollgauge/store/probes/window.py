@@ -20,18 +20,20 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
+from tollgauge.core.evidence import RECENT_MS
+from tollgauge.core.latest_probes import NOTHING, Latest
+from tollgauge.core.open_day import NO_PROBES, OpenDay
 from tollgauge.core.rollup import Rollup, Totals
 from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.core.window import DAYS, NOTHING, ClosedDays, DayTexts, Latest, Window
+from tollgauge.core.window import DAYS, ClosedDays, DayTexts, Window
 from tollgauge.db import meta
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.probes import open_days, window_days
-from tollgauge.store.probes.open_days import NO_PROBES, OpenDay
+from tollgauge.store.probes.open_days import Opened, latest_from
 
 UNBUILT: Final = "windows-unbuilt"
 """The key of the id after which endpoints may have closed days of an older version and no row of
@@ -69,8 +71,10 @@ def read_many(
     """The windows of several endpoints, by id."""
     since, today = as_of - recent_ms, day_of(as_of)
     closed = {row.endpoint_id: row for row in _CLOSED.rows(tx, endpoint_ids)}
+    # Sums that are kept say which probes were up only as far back as a score looks.
+    kept = recent_ms <= RECENT_MS
     opened = {
-        day: open_days.read(tx, endpoint_ids, day=day, as_of=as_of)
+        day: open_days.read(tx, endpoint_ids, day=day, as_of=as_of, kept=kept)
         for day in open_days.days(tx, range(today - DAYS, today + 1))
     }
     all_built = meta.get(tx, UNBUILT) is None
@@ -95,7 +99,7 @@ def keep(tx: Connection, closed: Iterable[tuple[str, ClosedDays]]) -> None:
     rows.put(tx, probe_window, [{"endpoint_id": id_, **pack(days)} for id_, days in closed])
 
 
-def _suffices(newest: int, opened: Mapping[int, OpenDay], since: int, today: int) -> bool:
+def _suffices(newest: int, opened: Mapping[int, Opened], since: int, today: int) -> bool:
     """Whether the row of the closed days up to `newest` says all that the rows of the days do: that
     was yesterday, or yesterday is still open; no probe came late to one of them; and the recent
     probes begin no earlier than its tail.
@@ -105,27 +109,31 @@ def _suffices(newest: int, opened: Mapping[int, OpenDay], since: int, today: int
     return yesterday and first > newest and since >= ended - RECENT_MS
 
 
-def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) -> Window:
+def _window(row: Any, opened: Mapping[int, Opened], *, as_of: int, since: int) -> Window:
     """The window of a row of closed days, if there is one, and of the open days after it, in the
     order of days.
     """
     today = day_of(as_of)
     first = today - DAYS + 1
     latest = NOTHING
-    for day in opened.values():
-        latest = day.latest.after(latest)
+    for kept, probes in opened.values():
+        latest = probes.latest.after(kept.latest).after(latest)
     closed = None if row is None else unpack(row, later=latest)
     newest, said = (first - 2, None) if closed is None else (closed.day, closed.said)
     of_days: list[Rollup] = []
+    recent: list[bool] = []
+    of_today: OpenDay | None = None
     for number in range(max(newest + 1, first - 1), today + 1):
         before = said if said is not None and day_of(said.at) == number - 1 else None
-        of_day = opened.get(number)
-        if before is None and of_day is None:
+        if before is None and number not in opened:
             continue
-        sums, said = (of_day or NO_PROBES).sums(number, before=before, until=as_of)
+        kept, probes = opened.get(number, (OpenDay(sums=Rollup(day=number)), NO_PROBES))
+        of_today = kept.followed_by(probes, before=before)
+        said = of_today.said
+        sums = of_today.until(as_of, before=before)
+        recent += [up for at, up in of_today.ups if at > since]
         if number >= first and (sums.probes or sums.spans != NO_SPANS):
             of_days.append(sums)
-    recent = [up for day in opened.values() for up in day.ups_after(since)]
     if closed is not None:
         latest = latest.after(closed.latest)
         recent += [up for at, up in closed.tail if at > since]
@@ -137,6 +145,7 @@ def _window(row: Any, opened: Mapping[int, OpenDay], *, as_of: int, since: int) 
         recent=(len(recent), sum(recent)),
         latest=latest.since(first * DAY_MS),
         closed=closed,
+        today=of_today if today in opened else None,
     )
 
 
@@ -179,21 +188,7 @@ def unpack(row: Any, *, later: Latest = NOTHING) -> ClosedDays:
             spans=Spans(**spans),
         ),
         texts=DayTexts(row.texts, decompress),
-        latest=Latest(
-            last=None if later.last else _probe(latest["last"]),
-            envelope=None if later.envelope else _probe(latest["envelope"]),
-            state=None if later.state else _state(latest["state"]),
-        ),
+        latest=latest_from(latest, later=later),
         said=None if said is None else Statement(*said),
         tail=tail,
     )
-
-
-def _probe(document: dict[str, Any] | None) -> LastProbe | None:
-    if document is None:
-        return None
-    return LastProbe(**{**document, "rules": tuple(map(tuple, document["rules"]))})
-
-
-def _state(document: dict[str, Any] | None) -> LatestState | None:
-    return None if document is None else LatestState(**document)

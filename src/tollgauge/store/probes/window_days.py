@@ -14,16 +14,17 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.latest_probes import NOTHING, Latest
+from tollgauge.core.open_day import NO_PROBES, DayProbes, OpenDay
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import NO_SPANS, Statement
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.core.window import DAYS, NOTHING, Latest, Window
+from tollgauge.core.window import DAYS, Window
 from tollgauge.db.codec import statement_from_json
 from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store.probes import open_days
-from tollgauge.store.probes.open_days import NO_PROBES, OpenDay
 from tollgauge.store.probes.probe_rows import day_from_row
 
 _ID: Final = sa.bindparam("id", type_=sa.Text)
@@ -66,28 +67,28 @@ class _Rows:
         self.fresh = {
             day: opened[endpoint_id]
             for day in open_days.days(tx, self.span)
-            if (opened := open_days.read(tx, (endpoint_id,), day=day, as_of=as_of))
+            if (opened := open_days.probes_of(tx, (endpoint_id,), day=day, as_of=as_of))
         }
         near = day_of(since)
         numbers = dict(zip(_NAMES, self.span, strict=True))
         values = {"id": endpoint_id, "near": near, **numbers}
         self.closed = {row.day: row for row in _CLOSED.rows(tx, values)}
         self._tx, self._id, self._near = tx, endpoint_id, near
-        self._unpacked: dict[int, OpenDay] = {}
+        self._unpacked: dict[int, DayProbes] = {}
 
     def is_closed(self, day: int) -> bool:
         """Whether all probes of a day are in its closed row, and none is later than `as_of`."""
         ended = (day + 1) * DAY_MS - 1 <= self.as_of
         return day in self.closed and day not in self.fresh and ended
 
-    def unpacked(self, day: int) -> OpenDay:
+    def unpacked(self, day: int) -> DayProbes:
         """The probes of a closed day up to `as_of`; none once they were pruned."""
         if day not in self._unpacked:
             packed = self.closed[day].packed
             if day < self._near:
                 packed = _PACKED.first(self._tx, {"id": self._id, "day": day}).packed
             results = unpack(packed) if packed is not None else ()
-            self._unpacked[day] = OpenDay.of([one for one in results if one.at <= self.as_of])
+            self._unpacked[day] = DayProbes.of([one for one in results if one.at <= self.as_of])
         return self._unpacked[day]
 
 
@@ -118,10 +119,11 @@ def _days(window: _Rows) -> tuple[Rollup, ...]:
         if window.is_closed(day - 1):
             before = statement_from_json(window.closed[day - 1].last_statement)
         if before is not None or day in window.fresh or day in window.closed:
-            opened = window.fresh.get(day, NO_PROBES)
+            probes = window.fresh.get(day, NO_PROBES)
             if day in window.closed:
-                opened += window.unpacked(day)
-            days[day], last[day] = opened.sums(day, before=before, until=window.as_of)
+                probes += window.unpacked(day)
+            opened = OpenDay(sums=Rollup(day=day)).followed_by(probes, before=before)
+            days[day], last[day] = opened.until(window.as_of, before=before), opened.said
     days.pop(window.span[0], None)
     return tuple(sums for sums in days.values() if sums.probes or sums.spans != NO_SPANS)
 
@@ -130,7 +132,8 @@ def _recent(window: _Rows, *, since: int) -> tuple[int, int]:
     """(scored, up) of the probes after `since`."""
     ups: list[bool] = []
     for day in range(max(day_of(since), window.span[1]), window.span[-1] + 1):
-        ups += window.fresh.get(day, NO_PROBES).ups_after(since)
+        probes = window.fresh.get(day, NO_PROBES)
         if day in window.closed and window.closed[day].scored:
-            ups += window.unpacked(day).ups_after(since)
+            probes += window.unpacked(day)
+        ups += [up for at, up in probes.ups if at > since]
     return len(ups), sum(ups)
