@@ -15,7 +15,6 @@ the numbers are stored and published.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -55,9 +54,17 @@ def merge(histograms: Sequence[Histogram]) -> Histogram:
     return from_counts(counts)
 
 
-def of(latencies: Iterable[int]) -> Histogram:
-    """The histogram of latencies in whole milliseconds."""
-    return from_counts(Counter(map(bucket_of, latencies)))
+def with_latencies(histogram: Histogram, latencies: Iterable[int]) -> Histogram:
+    """A histogram with more latencies, in whole milliseconds."""
+    rows = list(histogram)
+    for latency in latencies:
+        bucket = bucket_of(latency)
+        place = bisect_left(rows, (bucket,))
+        if place < len(rows) and rows[place][0] == bucket:
+            rows[place] = bucket, rows[place][1] + 1
+        else:
+            rows.insert(place, (bucket, 1))
+    return tuple(rows)
 
 
 def plus(large: Histogram, small: Histogram) -> Histogram:

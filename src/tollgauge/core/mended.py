@@ -27,7 +27,7 @@ from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.latency import bucket_of, merge, percentile
 from tollgauge.core.policy import Policy
 from tollgauge.core.probe import Outcome
-from tollgauge.core.rollup import Rollup, rollup_of_samples
+from tollgauge.core.rollup import Rollup, with_samples
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import FIXES
 from tollgauge.core.signals.volume import WHOLE_WEIGHT, payer_sums
@@ -95,7 +95,7 @@ def with_good_probe(evidence: Evidence) -> Evidence:
     """
     at, state, last = evidence.as_of, evidence.state, evidence.last
     median = percentile(merge([row.latency for row in evidence.days]), 50)
-    probe = rollup_of_samples(day_of(at), [(at, None, True, median, True, True, 100)])
+    probe = with_samples(Rollup(day=day_of(at)), [(at, None, True, median, True, True, 100)])
     if state is not None and not state.payable and day_of(state.at) >= day_of(at) - 1:
         probe = replace(probe, spans=Spans(repairs=1))
     outcome, (scored, up) = Outcome.PAYMENT_REQUIRED.value, evidence.recent

@@ -14,7 +14,7 @@ from typing import Final
 
 from tollgauge.core.latest_probes import NOTHING, Latest
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.rollup import Rollup, Sample, merge, rollup_of_samples, sample
+from tollgauge.core.rollup import Rollup, Sample, sample, with_samples
 from tollgauge.core.spans import NO_SPANS, Said, Statement, spans, statement
 
 Up = tuple[int, bool]
@@ -83,9 +83,8 @@ class OpenDay:
         if probes.statements:
             said = Statement(*max(probes.statements, key=_at))
             spoken = spans(day, probes.statements, before=self.said or before, until=said.at)
-        added = rollup_of_samples(day, probes.samples, spans=spoken)
         return OpenDay(
-            sums=merge(self.sums, added) if self.newest else added,
+            sums=with_samples(self.sums, probes.samples, spans=spoken),
             newest=probes.newest,
             said=said,
             ups=[*self.ups, *probes.ups],

@@ -96,37 +96,47 @@ def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
     """The sums of a day's probes, in any order, without their spans. Raises RollupError for a
     probe of another day.
     """
-    return rollup_of_samples(day, (sample(result) for result in results if not result.confirms))
+    samples = (sample(result) for result in results if not result.confirms)
+    return with_samples(Rollup(day=day), samples)
 
 
-def rollup_of_samples(day: int, probes: Iterable[Sample], *, spans: Spans = NO_SPANS) -> Rollup:
-    """As `rollup`, for probes of which no more is known than what they add, and the day's spans."""
-    samples = list(probes)
-    if not samples:
-        return Rollup(day=day, spans=spans)
-    columns = tuple(zip(*samples, strict=True))
-    begin, end = day * DAY_MS, (day + 1) * DAY_MS
-    for at in (min(columns[0]), max(columns[0])):
-        if not begin <= at < end:
-            raise RollupError(f"A probe at {at} ms does not belong to day {day}.")
-    reasons = Counter(filter(None, columns[1]))
-    if reasons:
-        columns = tuple(zip(*(row for row in samples if row[1] is None), strict=True)) or ((),) * 7
-    instants, _, ups, latencies, compliants, payables, compliances = columns
-    known = [ms for ms in latencies if ms is not None]
+def with_samples(sums: Rollup, samples: Iterable[Sample], *, spans: Spans = NO_SPANS) -> Rollup:
+    """The sums of a day with more of its probes, of which no more is known than what they add, and
+    of their spans. Raises RollupError for a probe of another day.
+    """
+    begin = sums.day * DAY_MS
+    probes, scored, up, compliant = sums.probes, sums.scored, sums.up, sums.compliant
+    payable, compliance, slots = sums.payable, sums.compliance, sums.slots
+    reasons: list[str] = []
+    latencies: list[int] = []
+    for at, excluded, is_up, latency, is_compliant, is_payable, worth in samples:
+        if not begin <= at < begin + DAY_MS:
+            raise RollupError(f"A probe at {at} ms does not belong to day {sums.day}.")
+        probes += 1
+        if excluded is not None:
+            reasons.append(excluded)
+            continue
+        scored += 1
+        up += is_up
+        compliant += is_compliant
+        payable += is_payable
+        compliance += worth
+        slots |= 1 << (at - begin) // SLOT_MS
+        if latency is not None:
+            latencies.append(latency)
     return Rollup(
-        day=day,
-        probes=len(samples),
-        scored=len(instants),
-        up=sum(ups),
-        compliant=sum(compliants),
-        payable=sum(payables),
-        compliance=sum(compliances),
-        slots=sum(1 << slot for slot in {(at - begin) // SLOT_MS for at in instants}),
-        latency_sum=sum(known),
-        latency=latency_histogram.of(known),
-        excluded=tuple(sorted(reasons.items())),
-        spans=spans,
+        day=sums.day,
+        probes=probes,
+        scored=scored,
+        up=up,
+        compliant=compliant,
+        payable=payable,
+        compliance=compliance,
+        slots=slots,
+        latency_sum=sums.latency_sum + sum(latencies),
+        latency=latency_histogram.with_latencies(sums.latency, latencies),
+        excluded=_reasons(sums.excluded, tuple(sorted(Counter(reasons).items()))),
+        spans=sums.spans + spans,
     )
 
 

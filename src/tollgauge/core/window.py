@@ -12,12 +12,9 @@ The rows are store/probes/window's, what a score makes of them core/scoring's.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
-from operator import mul
 from typing import Final, NamedTuple
 
 import orjson
@@ -26,6 +23,7 @@ from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.latency import Histogram
 from tollgauge.core.latest_probes import Latest
 from tollgauge.core.open_day import OpenDay
+from tollgauge.core.policy import CURRENT
 from tollgauge.core.rollup import (
     NO_TOTALS,
     Rollup,
@@ -58,20 +56,40 @@ class DayTexts:
         return self.unpack(self.packed)
 
 
+class WeightedTime(NamedTuple):
+    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in `Spans`, each
+    times the weight of its day.
+    """
+
+    up: int
+    down: int
+    compliance: int
+
+
+NO_TIME: Final = WeightedTime(0, 0, 0)
+DAY_WEIGHTS: Final = CURRENT.day_weights
+"""What a day counts by its age: those of the newest policy. Sums of closed days are kept with them,
+so a policy with others needs a migration that makes these sums anew.
+"""
+
+
+def weights_on(today: int) -> dict[int, int]:
+    """The weight of each day of the window that ends on a day."""
+    return {today - age: weight for age, weight in enumerate(DAY_WEIGHTS)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedDays:
     """The closed days of an endpoint up to `day`, as a window of the day after shows them.
 
-    `numbers` are the days that have any probe or span, `times` what was up and down on them, and
-    the compliance, as in `WeightedTime`, in columns; `totals` are their sums. `said` is what the
-    last probe of `day` says that speaks; `tail` has (at, up) of that day's last counted probes, of
-    the hours that `Evidence.recent` may reach back.
+    `totals` are their sums and `weighted` their time, each day's times what `DAY_WEIGHTS` gives it
+    on the day after. `said` is what the last probe of `day` says that speaks; `tail` has (at, up)
+    of that day's last counted probes, of the hours that `Evidence.recent` may reach back.
     """
 
     day: int
-    numbers: Sequence[int]
-    times: Sequence[Sequence[int]]
     totals: Totals
+    weighted: WeightedTime
     texts: DayTexts
     latest: Latest
     said: Statement | None
@@ -90,12 +108,10 @@ class ClosedDays:
         first = day - DAYS + 2
         said = days[day][1] if day in days else None
         shown = tuple(sums for sums in with_silent_days(days, until=day) if sums.day >= first)
-        columns = zip(*(_columns(sums.spans) for sums in shown), strict=True)
         return cls(
             day=day,
-            numbers=tuple(sums.day for sums in shown),
-            times=tuple(columns),
             totals=totals(shown),
+            weighted=weighted_time(shown, weights_on(day + 1)),
             texts=DayTexts(b",".join(day_text(sums) for sums in shown)),
             latest=latest.since(first * DAY_MS),
             said=said,
@@ -114,22 +130,17 @@ class ClosedDays:
         nothing else is read again.
         """
         first = sums.day - DAYS + 2
-        gone = bisect_left(self.numbers, first)
-        leaving, texts = _cut(self.texts.text, gone)
+        known = _rollups(self.texts.text)
+        leaving = [day for day in known if day.day < first]
         ends = {self.day: (Rollup(day=self.day), self.said), sums.day: (sums, said)}
         _, *later = with_silent_days(ends, until=sums.day)
         added = [sums for sums in later if sums.day >= first]
-        columns = zip(*(_columns(sums.spans) for sums in added), strict=True)
-        left = totals_without(self.totals, totals(_rollups(leaving)))
+        staying = known[len(leaving) :]
         return ClosedDays(
             day=sums.day,
-            numbers=(*self.numbers[gone:], *(sums.day for sums in added)),
-            times=tuple(
-                (*known[gone:], *column)
-                for known, column in zip(self.times or ((),) * 3, columns, strict=True)
-            ),
-            totals=totals(added, left),
-            texts=DayTexts(b",".join(filter(None, (texts, *map(day_text, added))))),
+            totals=totals(added, totals_without(self.totals, totals(leaving))),
+            weighted=weighted_time((*staying, *added), weights_on(sums.day + 1)),
+            texts=DayTexts(b",".join(map(day_text, (*staying, *added)))),
             latest=latest.since(first * DAY_MS),
             said=said,
             tail=tail,
@@ -138,19 +149,6 @@ class ClosedDays:
     def rollups(self) -> tuple[Rollup, ...]:
         """The sums of each day."""
         return _rollups(self.texts.text)
-
-
-class WeightedTime(NamedTuple):
-    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in `Spans`, each
-    times the weight of its day.
-    """
-
-    up: int
-    down: int
-    compliance: int
-
-
-NO_TIME: Final = WeightedTime(0, 0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,16 +199,8 @@ class Window:
         return opened if self.closed is None else [self.closed.totals.latency, *opened]
 
     def weighted(self, weights: Mapping[int, int]) -> WeightedTime:
-        """The time of all days, each times the weight of its day."""
-        if self.closed is None or not self.closed.numbers:
-            return weighted_time(self.open_days, weights)
-        of_days = list(map(weights.get, self.closed.numbers, repeat(0)))
-        up, down, compliance = self.closed.times
-        closed = WeightedTime(
-            up=sum(map(mul, up, of_days)),
-            down=sum(map(mul, down, of_days)),
-            compliance=sum(map(mul, compliance, of_days)),
-        )
+        """The time of all days, each times the weight of its day, as `weights_on` gives it."""
+        closed = NO_TIME if self.closed is None else self.closed.weighted
         return weighted_time(self.open_days, weights, closed)
 
     @property
@@ -244,19 +234,6 @@ def _rollups(texts: bytes) -> tuple[Rollup, ...]:
     return tuple(map(day_from_document, orjson.loads(b"[%b]" % texts)))
 
 
-def _cut(texts: bytes, count: int) -> tuple[bytes, bytes]:
-    """The texts of so many days, the first ones, and those of the others. A quote inside of a text
-    is escaped, so these bytes are between days alone.
-    """
-    begin = 0
-    for _ in range(count):
-        end = texts.find(b'},{"', begin)
-        if end < 0:
-            return texts, b""
-        begin = end + 2
-    return texts[: max(begin - 1, 0)], texts[begin:]
-
-
 def with_silent_days(
     days: Mapping[int, tuple[Rollup, Statement | None]], *, until: int
 ) -> Iterable[Rollup]:
@@ -277,7 +254,3 @@ def spans_of_next_day(day: int, said: Statement | None) -> Spans:
     if said is None:
         return NO_SPANS
     return spans(day + 1, (), before=said, until=(day + 2) * DAY_MS)
-
-
-def _columns(sums: Spans) -> tuple[int, ...]:
-    return sums.up, sums.down, sums.compliance

@@ -21,7 +21,7 @@ from tollgauge.core.rounding import Ratio
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
-from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
+from tollgauge.core.window import DAY_WEIGHTS, WeightedTime, Window, weighted_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
     ages = range(today, today - len(policy.day_weights), -1)
     weights = dict(zip(ages, policy.day_weights, strict=True))
     days = weights or range(day_of(start + 1), today + 1)
-    if window is not None and len(days) == DAYS:
+    if window is not None and policy.day_weights == DAY_WEIGHTS:
         sums, latencies, weighted = window.totals, window.latencies, window.weighted(weights)
     else:
         of_days = [row for row in (window or evidence).days if row.day in days]

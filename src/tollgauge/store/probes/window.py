@@ -26,7 +26,7 @@ from tollgauge.core.open_day import NO_PROBES, OpenDay
 from tollgauge.core.rollup import Rollup, Totals
 from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.core.window import DAYS, ClosedDays, DayTexts, Window
+from tollgauge.core.window import DAYS, ClosedDays, DayTexts, WeightedTime, Window
 from tollgauge.db import meta
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import PreparedAny
@@ -153,8 +153,7 @@ def pack(closed: ClosedDays) -> dict[str, Any]:
     """Closed days as column values."""
     totals = closed.totals
     head = (
-        closed.numbers,
-        closed.times,
+        tuple(closed.weighted),
         [getattr(totals, name) for name in TOTALS],
         [bucket for bucket, _ in totals.latency],
         [count for _, count in totals.latency],
@@ -176,11 +175,10 @@ def unpack(row: Any, *, later: Latest = NOTHING) -> ClosedDays:
     these lack.
     """
     head = orjson.loads(decompress(row.closed))
-    numbers, times, sums, buckets, counts, excluded, spans, latest, said, tail = head
+    weighted, sums, buckets, counts, excluded, spans, latest, said, tail = head
     return ClosedDays(
         day=row.day,
-        numbers=numbers,
-        times=times,
+        weighted=WeightedTime(*weighted),
         totals=Totals(
             **dict(zip(TOTALS, sums, strict=True)),
             latency=tuple(zip(buckets, counts, strict=True)),
