@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -130,17 +130,19 @@ class ClosedDays:
         nothing else is read again.
         """
         first = sums.day - DAYS + 2
-        known = _rollups(self.texts.text)
-        leaving = [day for day in known if day.day < first]
+        known = _documents(self.texts.text)
+        gone = [document for document in known if document["day"] < first]
+        leaving = list(map(day_from_document, gone))
         ends = {self.day: (Rollup(day=self.day), self.said), sums.day: (sums, said)}
         _, *later = with_silent_days(ends, until=sums.day)
         added = [sums for sums in later if sums.day >= first]
-        staying = known[len(leaving) :]
+        staying = _without_first(len(gone), self.texts.text)
+        weights = weights_on(sums.day + 1)
         return ClosedDays(
             day=sums.day,
             totals=totals(added, totals_without(self.totals, totals(leaving))),
-            weighted=weighted_time((*staying, *added), weights_on(sums.day + 1)),
-            texts=DayTexts(b",".join(map(day_text, (*staying, *added)))),
+            weighted=weighted_time(added, weights, _weighted(known[len(gone) :], weights)),
+            texts=DayTexts(b",".join(filter(None, (staying, *map(day_text, added))))),
             latest=latest.since(first * DAY_MS),
             said=said,
             tail=tail,
@@ -231,7 +233,36 @@ def day_text(sums: Rollup) -> bytes:
 
 def _rollups(texts: bytes) -> tuple[Rollup, ...]:
     """The sums of days of which the canonical JSON is at hand, with commas between."""
-    return tuple(map(day_from_document, orjson.loads(b"[%b]" % texts)))
+    return tuple(map(day_from_document, _documents(texts)))
+
+
+def _documents(texts: bytes) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = orjson.loads(b"[%b]" % texts)
+    return documents
+
+
+def _weighted(documents: Iterable[Mapping[str, Any]], weights: Mapping[int, int]) -> WeightedTime:
+    """As `weighted_time`, of days that are JSON objects, which takes a third of the time."""
+    up = down = compliance = 0
+    for document in documents:
+        weight, spoken = weights[document["day"]], document["spans"]
+        up += weight * spoken["up"]
+        down += weight * spoken["down"]
+        compliance += weight * spoken["compliance"]
+    return WeightedTime(up, down, compliance)
+
+
+def _without_first(count: int, texts: bytes) -> bytes:
+    """The texts of days without so many of them, the first ones. A quote inside of a text is
+    escaped, so these bytes are between days alone.
+    """
+    begin = 0
+    for _ in range(count):
+        end = texts.find(b'},{"', begin)
+        if end < 0:
+            return b""
+        begin = end + 2
+    return texts[begin:]
 
 
 def with_silent_days(
