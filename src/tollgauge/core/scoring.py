@@ -196,11 +196,13 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
 
 
 def _component(row: Row, points: Ratio) -> Component:
-    return _known_component(name=row.name, weight=row.weight, tenths=half_up(points, 10))
+    return _known_component(row.name, row.weight, half_up(points, 10))
 
 
-_known_component: Final = cache(Component)
-"""One object for those that say the same: there are 1,001 of each row."""
+@cache
+def _known_component(name: str, weight: int, tenths: int) -> Component:
+    """One object for those that say the same: there are 1,001 of each row."""
+    return Component(name=name, weight=weight, tenths=tenths)
 
 
 def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
@@ -213,23 +215,27 @@ def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
 
 def _caps(facts: Facts, flags: Mapping[str, Flag], forecasts: Forecasts) -> tuple[Cap, ...]:
     policy = facts.policy
-    codes = set(flags)
-    if any(is_lint(code) for code, flag in flags.items() if flag.severity is Severity.ERROR):
-        codes.add("lint-error")
-    caps = [cap for cap in policy.caps if cap.code in codes]
+    caps = [cap for cap in policy.caps if cap.code in flags]
+    for code, flag in flags.items():
+        if flag.severity is Severity.ERROR and is_lint(code):
+            caps += [cap for cap in policy.caps if cap.code == "lint-error"]
+            break
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
     (now, of_now), (day, of_day) = (
         _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts
     )
+    # A limit is a whole number, so a chance is below it if it is when rounded down.
+    now_permille, day_permille = 1_000 * now // of_now, 1_000 * day // of_day
     caps += [
         rule.cap
         for rule in policy.forecast_caps
-        if 1_000 * now < rule.now * of_now and 1_000 * day < rule.day * of_day
+        if now_permille < rule.now and day_permille < rule.day
     ]
     if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
         reason = "A new path is not taken for better than its site for 7 days."
         caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
-    return tuple(sorted(caps, key=lambda cap: (cap.limit_tenths, cap.code)))
+    caps.sort(key=lambda cap: (cap.limit_tenths, cap.code))
+    return tuple(caps)
 
 
 def _forecasts(facts: Facts, *, payable: bool) -> Forecasts:
