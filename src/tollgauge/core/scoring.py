@@ -14,7 +14,7 @@ What each figure means is core/signals' work, the numbers are core/policy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -23,7 +23,7 @@ from tollgauge.core import evidence as evidence_form
 from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
-from tollgauge.core.finding import Severity, is_lint
+from tollgauge.core.finding import is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
 from tollgauge.core.policy import (
     CURRENT,
@@ -40,7 +40,7 @@ from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlem
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
 from tollgauge.core.signals.components import SUBSCORES, raw_activity
 from tollgauge.core.signals.facts import Facts, facts_of
-from tollgauge.core.signals.flag import Flag, FlagRule
+from tollgauge.core.signals.flag import Fired, FlagGroup, FlagRule, Raised, flag, grouped, raised_by
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds
@@ -49,13 +49,14 @@ from tollgauge.core.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The code of a policy: its subscores by component, its flags (lint findings add one
-    `lint:<rule>` each), how it advises, and whether it is a policy of time.
+    """The code of a policy: its subscores by component, its flags, one by one and in `groups` (lint
+    findings add one `lint:<rule>` each), how it advises, and whether it is a policy of time.
     """
 
     subscores: tuple[tuple[str, Callable[[Facts], Ratio]], ...]
     flags: tuple[FlagRule, ...]
-    lint_flags: Callable[[Facts], list[Flag]]
+    groups: tuple[FlagGroup, ...]
+    lint_flags: Callable[[Facts], list[Raised]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
 
@@ -64,29 +65,33 @@ def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ..
     return tuple((row.name, SUBSCORES[row.rule]) for row in policy.rows)
 
 
+_FLAGS_1: Final = (
+    *reach.FLAGS,
+    *envelope.FLAGS,
+    *terms.FLAGS,
+    *settlements.FLAGS,
+    *known.FLAGS,
+)
+_FLAGS_2: Final = (
+    *reach.FLAGS_BY_TIME,
+    *envelope.FLAGS,
+    *terms.FLAGS_BY_TIME,
+    *settlements.FLAGS,
+    *known.FLAGS_BY_TIME,
+)
 RULES: Final[dict[int, Rules]] = {
     1: Rules(
         subscores=_subscores(POLICY_1),
-        flags=(
-            *reach.FLAGS,
-            *envelope.FLAGS,
-            *terms.FLAGS,
-            *settlements.FLAGS,
-            *known.FLAGS,
-        ),
+        flags=_FLAGS_1,
+        groups=grouped(_FLAGS_1),
         lint_flags=envelope.lint_flags,
         advise=by_flags,
         by_time=False,
     ),
     2: Rules(
         subscores=_subscores(POLICY_2),
-        flags=(
-            *reach.FLAGS_BY_TIME,
-            *envelope.FLAGS,
-            *terms.FLAGS_BY_TIME,
-            *settlements.FLAGS,
-            *known.FLAGS_BY_TIME,
-        ),
+        flags=_FLAGS_2,
+        groups=grouped(_FLAGS_2),
         lint_flags=envelope.demoted_lint_flags,
         advise=by_grade,
         by_time=True,
@@ -101,8 +106,6 @@ FIXES: Final[Mapping[str, str]] = {
 Forecasts = tuple[Ratio, Ratio]
 """The chances of being payable in half an hour and in 24 hours."""
 
-_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
-
 
 def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None = None) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
@@ -110,11 +113,13 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     """
     rules = RULES[policy.version]
     facts = facts_of(evidence, policy, window)
-    flags = _flags(facts, rules)
+    raised = sorted(raised_by(rules.groups, facts) + rules.lint_flags(facts))
+    flags = {code: fired for _, code, fired in raised}
+    errors = {code for rank, code, _ in raised if not rank}
     exact = {name: subscore(facts) for name, subscore in rules.subscores}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
     forecasts = _forecasts(facts, payable=facts.is_payable)
-    caps = _caps(facts, flags, forecasts) if measured or not rules.by_time else ()
+    caps = _caps(facts, flags, errors, forecasts) if measured or not rules.by_time else ()
     uncapped = weighted_sum(policy, exact)
     limit = caps[0].limit_tenths if caps else 1_000
     low, high = _range(facts, exact, limit) if measured else (None, None)
@@ -124,6 +129,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         Judgement(
             facts=facts,
             flags=flags,
+            errors=errors,
             caps=caps,
             grade=grade,
             subscores=exact,
@@ -144,7 +150,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up((min(indexed_ms, WINDOW_MS), WINDOW_MS), 100),
         components=tuple(map(_component, policy.rows, exact.values())) if measured else (),
-        flags=tuple([flag.advised(payable=payable) for flag in flags.values()]),
+        flags=tuple([flag(one, payable=payable) for one in raised]),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
@@ -205,21 +211,13 @@ def _known_component(name: str, weight: int, tenths: int) -> Component:
     return Component(name=name, weight=weight, tenths=tenths)
 
 
-def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
-    """The flags by code, in order of severity, then code."""
-    flags = [rule.flag(fired) for rule in rules.flags if (fired := rule.check(facts))]
-    flags += rules.lint_flags(facts)
-    flags.sort(key=lambda flag: (_RANKS[flag.severity], flag.code))
-    return {flag.code: flag for flag in flags}
-
-
-def _caps(facts: Facts, flags: Mapping[str, Flag], forecasts: Forecasts) -> tuple[Cap, ...]:
+def _caps(
+    facts: Facts, flags: Mapping[str, Fired], errors: Collection[str], forecasts: Forecasts
+) -> tuple[Cap, ...]:
     policy = facts.policy
     caps = [cap for cap in policy.caps if cap.code in flags]
-    for code, flag in flags.items():
-        if flag.severity is Severity.ERROR and is_lint(code):
-            caps += [cap for cap in policy.caps if cap.code == "lint-error"]
-            break
+    if errors and any(map(is_lint, errors)):
+        caps += [cap for cap in policy.caps if cap.code == "lint-error"]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
     (now, of_now), (day, of_day) = (
         _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts

@@ -7,19 +7,22 @@ shows it; what it returns is the message for the endpoint at hand, with what to 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
 
+_SEVERITIES: Final = tuple(Severity)
+RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
+"""The ranks of severities, 0 for the worst."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is advice to
-    those who pay all the same; scoring adds it to the message where the recommendation lets pay and
-    the endpoint could be paid when it was last checked.
+    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is empty: it
+    is in the form that is stored.
     """
 
     code: str
@@ -28,26 +31,45 @@ class Flag:
     since: int | None = None
     to_pay: str = ""
 
-    def advised(self, *, payable: bool) -> Flag:
-        """The flag with its final message, which has `to_pay` only where it can be followed."""
-        message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
-        if message == self.message and not self.to_pay:
-            return self
-        return Flag(code=self.code, severity=self.severity, message=message, since=self.since)
-
 
 class Fired(NamedTuple):
-    """What a rule says when it fires, as `Flag` has it."""
+    """What a rule says when it fires, as `Flag` has it. `to_pay` is advice to those who pay all the
+    same; the message of the flag has it where the recommendation lets pay and the endpoint could be
+    paid when it was last checked.
+    """
 
     message: str
     since: int | None = None
     to_pay: str = ""
 
 
+Raised = tuple[int, str, Fired]
+"""A flag before there is advice: the rank of its severity, its code, and what its rule says. Sorted,
+flags are in order of severity, then code.
+"""
+
+
+def flag(raised: Raised, *, payable: bool) -> Flag:
+    """A flag with its final message, which has `to_pay` only where it can be followed."""
+    rank, code, (message, since, to_pay) = raised
+    return Flag(
+        code=code,
+        severity=_SEVERITIES[rank],
+        message=f"{message} {to_pay}".rstrip() if payable else message,
+        since=since,
+    )
+
+
+def always(_facts: Facts) -> bool:
+    """What a rule is asked under that may fire at any time."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class FlagRule:
     """The code of a flag, its severity, the function that decides whether it is raised, and what
-    the seller can do about it; empty where nothing that a seller does would help.
+    the seller can do about it; empty where nothing that a seller does would help. `only_if` is true
+    wherever the rule fires: rules that share it are not asked one by one where it is false.
     """
 
     code: str
@@ -55,18 +77,37 @@ class FlagRule:
     check: Callable[[Facts], Fired | None]
     _: KW_ONLY
     fix: str = ""
+    only_if: Callable[[Facts], bool] = always
 
     @property
     def words(self) -> str:
         """The rule in words."""
         return " ".join((inspect.getdoc(self.check) or "").split())
 
-    def flag(self, fired: Fired) -> Flag:
-        """The flag of a rule that fired."""
-        return Flag(
-            code=self.code,
-            severity=self.severity,
-            message=fired.message,
-            since=fired.since,
-            to_pay=fired.to_pay,
-        )
+
+class FlagGroup(NamedTuple):
+    """Rules that share their `only_if`: (function, rank of the severity, code) of each."""
+
+    only_if: Callable[[Facts], bool]
+    rules: tuple[tuple[Callable[[Facts], Fired | None], int, str], ...]
+
+
+def grouped(rules: Iterable[FlagRule]) -> tuple[FlagGroup, ...]:
+    """Rules by what they share."""
+    groups: dict[Callable[[Facts], bool], FlagGroup] = {}
+    for rule in rules:
+        before = groups.get(rule.only_if, FlagGroup(rule.only_if, ()))
+        added = rule.check, RANKS[rule.severity], rule.code
+        groups[rule.only_if] = before._replace(rules=(*before.rules, added))
+    return tuple(groups.values())
+
+
+def raised_by(groups: Iterable[FlagGroup], facts: Facts) -> list[Raised]:
+    """The flags that rules raise, in no order."""
+    return [
+        (rank, code, fired)
+        for only_if, rules in groups
+        if only_if(facts)
+        for check, rank, code in rules
+        if (fired := check(facts)) is not None
+    ]
