@@ -7,7 +7,7 @@ from typing import Final
 from tollgauge.core.evidence import LastProbe
 from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.probe import Outcome
-from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.facts import Facts, is_marked, was_no_402
 from tollgauge.core.signals.flag import RANKS, Fired, FlagRule, Raised
 
 _OWN: Final = (0, 1, 2)
@@ -91,12 +91,14 @@ FLAGS: Final = (
         Severity.ERROR,
         wildcard_402,
         fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
+        only_if=is_marked,
     ),
     FlagRule(
         "validates-before-402",
         Severity.WARN,
         validates_before_402,
         fix="Answer 402 before the request is validated.",
+        only_if=was_no_402,
     ),
     FlagRule(
         "envelope-mismatch",

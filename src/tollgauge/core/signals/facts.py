@@ -16,8 +16,9 @@ from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
+from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import Totals, counts
-from tollgauge.core.rounding import Ratio
+from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
@@ -130,6 +131,42 @@ class Facts:
             change.at for change in self.changes if change.kind == kind and not change.announced
         )
         return max(instants, default=None)
+
+
+def is_marked(facts: Facts) -> bool:
+    """Whether the evidence has any of the marks that few endpoints have."""
+    evidence = facts.evidence
+    return (
+        not evidence.listed
+        or evidence.templated
+        or evidence.wildcard
+        or evidence.injection
+        or evidence.paid_not_delivered
+        or evidence.site_median_tenths is not None
+    )
+
+
+def has_changed(facts: Facts) -> bool:
+    """Whether the window has any change of terms."""
+    return bool(facts.changes)
+
+
+def is_unpaid(facts: Facts) -> bool:
+    """Whether the latest probe that speaks saw anything but a 402 that can be paid."""
+    state = facts.evidence.state
+    return state is not None and not (state.payable and state.outcome == Outcome.PAYMENT_REQUIRED)
+
+
+def was_no_402(facts: Facts) -> bool:
+    """Whether the last scored probe was answered with anything but a 402."""
+    last = facts.evidence.last
+    return last is not None and last.outcome != Outcome.PAYMENT_REQUIRED
+
+
+def is_dear(facts: Facts) -> bool:
+    """Whether the advertised price is above what stock clients pay."""
+    usd = facts.usd
+    return usd is not None and is_below((facts.policy.client_cap_usd, 1), usd)
 
 
 def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
