@@ -10,7 +10,9 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
@@ -30,8 +32,7 @@ class Facts:
     """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
     probes that were up, None without any; `changes` are those of the window, without repetitions;
     `activity_ends` the subscores of the ends of the organic interval; `weighted` is the time of the
-    window's days, recent ones more than old ones; `usd` the exact advertised price in dollars, None
-    when it is in no known dollar.
+    window's days, recent ones more than old ones.
     """
 
     evidence: Evidence
@@ -42,7 +43,13 @@ class Facts:
     volume: Volume
     activity_ends: tuple[Ratio, Ratio]
     weighted: WeightedTime
-    usd: Ratio | None
+
+    @property
+    def usd(self) -> Ratio | None:
+        """The exact advertised price in dollars, None when it is in no known dollar."""
+        quote = self.evidence.quote
+        decimals = None if quote is None else quote.decimals
+        return None if quote is None or decimals is None else (quote.amount, 10**decimals)
 
     @property
     def spoken(self) -> int:
@@ -171,10 +178,9 @@ def is_dear(facts: Facts) -> bool:
 
 def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
     """The facts of an evidence under a policy; `window` has the days where it has none itself."""
-    start = evidence.as_of - WINDOW_MS
-    today = day_of(evidence.as_of)
-    ages = range(today, today - len(policy.day_weights), -1)
-    weights = dict(zip(ages, policy.day_weights, strict=True))
+    as_of = evidence.as_of
+    start, today = as_of - WINDOW_MS, day_of(as_of)
+    weights = _weights(policy.day_weights, today)
     days = weights or range(day_of(start + 1), today + 1)
     if window is not None and len(days) == DAYS:
         sums, latencies, weighted = window.totals, window.latencies, window.weighted(weights)
@@ -189,14 +195,14 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
-        changes=frozenset([item for item in evidence.changes if start < item.at <= evidence.as_of]),
+        changes=frozenset([item for item in evidence.changes if start < item.at <= as_of]),
         volume=volume,
         activity_ends=ends_of(volume, policy),
         weighted=weighted,
-        usd=None if evidence.quote is None else _usd(evidence.quote),
     )
 
 
-def _usd(quote: Quote) -> Ratio | None:
-    decimals = quote.decimals
-    return None if decimals is None else (quote.amount, 10**decimals)
+@lru_cache(maxsize=4)
+def _weights(day_weights: tuple[int, ...], today: int) -> Mapping[int, int]:
+    """The weights of days by their number: all scores of a day have the same."""
+    return {today - age: weight for age, weight in enumerate(day_weights)}
