@@ -43,7 +43,7 @@ from tollgauge.core.signals.facts import Facts, facts_of
 from tollgauge.core.signals.flag import Fired, FlagGroup, FlagRule, Raised, flag, grouped, raised_by
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
-from tollgauge.core.wilson import bounds
+from tollgauge.core.wilson import bounds, bounds_of
 from tollgauge.core.window import Window
 
 
@@ -122,7 +122,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     caps = _caps(facts, flags, errors, forecasts) if measured or not rules.by_time else ()
     uncapped = weighted_sum(policy, exact)
     limit = caps[0].limit_tenths if caps else 1_000
-    low, high = _range(facts, exact, limit) if measured else (None, None)
+    low, high = _range(facts, rules, exact, limit) if measured else (None, None)
     point = _points(uncapped, limit) if measured else None
     grade = None if point is None else policy.grade(point)
     advice = rules.advise(
@@ -263,18 +263,19 @@ def _activity(facts: Facts) -> Activity | None:
     )
 
 
-def _range(facts: Facts, exact: dict[str, Ratio], limit: int) -> tuple[int, int]:
+def _range(facts: Facts, rules: Rules, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
     """The low and the high end of the score in tenths."""
-    policy = facts.policy
-    low, high = dict(exact), dict(exact)
-    effective = _observations(facts)
-    for name in ("uptime", "compliance"):
-        low[name], high[name] = bounds(exact[name], effective, z=policy.z, of=100)
-    if RULES[policy.version].by_time:
+    activity = exact["activity"]
+    if rules.by_time:
         least, most = facts.activity_ends
-        low["activity"], high["activity"] = smaller(least, exact["activity"]), most
+        least = smaller(least, activity)
     else:
-        high["activity"] = raw_activity(facts)
+        least, most = activity, raw_activity(facts)
+    shares = exact["uptime"], exact["compliance"]
+    uptime, compliance = bounds_of(shares, _observations(facts), z=facts.policy.z, of=100)
+    low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": least}
+    high = {**exact, "uptime": uptime[1], "compliance": compliance[1], "activity": most}
+    policy = facts.policy
     return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
 
 
