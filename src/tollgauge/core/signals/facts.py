@@ -22,7 +22,6 @@ from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import Totals, counts
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
-from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 
