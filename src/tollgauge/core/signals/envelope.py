@@ -67,7 +67,9 @@ def validates_before_402(facts: Facts) -> Fired | None:
 def envelope_mismatch(facts: Facts) -> Fired | None:
     """Header and body of the last 402 disagree."""
     last = facts.evidence.last
-    if last is None or MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
+    if last is None or not last.rules:
+        return None
+    if MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
         return None
     return Fired(
         "The header and the body of the 402 ask for different payments; which one a client pays "

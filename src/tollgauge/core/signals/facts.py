@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
@@ -24,6 +25,8 @@ from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
+
+_PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +163,13 @@ def has_changed(facts: Facts) -> bool:
 def is_unpaid(facts: Facts) -> bool:
     """Whether the latest probe that speaks saw anything but a 402 that can be paid."""
     state = facts.evidence.state
-    return state is not None and not (state.payable and state.outcome == Outcome.PAYMENT_REQUIRED)
+    return state is not None and not (state.payable and state.outcome == _PAYMENT_REQUIRED)
 
 
 def was_no_402(facts: Facts) -> bool:
     """Whether the last scored probe was answered with anything but a 402."""
     last = facts.evidence.last
-    return last is not None and last.outcome != Outcome.PAYMENT_REQUIRED
+    return last is not None and last.outcome != _PAYMENT_REQUIRED
 
 
 def is_dear(facts: Facts) -> bool:
