@@ -5,7 +5,7 @@ The docstrings of the functions are the rules in words, as the methodology page 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from tollgauge.core.discovery import PAYTO_CHANGED
@@ -57,7 +57,7 @@ class Judgement(NamedTuple):
 
     facts: Facts
     flags: Mapping[str, Fired]
-    errors: Set[str]
+    errors: Collection[str]
     caps: tuple[Cap, ...]
     grade: str | None
     subscores: dict[str, Ratio]
@@ -70,9 +70,9 @@ class Judgement(NamedTuple):
     @property
     def is_template_alone(self) -> bool:
         """Whether the URL is a template and no error speaks against the host itself."""
-        return self.facts.evidence.templated and not {
-            code for code in self.errors - _TEMPLATE_FLAGS if not is_lint(code)
-        }
+        return self.facts.evidence.templated and all(
+            code in _TEMPLATE_FLAGS or is_lint(code) for code in self.errors
+        )
 
 
 def by_flags(judgement: Judgement) -> Advice:

@@ -118,13 +118,11 @@ def scores(
     batch: Iterable[tuple[Evidence, Window | None]], policy: Policy = CURRENT
 ) -> list[Score]:
     """The `score` of each of several evidences, with the windows that have their days. They go step
-    by step together, which leaves the code of a step in the processor's cache: ten of them take a
-    fifth less time than one by one.
+    by step together: a step that follows itself finds its code in the processor's cache, and ten
+    scores take a fifth less time than one by one.
     """
-    last: tuple[Score | None, ...] = ()
-    for last in zip(*[_steps(evidence, policy, window) for evidence, window in batch], strict=True):
-        pass
-    return [computed for computed in last if computed is not None]
+    running = [_steps(evidence, policy, window) for evidence, window in batch]
+    return [last for step in zip(*running, strict=True) for last in step if last is not None]
 
 
 def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterator[Score | None]:

@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +19,7 @@ from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.probe import Outcome
+from tollgauge.core.record import record
 from tollgauge.core.rollup import Totals, counts
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
@@ -29,7 +29,7 @@ from tollgauge.core.window import DAYS, WeightedTime, Window, weighted_time
 _PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
     probes that were up, None without any; `changes` are those of the window, without repetitions;

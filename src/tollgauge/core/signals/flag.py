@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple
 
 from tollgauge.core.finding import Severity
+from tollgauge.core.record import record
 from tollgauge.core.signals.facts import Facts
 
 _SEVERITIES: Final = tuple(Severity)
@@ -19,7 +20,7 @@ RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(S
 """The ranks of severities, 0 for the worst."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Flag:
     """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is empty: it
     is in the form that is stored.
@@ -44,8 +45,8 @@ class Fired(NamedTuple):
 
 
 Raised = tuple[int, str, Fired]
-"""A flag before there is advice: the rank of its severity, its code, and what its rule says. Sorted,
-flags are in order of severity, then code.
+"""A flag before there is advice: the rank of its severity, its code, and what its rule says. They
+sort by severity, then code.
 """
 
 
