@@ -48,49 +48,53 @@ from tollgauge.core.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The code of a policy: its subscores by component, its flags, one by one and in `groups` (lint
-    findings add one `lint:<rule>` each), how it advises, and whether it is a policy of time.
+    """The code of a policy: its subscores by component, its flags in groups (lint findings add one
+    `lint:<rule>` each), how it advises, and whether it is a policy of time.
     """
 
     subscores: tuple[tuple[str, Callable[[Facts], Ratio]], ...]
-    flags: tuple[FlagRule, ...]
     groups: tuple[FlagGroup, ...]
     lint_flags: Callable[[Facts], list[Raised]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
+
+    @property
+    def flags(self) -> tuple[FlagRule, ...]:
+        """The rules of its flags, in no order."""
+        return tuple(rule for group in self.groups for rule in group.rules)
 
 
 def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ...]:
     return tuple((row.name, SUBSCORES[row.rule]) for row in policy.rows)
 
 
-_FLAGS_1: Final = (
-    *reach.FLAGS,
-    *envelope.FLAGS,
-    *terms.FLAGS,
-    *settlements.FLAGS,
-    *known.FLAGS,
-)
-_FLAGS_2: Final = (
-    *reach.FLAGS_BY_TIME,
-    *envelope.FLAGS,
-    *terms.FLAGS_BY_TIME,
-    *settlements.FLAGS,
-    *known.FLAGS_BY_TIME,
-)
 RULES: Final[dict[int, Rules]] = {
     1: Rules(
         subscores=_subscores(POLICY_1),
-        flags=_FLAGS_1,
-        groups=grouped(_FLAGS_1),
+        groups=grouped(
+            (
+                *reach.FLAGS,
+                *envelope.FLAGS,
+                *terms.FLAGS,
+                *settlements.FLAGS,
+                *known.FLAGS,
+            )
+        ),
         lint_flags=envelope.lint_flags,
         advise=by_flags,
         by_time=False,
     ),
     2: Rules(
         subscores=_subscores(POLICY_2),
-        flags=_FLAGS_2,
-        groups=grouped(_FLAGS_2),
+        groups=grouped(
+            (
+                *reach.FLAGS_BY_TIME,
+                *envelope.FLAGS,
+                *terms.FLAGS_BY_TIME,
+                *settlements.FLAGS,
+                *known.FLAGS_BY_TIME,
+            )
+        ),
         lint_flags=envelope.demoted_lint_flags,
         advise=by_grade,
         by_time=True,
@@ -289,17 +293,16 @@ def _activity(facts: Facts) -> Activity | None:
 
 def _range(facts: Facts, rules: Rules, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
     """The low and the high end of the score in tenths."""
-    activity = exact["activity"]
+    policy, activity = facts.policy, exact["activity"]
     if rules.by_time:
         least, most = facts.activity_ends
         least = smaller(least, activity)
     else:
         least, most = activity, raw_activity(facts)
     shares = exact["uptime"], exact["compliance"]
-    uptime, compliance = bounds_of(shares, _observations(facts), z=facts.policy.z, of=100)
+    uptime, compliance = bounds_of(shares, _observations(facts), z=policy.z, of=100)
     low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": least}
     high = {**exact, "uptime": uptime[1], "compliance": compliance[1], "activity": most}
-    policy = facts.policy
     return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
 
 
@@ -315,7 +318,7 @@ def _observations(facts: Facts) -> Ratio:
     (docs/calibration.md has how this was chosen).
     """
     policy, spans = facts.policy, facts.totals.spans
-    if not policy.observations_a_day:
+    if not RULES[policy.version].by_time:
         return facts.totals.scored, policy.autocorrelation
     changes = spans.failures + spans.repairs
     spoken = policy.observations_a_day * (spans.up + spans.down)

@@ -10,7 +10,7 @@ from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts, is_marked, was_no_402
 from tollgauge.core.signals.flag import RANKS, Fired, FlagRule, Raised
 
-_OWN: Final = (0, 1, 2)
+_OWN: Final = tuple(RANKS.values())
 _DEMOTED: Final = (1, 1, 2)
 """The ranks of an error, a warning and an information where errors are only warnings."""
 MISMATCH_RULE: Final = "envelope-mismatch"

@@ -22,8 +22,8 @@ RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(S
 
 @record(frozen=True, kw_only=True)
 class Flag:
-    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is empty: it
-    is in the form that is stored.
+    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is always
+    empty, a property that stored scores have.
     """
 
     code: str
@@ -62,15 +62,15 @@ def flag(raised: Raised, *, payable: bool) -> Flag:
 
 
 def always(_facts: Facts) -> bool:
-    """What a rule is asked under that may fire at any time."""
+    """The condition of rules that have none in common with others."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class FlagRule:
     """The code of a flag, its severity, the function that decides whether it is raised, and what
-    the seller can do about it; empty where nothing that a seller does would help. `only_if` is true
-    wherever the rule fires: rules that share it are not asked one by one where it is false.
+    the seller can do about it; empty where nothing that a seller does would help. `only_if` holds
+    wherever the rule fires: rules that share it are not asked one by one where it does not.
     """
 
     code: str
@@ -87,28 +87,26 @@ class FlagRule:
 
 
 class FlagGroup(NamedTuple):
-    """Rules that share their `only_if`: (function, rank of the severity, code) of each."""
+    """Rules that share their `only_if`."""
 
     only_if: Callable[[Facts], bool]
-    rules: tuple[tuple[Callable[[Facts], Fired | None], int, str], ...]
+    rules: tuple[FlagRule, ...]
 
 
 def grouped(rules: Iterable[FlagRule]) -> tuple[FlagGroup, ...]:
     """Rules by what they share."""
-    groups: dict[Callable[[Facts], bool], FlagGroup] = {}
+    groups: dict[Callable[[Facts], bool], tuple[FlagRule, ...]] = {}
     for rule in rules:
-        before = groups.get(rule.only_if, FlagGroup(rule.only_if, ()))
-        added = rule.check, RANKS[rule.severity], rule.code
-        groups[rule.only_if] = before._replace(rules=(*before.rules, added))
-    return tuple(groups.values())
+        groups[rule.only_if] = (*groups.get(rule.only_if, ()), rule)
+    return tuple(FlagGroup(*group) for group in groups.items())
 
 
 def raised_by(groups: Iterable[FlagGroup], facts: Facts) -> list[Raised]:
     """The flags that rules raise, in no order."""
     return [
-        (rank, code, fired)
+        (RANKS[rule.severity], rule.code, fired)
         for only_if, rules in groups
         if only_if(facts)
-        for check, rank, code in rules
-        if (fired := check(facts)) is not None
+        for rule in rules
+        if (fired := rule.check(facts)) is not None
     ]
