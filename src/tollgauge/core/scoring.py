@@ -122,8 +122,8 @@ def scores(
     batch: Iterable[tuple[Evidence, Window | None]], policy: Policy = CURRENT
 ) -> list[Score]:
     """The `score` of each of several evidences, with the windows that have their days. They go step
-    by step together: a step that follows itself finds its code in the processor's cache, and ten
-    scores take a fifth less time than one by one.
+    by step together, as a step that follows itself finds its code in the processor's cache: ten
+    scores take four fifths of the time that they take one by one.
     """
     running = [_steps(evidence, policy, window) for evidence, window in batch]
     return [last for step in zip(*running, strict=True) for last in step if last is not None]
@@ -139,7 +139,6 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
     errors = {code for rank, code, _ in raised if not rank}
     yield None
     exact = {name: subscore(facts) for name, subscore in rules.subscores}
-    yield None
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
     forecasts = _forecasts(facts, payable=facts.is_payable)
     caps = _caps(facts, flags, errors, forecasts) if measured or not rules.by_time else ()
@@ -162,7 +161,6 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
         )
     )
     payable = advice.recommendation in PAYABLE and (facts.is_payable or not rules.by_time)
-    yield None
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     chances = _chances(facts, forecasts)
     yield Score(
