@@ -5,15 +5,15 @@ The docstrings of the functions are the rules in words, as the methodology page 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from tollgauge.core.discovery import PAYTO_CHANGED
-from tollgauge.core.finding import Severity, is_lint
+from tollgauge.core.finding import is_lint
 from tollgauge.core.policy import Cap
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.facts import Facts
-from tollgauge.core.signals.flag import Flag
+from tollgauge.core.signals.flag import Fired
 
 RECOMMENDATIONS: Final = (
     "proceed",
@@ -50,21 +50,18 @@ class Advice(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What advice rests on: the facts, the flags by code, the caps, the grade (None while nothing
-    was measured), the exact subscores by component, and what these add up to before the caps.
+    """What advice rests on: the facts, what the flags say by code, the codes of those that are
+    errors, the caps, the grade (None while nothing was measured), the exact subscores by component,
+    and what these add up to before the caps.
     """
 
     facts: Facts
-    flags: Mapping[str, Flag]
+    flags: Mapping[str, Fired]
+    errors: Collection[str]
     caps: tuple[Cap, ...]
     grade: str | None
     subscores: dict[str, Ratio]
     uncapped: Ratio
-
-    @property
-    def errors(self) -> set[str]:
-        """The codes of the flags that are errors."""
-        return {code for code, flag in self.flags.items() if flag.severity is Severity.ERROR}
 
     def message(self, code: str) -> str:
         """The message of a flag, empty where it was not raised."""
@@ -73,9 +70,9 @@ class Judgement(NamedTuple):
     @property
     def is_template_alone(self) -> bool:
         """Whether the URL is a template and no error speaks against the host itself."""
-        return self.facts.evidence.templated and not {
-            code for code in self.errors - _TEMPLATE_FLAGS if not is_lint(code)
-        }
+        return self.facts.evidence.templated and all(
+            code in _TEMPLATE_FLAGS or is_lint(code) for code in self.errors
+        )
 
 
 def by_flags(judgement: Judgement) -> Advice:

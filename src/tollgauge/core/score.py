@@ -5,12 +5,11 @@ rounded figure. A score is stored as JSON of integers, texts and nulls. core/sco
 turning it into answers and pages is the work of web/.
 
 The classes of a score, flags and caps among them, have no slots: orjson writes those with slots
-four times as slowly.
+four times as slowly. They are made anew with each score, so they are records (core/record).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
@@ -18,6 +17,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.policy import Cap
+from tollgauge.core.record import record
 from tollgauge.core.signals.flag import Flag
 
 
@@ -25,7 +25,7 @@ class ScoreError(TollgaugeError):
     """A stored text that is no score, or a policy that this version does not know."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Component:
     """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
 
@@ -34,7 +34,7 @@ class Component:
     tenths: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Stats:
     """The 30-day figures that the score rests on.
 
@@ -67,7 +67,7 @@ class Stats:
     verdict: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Settlement:
     """Settlements to the payTo in the window; volumes in atomic USDC of the whole wallet.
 
@@ -102,7 +102,7 @@ def _caps(rows: Any) -> Any:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Activity:
     """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
     sellers the payers pay elsewhere.
@@ -113,7 +113,7 @@ class Activity:
     clusters: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class OtherScore:
     """The score of the same evidence under another policy."""
 
@@ -122,7 +122,7 @@ class OtherScore:
     grade: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
 

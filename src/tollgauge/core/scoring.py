@@ -14,7 +14,7 @@ What each figure means is core/signals' work, the numbers are core/policy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -23,7 +23,7 @@ from tollgauge.core import evidence as evidence_form
 from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
-from tollgauge.core.finding import Severity, is_lint
+from tollgauge.core.finding import is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
 from tollgauge.core.policy import (
     CURRENT,
@@ -32,7 +32,6 @@ from tollgauge.core.policy import (
     POLICY_2,
     Cap,
     Policy,
-    Row,
     weighted_sum,
 )
 from tollgauge.core.rounding import Ratio, half_up, smaller
@@ -40,24 +39,29 @@ from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlem
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
 from tollgauge.core.signals.components import SUBSCORES, raw_activity
 from tollgauge.core.signals.facts import Facts, facts_of
-from tollgauge.core.signals.flag import Flag, FlagRule
+from tollgauge.core.signals.flag import Fired, FlagGroup, FlagRule, Raised, flag, grouped, raised_by
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
-from tollgauge.core.wilson import bounds
+from tollgauge.core.wilson import bounds, bounds_of
 from tollgauge.core.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The code of a policy: its subscores by component, its flags (lint findings add one
+    """The code of a policy: its subscores by component, its flags in groups (lint findings add one
     `lint:<rule>` each), how it advises, and whether it is a policy of time.
     """
 
     subscores: tuple[tuple[str, Callable[[Facts], Ratio]], ...]
-    flags: tuple[FlagRule, ...]
-    lint_flags: Callable[[Facts], list[Flag]]
+    groups: tuple[FlagGroup, ...]
+    lint_flags: Callable[[Facts], list[Raised]]
     advise: Callable[[Judgement], Advice]
     by_time: bool
+
+    @property
+    def flags(self) -> tuple[FlagRule, ...]:
+        """The rules of its flags, in no order."""
+        return tuple(rule for group in self.groups for rule in group.rules)
 
 
 def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ...]:
@@ -67,12 +71,14 @@ def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ..
 RULES: Final[dict[int, Rules]] = {
     1: Rules(
         subscores=_subscores(POLICY_1),
-        flags=(
-            *reach.FLAGS,
-            *envelope.FLAGS,
-            *terms.FLAGS,
-            *settlements.FLAGS,
-            *known.FLAGS,
+        groups=grouped(
+            (
+                *reach.FLAGS,
+                *envelope.FLAGS,
+                *terms.FLAGS,
+                *settlements.FLAGS,
+                *known.FLAGS,
+            )
         ),
         lint_flags=envelope.lint_flags,
         advise=by_flags,
@@ -80,12 +86,14 @@ RULES: Final[dict[int, Rules]] = {
     ),
     2: Rules(
         subscores=_subscores(POLICY_2),
-        flags=(
-            *reach.FLAGS_BY_TIME,
-            *envelope.FLAGS,
-            *terms.FLAGS_BY_TIME,
-            *settlements.FLAGS,
-            *known.FLAGS_BY_TIME,
+        groups=grouped(
+            (
+                *reach.FLAGS_BY_TIME,
+                *envelope.FLAGS,
+                *terms.FLAGS_BY_TIME,
+                *settlements.FLAGS,
+                *known.FLAGS_BY_TIME,
+            )
         ),
         lint_flags=envelope.demoted_lint_flags,
         advise=by_grade,
@@ -101,29 +109,51 @@ FIXES: Final[Mapping[str, str]] = {
 Forecasts = tuple[Ratio, Ratio]
 """The chances of being payable in half an hour and in 24 hours."""
 
-_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
-
 
 def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None = None) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
     the days of the evidence, where it does not itself.
     """
+    (only,) = scores([(evidence, window)], policy)
+    return only
+
+
+def scores(
+    batch: Iterable[tuple[Evidence, Window | None]], policy: Policy = CURRENT
+) -> list[Score]:
+    """The `score` of each of several evidences, with the windows that have their days. They go step
+    by step together, as a step that follows itself finds its code in the processor's cache: ten
+    scores take four fifths of the time that they take one by one.
+    """
+    running = [_steps(evidence, policy, window) for evidence, window in batch]
+    return [last for step in zip(*running, strict=True) for last in step if last is not None]
+
+
+def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterator[Score | None]:
+    """The steps to a score, and with the last one the score."""
     rules = RULES[policy.version]
     facts = facts_of(evidence, policy, window)
-    flags = _flags(facts, rules)
+    yield None
+    raised = sorted(raised_by(rules.groups, facts) + rules.lint_flags(facts))
+    flags = {code: fired for _, code, fired in raised}
+    errors = {code for rank, code, _ in raised if not rank}
+    yield None
     exact = {name: subscore(facts) for name, subscore in rules.subscores}
     measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
     forecasts = _forecasts(facts, payable=facts.is_payable)
-    caps = _caps(facts, flags, forecasts) if measured or not rules.by_time else ()
+    caps = _caps(facts, flags, errors, forecasts) if measured or not rules.by_time else ()
+    yield None
     uncapped = weighted_sum(policy, exact)
     limit = caps[0].limit_tenths if caps else 1_000
-    low, high = _range(facts, exact, limit) if measured else (None, None)
+    low, high = _range(facts, rules, exact, limit) if measured else (None, None)
     point = _points(uncapped, limit) if measured else None
     grade = None if point is None else policy.grade(point)
+    yield None
     advice = rules.advise(
         Judgement(
             facts=facts,
             flags=flags,
+            errors=errors,
             caps=caps,
             grade=grade,
             subscores=exact,
@@ -133,7 +163,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     payable = advice.recommendation in PAYABLE and (facts.is_payable or not rules.by_time)
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     chances = _chances(facts, forecasts)
-    return Score(
+    yield Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
         score_tenths=point,
@@ -143,10 +173,10 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
         recommendation=advice.recommendation,
         confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up((min(indexed_ms, WINDOW_MS), WINDOW_MS), 100),
-        components=tuple(map(_component, policy.rows, exact.values())) if measured else (),
-        flags=tuple([flag.advised(payable=payable) for flag in flags.values()]),
+        components=_components(policy, exact) if measured else (),
+        flags=tuple([flag(one, payable=payable) for one in raised]),
         caps=caps,
-        stats=_stats(facts),
+        stats=_stats(facts, rules),
         settlement=_settlement(facts),
         reason=advice.reason,
         payable_now_permille=chances[0],
@@ -195,41 +225,41 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
     return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
-def _component(row: Row, points: Ratio) -> Component:
-    return _known_component(name=row.name, weight=row.weight, tenths=half_up(points, 10))
+def _components(policy: Policy, exact: Mapping[str, Ratio]) -> tuple[Component, ...]:
+    return tuple(
+        [_component(row.name, row.weight, half_up(exact[row.name], 10)) for row in policy.rows]
+    )
 
 
-_known_component: Final = cache(Component)
-"""One object for those that say the same: there are 1,001 of each row."""
+@cache
+def _component(name: str, weight: int, tenths: int) -> Component:
+    """One object for those that say the same: there are 1,001 of each row."""
+    return Component(name=name, weight=weight, tenths=tenths)
 
 
-def _flags(facts: Facts, rules: Rules) -> dict[str, Flag]:
-    """The flags by code, in order of severity, then code."""
-    flags = [rule.flag(fired) for rule in rules.flags if (fired := rule.check(facts))]
-    flags += rules.lint_flags(facts)
-    flags.sort(key=lambda flag: (_RANKS[flag.severity], flag.code))
-    return {flag.code: flag for flag in flags}
-
-
-def _caps(facts: Facts, flags: Mapping[str, Flag], forecasts: Forecasts) -> tuple[Cap, ...]:
+def _caps(
+    facts: Facts, flags: Mapping[str, Fired], errors: Collection[str], forecasts: Forecasts
+) -> tuple[Cap, ...]:
     policy = facts.policy
-    codes = set(flags)
-    if any(is_lint(code) for code, flag in flags.items() if flag.severity is Severity.ERROR):
-        codes.add("lint-error")
-    caps = [cap for cap in policy.caps if cap.code in codes]
+    caps = [cap for cap in policy.caps if cap.code in flags]
+    if errors and any(map(is_lint, errors)):
+        caps += [cap for cap in policy.caps if cap.code == "lint-error"]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
     (now, of_now), (day, of_day) = (
         _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts
     )
+    # A limit is a whole number, so a chance is below it if it is when rounded down.
+    now_permille, day_permille = 1_000 * now // of_now, 1_000 * day // of_day
     caps += [
         rule.cap
         for rule in policy.forecast_caps
-        if 1_000 * now < rule.now * of_now and 1_000 * day < rule.day * of_day
+        if now_permille < rule.now and day_permille < rule.day
     ]
     if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
         reason = "A new path is not taken for better than its site for 7 days."
         caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
-    return tuple(sorted(caps, key=lambda cap: (cap.limit_tenths, cap.code)))
+    caps.sort(key=lambda cap: (cap.limit_tenths, cap.code))
+    return tuple(caps)
 
 
 def _forecasts(facts: Facts, *, payable: bool) -> Forecasts:
@@ -259,18 +289,18 @@ def _activity(facts: Facts) -> Activity | None:
     )
 
 
-def _range(facts: Facts, exact: dict[str, Ratio], limit: int) -> tuple[int, int]:
+def _range(facts: Facts, rules: Rules, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
     """The low and the high end of the score in tenths."""
-    policy = facts.policy
-    low, high = dict(exact), dict(exact)
-    effective = _observations(facts)
-    for name in ("uptime", "compliance"):
-        low[name], high[name] = bounds(exact[name], effective, z=policy.z, of=100)
-    if RULES[policy.version].by_time:
+    policy, activity = facts.policy, exact["activity"]
+    if rules.by_time:
         least, most = facts.activity_ends
-        low["activity"], high["activity"] = smaller(least, exact["activity"]), most
+        least = smaller(least, activity)
     else:
-        high["activity"] = raw_activity(facts)
+        least, most = activity, raw_activity(facts)
+    shares = exact["uptime"], exact["compliance"]
+    uptime, compliance = bounds_of(shares, _observations(facts), z=policy.z, of=100)
+    low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": least}
+    high = {**exact, "uptime": uptime[1], "compliance": compliance[1], "activity": most}
     return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
 
 
@@ -294,28 +324,27 @@ def _observations(facts: Facts) -> Ratio:
     return whole + policy.autocorrelation * spoken, policy.autocorrelation * whole
 
 
-def _stats(facts: Facts) -> Stats:
-    sums, evidence = facts.totals, facts.evidence
-    up, payable, whole = sums.up, sums.payable, sums.scored
-    if RULES[facts.policy.version].by_time:
-        up, payable, whole = sums.spans.up, sums.spans.payable, sums.spans.up + sums.spans.down
-    mean = None
-    if sums.latency_count:
-        mean = half_up((sums.latency_sum, sums.latency_count))
+def _stats(facts: Facts, rules: Rules) -> Stats:
+    sums, evidence, (median, high) = facts.totals, facts.evidence, facts.latencies_ms
+    scored, answers = sums.scored, sums.latency_count
+    up, payable, whole = sums.up, sums.payable, scored
+    if rules.by_time:
+        spans = sums.spans
+        up, payable, whole = spans.up, spans.payable, spans.up + spans.down
     return Stats(
         probes=sums.probes,
-        scored=sums.scored,
+        scored=scored,
         up=sums.up,
         compliant=sums.compliant,
         payable=sums.payable,
         slots=sums.slots,
         excluded=sums.excluded,
-        uptime_tenths=_share(up, whole),
-        compliant_tenths=_share(sums.compliant, sums.scored),
-        payable_tenths=_share(payable, whole),
-        avg_latency_ms=mean,
-        p50_latency_ms=facts.latencies_ms[0],
-        p95_latency_ms=facts.latencies_ms[1],
+        uptime_tenths=half_up((up, whole), 1_000) if whole else None,
+        compliant_tenths=half_up((sums.compliant, scored), 1_000) if scored else None,
+        payable_tenths=half_up((payable, whole), 1_000) if whole else None,
+        avg_latency_ms=half_up((sums.latency_sum, answers)) if answers else None,
+        p50_latency_ms=median,
+        p95_latency_ms=high,
         price_changes=facts.changed(PRICE_CHANGED),
         payto_changes=facts.changed(PAYTO_CHANGED),
         first_seen=evidence.first_seen,
@@ -325,28 +354,24 @@ def _stats(facts: Facts) -> Stats:
     )
 
 
-def _share(part: int, whole: int) -> int | None:
-    """Tenths of a percent."""
-    return half_up((part, whole), 1_000) if whole else None
-
-
 def _settlement(facts: Facts) -> Settlement | None:
     chain, volume = facts.evidence.chain, facts.volume
     if chain is None:
         return None
-    raw, organic = volume.sums.raw, volume.sums.organic
+    sums, shared_hosts = volume
+    raw, organic = sums.raw, sums.organic
     top = half_up((organic.top, organic.volume), 1_000) if organic.volume else None
     return Settlement(
         network=chain.network,
         pay_to=chain.pay_to,
         volume=raw.volume,
         organic=organic.volume,
-        transfers=volume.sums.transfers,
+        transfers=sums.transfers,
         distinct_payers=organic.payers,
         effective_hundredths=half_up(volume.wallet_effective, 100),
         top_permille=top,
-        shared_hosts=volume.shared_hosts,
+        shared_hosts=shared_hosts,
         indexed_to_block=chain.indexed_to_block,
         indexed_to=chain.indexed_to,
-        level="wallet" if volume.shared_hosts > 1 else "endpoint",
+        level="wallet" if shared_hosts > 1 else "endpoint",
     )

@@ -8,6 +8,7 @@ are limited to their own side of the share, and to 0..1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from math import isqrt
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from tollgauge.core.rounding import Ratio
 
 _MILLION: Final = 10**6
+_TRILLION: Final = 10**12
 
 
 def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple[Ratio, Ratio]:
@@ -23,19 +25,29 @@ def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
+    ((low, high),) = bounds_of((share,), effective, z=z, of=of)
+    return low, high
+
+
+def bounds_of(
+    shares: Iterable[Ratio], effective: Ratio, *, z: Fraction, of: int = 1
+) -> list[tuple[Ratio, Ratio]]:
+    """The `bounds` of several shares that rest on the same observations."""
     # With p = a/b, n = c/d and z = e/f; n and z^2 have d * f^2 as their whole.
-    (a, b), (c, d), (e, f) = share, effective, z.as_integer_ratio()
-    b *= of
+    (c, d), (e, f) = effective, z.as_integer_ratio()
     n, zz = f * f * c, e * e * d
-    middle = (2 * a * n + b * zz) * _MILLION
-    squared = (4 * a * (b - a) * n + b * b * zz) * d
-    spread = 2 * b * c * e * f * root(squared, 4 * b * b * n * c)
-    per_share = 2 * _MILLION * (n + zz)
-    known, whole = a * per_share, b * per_share
-    low, high = max(min(middle - spread, known), 0), min(max(middle + spread, known), whole)
-    return (of * low, whole), (of * high, whole)
+    per_share, per_root = 2 * _MILLION * (n + zz), 2 * c * e * f
+    ends = []
+    for a, part in shares:
+        b = of * part
+        squared = (4 * a * (b - a) * n + b * b * zz) * d
+        spread = b * per_root * root(squared, 4 * b * b * n * c)
+        middle, known, whole = (2 * a * n + b * zz) * _MILLION, a * per_share, part * per_share
+        # The root is rounded down, so neither bound leaves 0..1.
+        ends.append(((min(middle - spread, known), whole), (max(middle + spread, known), whole)))
+    return ends
 
 
 def root(part: int, whole: int) -> int:
     """The square root of the fraction `part / whole` >= 0 in millionths, rounded down."""
-    return isqrt(part * _MILLION**2 // whole)
+    return isqrt(part * _TRILLION // whole)

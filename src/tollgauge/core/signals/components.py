@@ -41,7 +41,8 @@ def uptime_by_time(facts: Facts) -> Ratio:
     count less the older they are: half as much every 7 days. What nobody spoke for, and what our
     own failures would say, counts neither way.
     """
-    return _share_of_time(facts, 100 * facts.weighted.up, now=100 if facts.is_up else 0)
+    up, down, _ = facts.weighted
+    return (100 * up, up + down) if up + down else (100 if facts.is_up else 0, 1)
 
 
 def compliance_by_time(facts: Facts) -> Ratio:
@@ -50,15 +51,8 @@ def compliance_by_time(facts: Facts) -> Ratio:
     stock client could still pay; 0 when it could not, or nothing was answered) for the time that
     the probe speaks for, recent days more than old ones.
     """
-    return _share_of_time(facts, facts.weighted.compliance, now=100 if facts.is_payable else 0)
-
-
-def _share_of_time(facts: Facts, part: int, *, now: int) -> Ratio:
-    """A part as a share of the weighed time; `now` where no time has passed since the first
-    probe.
-    """
-    spoken = facts.spoken
-    return (part, spoken) if spoken else (now, 1)
+    up, down, worth = facts.weighted
+    return (worth, up + down) if up + down else (100 if facts.is_payable else 0, 1)
 
 
 def latency(facts: Facts) -> Ratio:

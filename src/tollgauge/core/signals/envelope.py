@@ -7,13 +7,12 @@ from typing import Final
 from tollgauge.core.evidence import LastProbe
 from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.probe import Outcome
-from tollgauge.core.signals.facts import Facts
-from tollgauge.core.signals.flag import Fired, Flag, FlagRule
+from tollgauge.core.signals.facts import Facts, is_marked, was_no_402
+from tollgauge.core.signals.flag import RANKS, Fired, FlagRule, Raised
 
-_RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
-_SEVERITIES: Final = tuple(Severity)
-_DEMOTED: Final = (Severity.WARN, Severity.WARN, Severity.INFO)
-"""What an error, a warning and an information are where errors are only warnings."""
+_OWN: Final = tuple(RANKS.values())
+_DEMOTED: Final = (1, 1, 2)
+"""The ranks of an error, a warning and an information where errors are only warnings."""
 MISMATCH_RULE: Final = "envelope-mismatch"
 """The lint rule that fires when header and body disagree."""
 
@@ -68,7 +67,9 @@ def validates_before_402(facts: Facts) -> Fired | None:
 def envelope_mismatch(facts: Facts) -> Fired | None:
     """Header and body of the last 402 disagree."""
     last = facts.evidence.last
-    if last is None or MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
+    if last is None or not last.rules:
+        return None
+    if MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
         return None
     return Fired(
         "The header and the body of the 402 ask for different payments; which one a client pays "
@@ -92,12 +93,14 @@ FLAGS: Final = (
         Severity.ERROR,
         wildcard_402,
         fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
+        only_if=is_marked,
     ),
     FlagRule(
         "validates-before-402",
         Severity.WARN,
         validates_before_402,
         fix="Answer 402 before the request is validated.",
+        only_if=was_no_402,
     ),
     FlagRule(
         "envelope-mismatch",
@@ -108,33 +111,34 @@ FLAGS: Final = (
 )
 
 
-def lint_flags(facts: Facts) -> list[Flag]:
+def lint_flags(facts: Facts) -> list[Raised]:
     """One flag `lint:<rule>` for each lint rule that fired in the last scored probe, with the
     rule's own severity; of a rule that fired more than once, its worst severity and the message
     that sorts first.
     """
-    return _lint_flags(facts.evidence.last, _SEVERITIES)
+    return _lint_flags(facts.evidence.last, _OWN)
 
 
-def demoted_lint_flags(facts: Facts) -> list[Flag]:
+def demoted_lint_flags(facts: Facts) -> list[Raised]:
     """As `lint_flags`, but an error is only a warning unless a stock client could not pay by the
     envelope of the last scored probe, and that was not the first failure of an endpoint that was
     payable.
     """
     last = facts.evidence.last
     unpaid = last is not None and last.accepts is not None and not last.payable
-    return _lint_flags(last, _SEVERITIES if unpaid and not facts.is_unconfirmed else _DEMOTED)
+    return _lint_flags(last, _OWN if unpaid and not facts.is_unconfirmed else _DEMOTED)
 
 
-def _lint_flags(last: LastProbe | None, severities: tuple[Severity, ...]) -> list[Flag]:
-    """A flag for each lint rule, with one of three severities."""
+def _lint_flags(last: LastProbe | None, ranks: tuple[int, ...]) -> list[Raised]:
+    """A flag for each lint rule, with the rank that its own becomes."""
     if last is None or not last.rules:
         return []
     worst: dict[str, tuple[int, str]] = {}
     for rule, severity, message in last.rules:
-        ranked = (_RANKS[severity], message)
-        worst[rule] = min(ranked, worst.get(rule, ranked))
+        ranked = RANKS[severity], message
+        if rule not in worst or ranked < worst[rule]:
+            worst[rule] = ranked
     return [
-        Flag(code=f"{LINT_FLAG}{rule}", severity=severities[rank], message=message, since=last.at)
+        (ranks[rank], LINT_FLAG + rule, Fired(message, last.at))
         for rule, (rank, message) in worst.items()
     ]

@@ -10,27 +10,31 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
+from tollgauge.core.probe import Outcome
+from tollgauge.core.record import record
 from tollgauge.core.rollup import Totals, counts
-from tollgauge.core.rounding import Ratio
+from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
-from tollgauge.core.terms import Quote
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAY_WEIGHTS, WeightedTime, Window, weighted_time
 
+_PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@record(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
     probes that were up, None without any; `changes` are those of the window, without repetitions;
     `activity_ends` the subscores of the ends of the organic interval; `weighted` is the time of the
-    window's days, recent ones more than old ones; `usd` the exact advertised price in dollars, None
-    when it is in no known dollar.
+    window's days, recent ones more than old ones.
     """
 
     evidence: Evidence
@@ -41,7 +45,13 @@ class Facts:
     volume: Volume
     activity_ends: tuple[Ratio, Ratio]
     weighted: WeightedTime
-    usd: Ratio | None
+
+    @property
+    def usd(self) -> Ratio | None:
+        """The exact advertised price in dollars, None when it is in no known dollar."""
+        quote = self.evidence.quote
+        decimals = None if quote is None else quote.decimals
+        return None if quote is None or decimals is None else (quote.amount, 10**decimals)
 
     @property
     def spoken(self) -> int:
@@ -132,12 +142,47 @@ class Facts:
         return max(instants, default=None)
 
 
+def is_marked(facts: Facts) -> bool:
+    """Whether the evidence has any of the marks that few endpoints have."""
+    evidence = facts.evidence
+    return (
+        not evidence.listed
+        or evidence.templated
+        or evidence.wildcard
+        or evidence.injection
+        or evidence.paid_not_delivered
+        or evidence.site_median_tenths is not None
+    )
+
+
+def has_changed(facts: Facts) -> bool:
+    """Whether the window has any change of terms."""
+    return bool(facts.changes)
+
+
+def is_unpaid(facts: Facts) -> bool:
+    """Whether the latest probe that speaks saw anything but a 402 that can be paid."""
+    state = facts.evidence.state
+    return state is not None and not (state.payable and state.outcome == _PAYMENT_REQUIRED)
+
+
+def was_no_402(facts: Facts) -> bool:
+    """Whether the last scored probe was answered with anything but a 402."""
+    last = facts.evidence.last
+    return last is not None and last.outcome != _PAYMENT_REQUIRED
+
+
+def is_dear(facts: Facts) -> bool:
+    """Whether the advertised price is above what stock clients pay."""
+    usd = facts.usd
+    return usd is not None and is_below((facts.policy.client_cap_usd, 1), usd)
+
+
 def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
     """The facts of an evidence under a policy; `window` has the days where it has none itself."""
-    start = evidence.as_of - WINDOW_MS
-    today = day_of(evidence.as_of)
-    ages = range(today, today - len(policy.day_weights), -1)
-    weights = dict(zip(ages, policy.day_weights, strict=True))
+    as_of = evidence.as_of
+    start, today = as_of - WINDOW_MS, day_of(as_of)
+    weights = _weights(policy.day_weights, today)
     days = weights or range(day_of(start + 1), today + 1)
     if window is not None and policy.day_weights == DAY_WEIGHTS:
         sums, latencies, weighted = window.totals, window.latencies, window.weighted(weights)
@@ -152,14 +197,14 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
-        changes=frozenset([item for item in evidence.changes if start < item.at <= evidence.as_of]),
+        changes=frozenset([item for item in evidence.changes if start < item.at <= as_of]),
         volume=volume,
         activity_ends=ends_of(volume, policy),
         weighted=weighted,
-        usd=None if evidence.quote is None else _usd(evidence.quote),
     )
 
 
-def _usd(quote: Quote) -> Ratio | None:
-    decimals = quote.decimals
-    return None if decimals is None else (quote.amount, 10**decimals)
+@lru_cache(maxsize=4)
+def _weights(day_weights: tuple[int, ...], today: int) -> Mapping[int, int]:
+    """The weights of days by their number: all scores of a day have the same."""
+    return {today - age: weight for age, weight in enumerate(day_weights)}

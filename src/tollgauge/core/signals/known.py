@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.facts import Facts, is_marked
 from tollgauge.core.signals.flag import Fired, FlagRule
 
 
@@ -71,12 +71,19 @@ def paid_not_delivered(facts: Facts) -> Fired | None:
 
 
 FLAGS: Final = (
-    FlagRule("delisted", Severity.WARN, delisted, fix="Have a directory list the endpoint again."),
+    FlagRule(
+        "delisted",
+        Severity.WARN,
+        delisted,
+        fix="Have a directory list the endpoint again.",
+        only_if=is_marked,
+    ),
     FlagRule(
         "injection-suspected",
         Severity.WARN,
         injection_suspected,
         fix="Describe what the endpoint does, without instructions to the reader.",
+        only_if=is_marked,
     ),
     FlagRule("first-contact", Severity.INFO, first_contact),
     FlagRule("low-confidence", Severity.INFO, low_confidence),
@@ -88,7 +95,8 @@ FLAGS_BY_TIME: Final = (
         Severity.ERROR,
         paid_not_delivered,
         fix="Deliver what was paid for, or do not settle the payment.",
+        only_if=is_marked,
     ),
-    FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site),
+    FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site, only_if=is_marked),
 )
 """The flags of policies of time."""

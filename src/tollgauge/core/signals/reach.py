@@ -6,7 +6,7 @@ from typing import Final
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.probe import Outcome
-from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.facts import Facts, is_unpaid, was_no_402
 from tollgauge.core.signals.flag import Fired, FlagRule
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
@@ -119,6 +119,7 @@ FLAGS: Final = (
         Severity.ERROR,
         tls_invalid,
         fix="Serve a valid certificate for this host with its full chain.",
+        only_if=was_no_402,
     ),
     FlagRule("tls-expiring", Severity.WARN, tls_expiring, fix="Renew the certificate."),
 )
@@ -128,12 +129,14 @@ FLAGS_BY_TIME: Final = (
         Severity.WARN,
         not_payable_now,
         fix="Bring the endpoint back: its last failure is in `liveProbe`.",
+        only_if=is_unpaid,
     ),
     FlagRule(
         "tls-invalid",
         Severity.WARN,
         tls_invalid,
         fix="Serve a valid certificate for this host with its full chain.",
+        only_if=was_no_402,
     ),
     FlagRule("tls-expiring", Severity.WARN, tls_expiring, fix="Renew the certificate."),
     FlagRule(
@@ -141,6 +144,7 @@ FLAGS_BY_TIME: Final = (
         Severity.WARN,
         refuses_probes,
         fix="Let one request in five minutes pass without 429.",
+        only_if=is_unpaid,
     ),
     FlagRule("stale", Severity.WARN, stale),
 )

@@ -9,7 +9,7 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.finding import Severity
 from tollgauge.core.rounding import is_below
-from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.facts import Facts, has_changed, is_dear, is_marked
 from tollgauge.core.signals.flag import Fired, FlagRule
 from tollgauge.core.units import dollars
 
@@ -141,23 +141,38 @@ FLAGS: Final = (
         Severity.ERROR,
         payto_changed_recently,
         fix="Keep the payTo address, or announce a change ahead, signed by the old address.",
+        only_if=has_changed,
     ),
-    FlagRule("decoy-price", Severity.ERROR, decoy_price, fix="Ask for the price that you mean."),
+    FlagRule(
+        "decoy-price",
+        Severity.ERROR,
+        decoy_price,
+        fix="Ask for the price that you mean.",
+        only_if=is_dear,
+    ),
     FlagRule(
         "price-above-client-cap",
         Severity.WARN,
         price_above_client_cap,
         fix="Ask for $1 at most, or tell buyers to raise their limit.",
+        only_if=is_dear,
     ),
-    FlagRule("price-changed", Severity.WARN, price_changed, fix="Keep the price for 30 days."),
+    FlagRule(
+        "price-changed",
+        Severity.WARN,
+        price_changed,
+        fix="Keep the price for 30 days.",
+        only_if=has_changed,
+    ),
     FlagRule(
         "unresolved-template",
         Severity.WARN,
         unresolved_template,
         fix="List a URL that can be called as it stands.",
+        only_if=is_marked,
     ),
-    FlagRule("payto-varies", Severity.INFO, payto_varies),
-    FlagRule("price-varies", Severity.INFO, price_varies),
+    FlagRule("payto-varies", Severity.INFO, payto_varies, only_if=has_changed),
+    FlagRule("price-varies", Severity.INFO, price_varies, only_if=has_changed),
 )
 FLAGS_BY_TIME: Final = (
     *FLAGS,
@@ -166,6 +181,7 @@ FLAGS_BY_TIME: Final = (
         Severity.WARN,
         price_jumped,
         fix="Raise a price in steps that are less than double.",
+        only_if=has_changed,
     ),
 )
 """The flags of policies of time."""

@@ -7,7 +7,6 @@ Raw figures leave nothing out and divide by nothing. Hex addresses compare witho
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
@@ -35,8 +34,7 @@ class Flow(NamedTuple):
     days: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class Volume(NamedTuple):
     """Settlements of the window: `sums` of the whole wallet, which `shared_hosts` share."""
 
     sums: ChainSums = NO_SUMS
@@ -65,7 +63,9 @@ def ends_of(volume: Volume, policy: Policy) -> tuple[Ratio, Ratio]:
     end payers are no more than their weights add up to. The high end is never below the low one,
     although leaving out a dominant payer can raise the number of effective ones.
     """
-    sums, hosts = volume.sums, volume.shared_hosts
+    sums, hosts = volume
+    if not sums.low.volume and not sums.high.volume:
+        return (0, 1), (0, 1)
     weighed = smaller(effective(sums.low), (sums.low.weight, WHOLE_WEIGHT))
     low = activity_of(sums.low, weighed, hosts, policy)
     return low, larger(low, activity_of(sums.high, effective(sums.high), hosts, policy))
@@ -84,7 +84,7 @@ def volume_of(chain: ChainEvidence | None) -> Volume:
     if chain is None:
         return Volume()
     sums = sums_of(chain.payers, chain.pay_to) if chain.sums is None else chain.sums
-    return Volume(sums=sums, shared_hosts=max(chain.shared_hosts, 1))
+    return Volume(sums, max(chain.shared_hosts, 1))
 
 
 def sums_of(payers: Iterable[PayerVolume], pay_to: str) -> ChainSums:

@@ -1,0 +1,99 @@
+"""What is asked or computed together is what it is one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.support.evidence_by_time import AS_OF, QUOTE, payable
+from tests.support.examples import examples
+
+from tollgauge.core.evidence import Evidence, LastProbe, LatestState, TermChange
+from tollgauge.core.policy import POLICIES, POLICY_2, Policy
+from tollgauge.core.probe import Outcome
+from tollgauge.core.scoring import RULES, score, scores
+from tollgauge.core.signals.facts import facts_of
+from tollgauge.core.signals.flag import raised_by
+from tollgauge.core.units import DAY_MS, HOUR_MS
+
+LIMITS = settings(max_examples=examples(300), deadline=None)
+POLICY = st.sampled_from(sorted(POLICIES.values(), key=lambda policy: policy.version))
+LATELY = st.sampled_from((0, 1, 12, 24)).map(lambda hours: AS_OF - hours * HOUR_MS)
+OUTCOMES = st.sampled_from(
+    (Outcome.PAYMENT_REQUIRED, Outcome.THROTTLED, Outcome.TLS, Outcome.VALIDATES)
+).map(str)
+LAST = st.none() | st.builds(
+    LastProbe,
+    at=LATELY,
+    outcome=OUTCOMES,
+    up=st.booleans(),
+    payable=st.booleans(),
+    accepts=st.sampled_from((None, 0, 1)),
+    tls_not_after=st.sampled_from((None, AS_OF, AS_OF + 60 * DAY_MS)),
+    rules=st.sampled_from(
+        ((), (("envelope-mismatch", "warn", "m"),), (("x", "error", "b"), ("x", "warn", "a")))
+    ),
+)
+STATE = st.none() | st.builds(
+    LatestState, at=LATELY, outcome=OUTCOMES, up=st.booleans(), payable=st.booleans()
+)
+CHANGES = st.lists(
+    st.builds(
+        TermChange,
+        at=LATELY,
+        kind=st.sampled_from(("price-changed", "payto-changed")),
+        source=st.sampled_from(("probe", "file")),
+        before=st.just("1"),
+        after=st.sampled_from(("2", "3")),
+        announced=st.booleans(),
+    ),
+    max_size=2,
+).map(tuple)
+ODDITIES: dict[str, st.SearchStrategy[Any]] = {
+    "first_seen": st.just(AS_OF - HOUR_MS),
+    "days": st.just(()),
+    "recent": st.just((6, 0)),
+    "listed": st.just(False),
+    "templated": st.just(True),
+    "wildcard": st.just(True),
+    "injection": st.just(True),
+    "paid_not_delivered": st.just(True),
+    "site_median_tenths": st.sampled_from((0, 700)),
+    "quote": st.sampled_from((10**6, 10**6 + 1, 10**9)).map(
+        lambda amount: replace(QUOTE, amount=amount)
+    ),
+    "last": LAST,
+    "envelope": LAST,
+    "state": STATE,
+    "changes": CHANGES,
+}
+ODD = st.lists(
+    st.sampled_from(sorted(ODDITIES)).flatmap(
+        lambda name: st.tuples(st.just(name), ODDITIES[name])
+    ),
+    max_size=4,
+).map(lambda oddities: payable(**dict(oddities)))
+"""Evidence with something of what few endpoints have, contradictions among it."""
+REFUSED_AND_PAID = payable(
+    last=None, state=LatestState(at=AS_OF, outcome=Outcome.THROTTLED, up=True, payable=True)
+)
+
+
+@LIMITS
+@given(ODD, POLICY)
+@example(REFUSED_AND_PAID, POLICY_2)
+def test_a_rule_that_fires_is_always_asked(evidence: Evidence, policy: Policy) -> None:
+    rules, facts = RULES[policy.version], facts_of(evidence, policy)
+    fired = {rule.code for rule in rules.flags if rule.check(facts) is not None}
+    assert {code for _, code, _ in raised_by(rules.groups, facts)} == fired
+
+
+@LIMITS
+@given(st.lists(ODD, max_size=4), POLICY)
+def test_scores_that_are_computed_together_are_those_of_each(
+    evidences: list[Evidence], policy: Policy
+) -> None:
+    together = scores([(evidence, None) for evidence in evidences], policy)
+    assert together == [score(evidence, policy) for evidence in evidences]
