@@ -28,7 +28,7 @@ from tollgauge.core.evidence import (
 from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
-from tollgauge.core.scoring import score
+from tollgauge.core.scoring import scores as scores_of
 from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
@@ -143,22 +143,28 @@ def scored(endpoint_id: str, evidence: Evidence, *, previous: Policy | None = No
     """The row of an endpoint's score under the newest policy, with what the `previous` one gives
     if that is wanted.
     """
-    return _row_of(endpoint_id, to_json(evidence), _score(evidence, previous))
+    (computed,) = _scores([(evidence, None)], previous)
+    return _row_of(endpoint_id, to_json(evidence), computed)
 
 
-def _score(evidence: Evidence, previous: Policy | None, seen: Window | None = None) -> Score:
-    newest = score(evidence, window=seen)
+def _scores(
+    batch: Sequence[tuple[Evidence, Window | None]], previous: Policy | None
+) -> list[Score]:
+    """The scores under the newest policy, with what the previous one gives if that is wanted."""
+    newest = scores_of(batch)
     if previous is None:
         return newest
-    other = score(evidence, previous, window=seen)
-    return replace(
-        newest,
-        previous=OtherScore(
-            policy_version=other.policy_version,
-            score_tenths=other.score_tenths,
-            grade=other.grade,
-        ),
-    )
+    return [
+        replace(
+            one,
+            previous=OtherScore(
+                policy_version=other.policy_version,
+                score_tenths=other.score_tenths,
+                grade=other.grade,
+            ),
+        )
+        for one, other in zip(newest, scores_of(batch, previous), strict=True)
+    ]
 
 
 def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
@@ -166,7 +172,7 @@ def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
     leaves the code of a step in the processor's cache.
     """
     documents = [to_json_with_days(one.evidence, one.window.open_texts) for one in part]
-    computed = [_score(one.evidence, one.previous, one.window) for one in part]
+    computed = _scores([(one.evidence, one.window) for one in part], part[0].previous)
     return [
         (one_score, _row_of(one.endpoint_id, document, one_score, one.window))
         for one, document, one_score in zip(part, documents, computed, strict=True)
