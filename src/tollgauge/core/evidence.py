@@ -28,6 +28,7 @@ from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.record import record
 from tollgauge.core.rollup import Rollup, day_document
 from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
@@ -94,7 +95,7 @@ class PayerVolume:
     returned: Amount = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class PayerSums:
     """Sums over payers of one reading of who counts: how many `payers`, their `volume` and the
     `squares` of their volumes in atomic USDC, the largest one (`top`), and the sum of their weights
@@ -109,7 +110,7 @@ class PayerSums:
     weight: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ChainSums:
     """What the payers of a payTo add up to: `raw` leaves nobody out; `organic` leaves out the
     payTo itself and round trips (policy 1); `high` and `low` are the ends of the organic interval
@@ -127,7 +128,7 @@ class ChainSums:
     low: PayerSums = PayerSums()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ChainEvidence:
     """Settlements to the endpoint's payTo in the window. `indexed_ms` is how much of the window
     is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1). Format 1
@@ -144,7 +145,7 @@ class ChainEvidence:
     sums: ChainSums | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class LatestState:
     """What the latest probe that speaks says (core/spans): a scored one, a 429, or one that
     confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
@@ -158,7 +159,7 @@ class LatestState:
     unconfirmed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class LastProbe:
     """What the latest scored probe saw. `rules` are (slug, severity, message) of the linter."""
 
@@ -192,7 +193,7 @@ Recent = Annotated[
 """Counts of recent probes: (scored, up)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything a score may depend on. Instants are milliseconds UTC; `as_of` ends the window.
 

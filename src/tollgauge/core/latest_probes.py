@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.probe import Outcome, ProbeResult
+from tollgauge.core.record import record
 from tollgauge.core.spans import statement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Latest:
     """The latest probes that a score names: the `last` scored one, the last scored one with a
     payment envelope, and the last that speaks.

@@ -8,12 +8,13 @@ anew; how often that happened is counted (`revised`), and sums of an older count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
 from tollgauge.core.latest_probes import NOTHING, Latest
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.record import record
 from tollgauge.core.rollup import Rollup, Sample, sample, with_samples
 from tollgauge.core.spans import NO_SPANS, Said, Statement, spans, statement
 
@@ -21,7 +22,7 @@ Up = tuple[int, bool]
 """The instant of a scored probe, and whether it was up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class DayProbes:
     """Probes of an endpoint on a day: the instant of the `newest` (ms UTC), what they add to it,
     what they say, each in any order, and the latest of them.
@@ -61,7 +62,7 @@ NO_PROBES: Final = DayProbes()
 _at: Final = itemgetter(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class OpenDay:
     """The probes of a day up to the `newest` (ms UTC): what they add up to (`sums`, with the spans
     up to the last statement, `said`), whether the scored ones of the last hours were up, and the

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.record import record
 from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 
@@ -29,7 +30,7 @@ class RollupError(TollgaugeError):
     """Probes or rollups of different days that were to become one day's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Rollup:
     """One day's sums. `day` counts UTC days since the epoch.
 
@@ -53,7 +54,7 @@ class Rollup:
     spans: Spans = NO_SPANS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Totals:
     """The sums of many days. `slots` is the number of distinct half hours with a scored probe,
     `latency_count` the number of latencies in the histogram; the rest is as in `Rollup`.

@@ -16,11 +16,11 @@ Sums are integers of milliseconds and split at midnight UTC, so those of closed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import le, sub
 from typing import Final, NamedTuple
 
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.record import record
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 HOLDS_MAX_MS: Final = 24 * HOUR_MS
@@ -45,7 +45,7 @@ Said = tuple[int, int, bool, bool, int]
 """The values of a statement: (at, holds, up, payable, compliance)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Spans:
     """Milliseconds `up`, `payable` and `down` (up + down is all that was spoken of), the sum of
     compliance x milliseconds, and how many failures and repairs began: changes from payable to

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import PlainSerializer
 
+from tollgauge.core.record import record
 from tollgauge.core.units import BASE, known_asset, micro_usd
 
 Amount = Annotated[int, PlainSerializer(str)]
@@ -45,7 +46,7 @@ class Terms:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Quote:
     """An advertised price: how much of what, on which network, to whom. Hex is lower case."""
 

@@ -24,6 +24,7 @@ from tollgauge.core.latency import Histogram
 from tollgauge.core.latest_probes import Latest
 from tollgauge.core.open_day import OpenDay
 from tollgauge.core.policy import CURRENT
+from tollgauge.core.record import record
 from tollgauge.core.rollup import (
     NO_TOTALS,
     Rollup,
@@ -78,7 +79,7 @@ def weights_on(today: int) -> dict[int, int]:
     return {today - age: weight for age, weight in enumerate(DAY_WEIGHTS)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class ClosedDays:
     """The closed days of an endpoint up to `day`, as a window of the day after shows them.
 
@@ -153,7 +154,7 @@ class ClosedDays:
         return _rollups(self.texts.text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Window:
     """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
     `closed` days, None where each day was added by itself; and the others (`open_days`), oldest

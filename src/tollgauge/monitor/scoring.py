@@ -26,6 +26,7 @@ from tollgauge.core.evidence import (
     to_json_with_days,
 )
 from tollgauge.core.policy import POLICY_1, Policy
+from tollgauge.core.record import record
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
 from tollgauge.core.scoring import scores as scores_of
@@ -58,7 +59,7 @@ AT_ONCE: Final = 10
 """Scores that are computed before others of this process get their turn: some two milliseconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Gathered:
     """What a score of an endpoint depends on: its evidence without the days, which are the
     window's, and the policy before while the newest is new here.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import with_earlier_days
+from tollgauge.core.record import record
 from tollgauge.core.score import Score, average_latency_ms, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
@@ -96,7 +96,7 @@ _LONGEST_KNOWN: Final = Prepared(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class ScoreRow:
     """A score as it was saved. `compliant`: at least half of the scored probes were. `result` is
     the JSON of the whole score; `payable_24h_permille` the chance that it is payable in 24 hours.
