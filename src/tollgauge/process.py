@@ -26,7 +26,6 @@ from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.protocol import CountedProtocol, FindReady, no_ready
 from tollgauge.web.settings import ServerSettings
 
-
 _TURN_S: Final = 0.0005
 """How long a thread that computes, such as that of an index, keeps an answer waiting each time that
 this needs the interpreter; Python's own 5 ms are as long as a whole answer.
