@@ -216,8 +216,8 @@ class Index:
         dots = sums[ranks]
         if len(common):
             dots += self._common(ranks, term[common], step[common], sizes[common], begins[common])
-        dots = dots[alike := dots >= least].astype(np.int64)
-        return ranks[alike], _percents(dots)
+        alike = dots >= least
+        return ranks[alike], _percents(dots[alike].astype(np.int64))
 
     def _common(self, ranks: Longs, term: Ints, step: Steps, sizes: Longs, begins: Longs) -> Sums:
         """What common terms add to the candidates at some ranks: searched one by one for few
