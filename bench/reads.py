@@ -33,6 +33,7 @@ from tollgauge.core.endpoint_filter import Sort
 from tollgauge.core.units import HOUR_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
+from tollgauge.process import freeze_garbage_collector
 from tollgauge.store.endpoints import endpoint_list
 from tollgauge.web import routes
 from tollgauge.web.settings import ServerSettings
@@ -133,8 +134,7 @@ async def _measure(small: int, large: int, samples: int) -> Report:
     async with contextlib.AsyncExitStack() as stack:
         sizes = {size: await stack.enter_async_context(_served(size)) for size in (small, large)}
         times = {size: {name: Times() for name in names} for size in sizes}
-        gc.collect()
-        gc.freeze()  # as `serve` does
+        freeze_garbage_collector()  # as `serve` does
         dice = random.Random(1)  # noqa: S311 - no secret
         for number in range(-WARM, samples):
             for name in names:

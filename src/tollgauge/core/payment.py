@@ -166,8 +166,7 @@ class Payment:
     @property
     def id(self) -> str:
         """The payment's public id: 32 hex digits over the key's bytes."""
-        key = "|".join((self.network, self.asset, self.payer, self.nonce))
-        return hashlib.sha256(key.encode()).hexdigest()[:32]
+        return _id_of_key("|".join((self.network, self.asset, self.payer, self.nonce)))
 
     @property
     def signer_mark(self) -> str:
@@ -181,6 +180,11 @@ class Payment:
             return self.signature
         r, s = self.signature[2:66], int(self.signature[66:130], 16)
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
+
+
+@lru_cache(maxsize=1_024)  # admission asks for that of every payment in work
+def _id_of_key(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:

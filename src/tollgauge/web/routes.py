@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 from fastapi import FastAPI
 from mcp.server.lowlevel import Server
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tollgauge.web import demo
 from tollgauge.web.dependencies import Dependencies
@@ -87,7 +87,8 @@ def create(dependencies: Dependencies) -> Edge:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.router.route_class = PlainRoute
     routes = table(dependencies)
-    for route in routes:
+    # A request is held against one after the other: those that are asked for most come first.
+    for route in sorted(routes, key=lambda route: not route.cached):
         serve(app, route)
     add_error_handlers(app, base_url=dependencies.base_url)
     cached = [route.path for route in routes if route.cached]
@@ -186,10 +187,12 @@ class Interface:
 
     async def answer(self) -> Response:
         """The description as JSON."""
-        return JSONResponse(await asyncio.to_thread(lambda: self._document))
+        return Response(
+            await asyncio.to_thread(lambda: self._document), media_type="application/json"
+        )
 
     @cached_property
-    def _document(self) -> dict[str, Any]:
+    def _document(self) -> bytes:
         app = FastAPI(
             title="tollgauge",
             version=VERSION,
@@ -198,4 +201,4 @@ class Interface:
         for route in table(self._dependencies):
             if not route.internal:
                 describe(app, route)
-        return openapi.description(app)
+        return orjson.dumps(openapi.description(app))

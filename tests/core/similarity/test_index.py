@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import math
 import random
 from array import array
@@ -278,6 +280,27 @@ def test_a_question_finds_what_says_most_of_it_then_score_then_price_then_id() -
     assert answers(rows, "weather forecast") == expected
     assert answers(rows[::-1], "Forecasts of the weather?")[:5] == expected[:5]
     assert answers(rows, "weather forecast", limit=2) == expected[:2]
+
+
+def test_the_best_answers_are_the_first_of_all_answers() -> None:
+    said = ("weather", "forecast", "radar", "pictures", "texts", "prices")
+    rows = [
+        listed(f"{number:03d}", " ".join(words), score_tenths=number % 7 * 100, price=number % 3)
+        for number, words in enumerate(itertools.permutations(said, 3))
+    ]
+    every = answers(rows, "weather forecast texts", limit=len(rows))
+    assert len(every) > 50
+    for limit in (1, 2, 5, 40, len(every) - 1):
+        assert answers(rows, "weather forecast texts", limit=limit) == every[:limit]
+
+
+def test_the_collector_has_nothing_as_long_as_an_index_to_look_through() -> None:
+    rows = [listed(f"e{number}", "weather forecast") for number in range(300)]
+    index = Index(rows)
+    del rows
+    gc.collect()
+    looked_through = [one for one in gc.get_objects() if type(one) in (list, tuple, dict)]
+    assert not [one for one in looked_through if len(one) >= index.size and "e299" in one]
 
 
 def test_a_word_that_one_host_alone_says_finds_it() -> None:

@@ -81,7 +81,8 @@ class Columns:
 
     def __init__(self, rows: Sequence[Figures | None]) -> None:
         """`None` keeps the place of an endpoint that no list shows."""
-        self._ids: Final = [row.id if row else "" for row in rows]
+        # Tuples of texts: the garbage collector does not look through them.
+        self._ids: Final = tuple([row.id if row else "" for row in rows])
         self._shown: Final[Mask] = np.array([row is not None for row in rows], np.bool_)
         self._status: Final = _Words([row.status if row else None for row in rows])
         self._host: Final = _Words([row.host if row else None for row in rows])
@@ -97,7 +98,7 @@ class Columns:
             for sort in Sort
             if sort is not Sort.NAME
         }
-        names = [row.resource if row else "" for row in rows]
+        names = tuple([row.resource if row else "" for row in rows])
         self._orders[Sort.NAME] = _order(_keys(rows, _KEYS[Sort.NAME]), names, _ranks(names))
 
     def matching(self, wanted: Filter) -> Mask:

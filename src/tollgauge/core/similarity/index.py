@@ -29,7 +29,7 @@ import numpy.typing as npt
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.endpoint_filter import Figures, Filter
 from tollgauge.core.forecast import EXPECTED_PERMILLE
-from tollgauge.core.similarity.columns import Columns, Mask
+from tollgauge.core.similarity.columns import Columns
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -95,7 +95,8 @@ class Index:
     def __init__(self, entries: Iterable[Entry]) -> None:
         ordered = sorted(entries, key=_rank)
         self.size: Final = len(ordered)
-        self._ids: Final = [entry.id for entry in ordered]
+        # Tuples of texts and numbers: the garbage collector does not look through them.
+        self._ids: Final = tuple([entry.id for entry in ordered])
         self._hosts: Final[dict[str, int]] = {}
         self._pay_tos: Final[dict[str, int]] = {}
         hosts = [self._hosts.setdefault(entry.host, len(self._hosts)) for entry in ordered]
@@ -111,7 +112,7 @@ class Index:
             [entry.payable_24h_permille or 0 for entry in ordered], np.int32
         )
         self.columns: Final = Columns([entry.figures for entry in ordered])
-        self._score: Final = [entry.score_tenths or 0 for entry in ordered]
+        self._score: Final = tuple([entry.score_tenths or 0 for entry in ordered])
         offered = sum(_offered(entry) for entry in ordered)
         # `searchsorted` needs ascending numbers, and the best score comes first.
         self._negative_scores: Final[Longs] = -np.array(self._score[:offered], np.int64)
@@ -142,16 +143,18 @@ class Index:
         """The `limit` listed endpoints that say most of a question and that a filter admits, best
         first.
         """
-        term, step = self._postings.direction(terms, of_known=True)
         end = self._postings.candidates
-        among = self.columns.matching(wanted)[:end]
-        rank, percent = self._alike(term, step, end=end, floor=QUESTION_FLOOR, among=among)
-        least = _least_shown(percent, limit)
-        above, tied = np.flatnonzero(percent > least), np.flatnonzero(percent == least)
+        if not end:
+            return ()
+        dots = _dots(self._postings, *self._postings.direction(terms, of_known=True))
+        dots[~self.columns.matching(wanted)[:end]] = 0
+        least = _least_shown(dots, limit)
+        above = np.flatnonzero(dots >= _of_percent(least + 1))
+        tied = np.flatnonzero((dots >= _of_percent(least)) & (dots < _of_percent(least + 1)))
         # The places of what is offered ascend with its rank, and so do those of the rest.
-        rest = int(np.searchsorted(rank[tied], len(self._negative_scores)))
-        chosen = np.concatenate((above, tied[:rest][:limit], tied[rest:][:limit]))
-        rank, percent = rank[chosen], percent[chosen]
+        rest = int(np.searchsorted(tied, len(self._negative_scores)))
+        rank = np.concatenate((above, tied[:rest][:limit], tied[rest:][:limit]))
+        percent = _percents(dots[rank].astype(np.int64))
         best = np.argsort((100 - percent) * self.size + self._places[rank])[:limit]
         return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
 
@@ -190,11 +193,9 @@ class Index:
         shared = self._postings.shared[term]
         return term[shared], step[shared]
 
-    def _alike(
-        self, term: Ints, step: Steps, *, end: int, floor: int = FLOOR, among: Mask | None = None
-    ) -> tuple[Longs, Longs]:
-        """The candidates below the rank `end` with at least `floor` percent, ascending, and their
-        percents; `among` has True for each that may be one of them.
+    def _alike(self, term: Ints, step: Steps, *, end: int) -> tuple[Longs, Longs]:
+        """The candidates below the rank `end` with at least FLOOR percent, ascending, and their
+        percents.
 
         The common terms together cannot bring a candidate to the floor, so candidates come from the
         rare ones, and what the common terms add is computed for those alone.
@@ -206,19 +207,17 @@ class Index:
         sizes = posted.ends(term, end) - begins
         order = np.argsort(-sizes, kind="stable")
         tail = np.sqrt(np.cumsum(step[order].astype(np.float64) ** 2))
-        common = order[: int(np.searchsorted(tail, SCALE * floor / 300))]
+        common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 300))]
         rare = order[len(common) :]
         left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
         sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)
-        least = SCALE * SCALE * (2 * floor - 1) / 200  # rounds to the floor
-        enough = sums >= least - left
-        ranks = np.flatnonzero(enough if among is None else enough & among)
+        least = _of_percent(FLOOR)
+        ranks = np.flatnonzero(sums >= least - left)
         dots = sums[ranks]
         if len(common):
             dots += self._common(ranks, term[common], step[common], sizes[common], begins[common])
-        dots = dots[alike := dots >= least].astype(np.int64)
-        percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
-        return ranks[alike], np.minimum(percent, 100)
+        alike = dots >= least
+        return ranks[alike], _percents(dots[alike].astype(np.int64))
 
     def _common(self, ranks: Longs, term: Ints, step: Steps, sizes: Longs, begins: Longs) -> Sums:
         """What common terms add to the candidates at some ranks: searched one by one for few
@@ -236,15 +235,41 @@ class Index:
         return added
 
 
-def _least_shown(percent: Longs, limit: int) -> int:
-    """How alike the `limit` best answers to a question are at least, and near the best one: what is
-    less alike need not be put in order.
+def _of_percent(percent: int) -> int:
+    """The least sum that rounds to so many percent."""
+    return -(-SCALE * SCALE * (2 * percent - 1) // 200)
+
+
+def _percents(dots: Longs) -> Longs:
+    """Sums as whole percents, rounded half up; rounding of steps may bring one above 100."""
+    return np.minimum((200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
+
+
+def _least_shown(dots: Ints, limit: int) -> int:
+    """How alike the `limit` best answers to a question are at least, in percent, and near the best
+    one: what is less alike need not be put in order.
     """
-    of_percent = np.bincount(percent, minlength=101)
-    best = int(percent.max(initial=0))
-    as_alike = np.cumsum(of_percent[::-1])  # at n: how many have 100 - n percent or more
-    enough = 100 - int(np.searchsorted(as_alike, limit))
-    return max(enough, -(-best // QUESTION_SHARE))
+    best = int(_percents(dots.max().astype(np.int64)))
+    low, high = max(QUESTION_FLOOR, -(-best // QUESTION_SHARE)), best
+    while low < high:
+        middle = (low + high + 1) // 2
+        if np.count_nonzero(dots >= _of_percent(middle)) < limit:
+            high = middle - 1
+        else:
+            low = middle
+    return low
+
+
+def _dots(posted: Postings, term: Ints, step: Steps) -> Ints:
+    """For every candidate, the sum over its postings of some terms."""
+    dots = np.zeros(posted.candidates, np.int32)
+    for begin, end, weight in zip(posted.starts[term], posted.starts[term + 1], step, strict=True):
+        weights = np.multiply(posted.step[begin:end], weight, dtype=np.int32)
+        if end - begin == posted.candidates:
+            dots += weights
+        else:
+            dots[posted.rank[begin:end]] += weights
+    return dots
 
 
 def _sums(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:

@@ -8,7 +8,7 @@ a node. Signatures of contract wallets (ERC-1271) recover to nobody and prove no
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from eth_utils.crypto import keccak
@@ -62,6 +62,7 @@ def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
     return recovered(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
 
 
+@cache
 def _domain(asset: Asset) -> bytes:
     chain_id = evm_chain_id(asset.network)
     return keccak(

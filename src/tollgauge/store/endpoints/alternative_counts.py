@@ -31,6 +31,11 @@ alternative_count = sa.Table(
 
 _ROWS: Final = sa.select(endpoint_table, PUBLIC.label("public"))
 _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
+_PAGE: Final = Prepared(
+    _ROWS.where(endpoint_table.c.id > sa.bindparam("after"))
+    .order_by(endpoint_table.c.id)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
 _COUNTS: Final = PreparedAny(
     lambda ids: sa.select(alternative_count).where(alternative_count.c.endpoint_id.in_(ids))
 )
@@ -55,8 +60,7 @@ class ScoredEndpoint:
 
 def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:
     """A page of all endpoints in the order of ids, those after an id."""
-    query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
-    return tuple(_scored_endpoint(row) for row in tx.execute(query))
+    return tuple(map(_scored_endpoint, _PAGE.rows(tx, {"after": after, "limit": limit})))
 
 
 def get(tx: Connection, endpoint_id: str) -> ScoredEndpoint | None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.terms import Quote
-from tollgauge.db.prepared import PreparedAny
+from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import RANKED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
@@ -33,6 +33,29 @@ _WHOLE: Final = PreparedAny(
         *endpoint_table.c["status", "adopted", "last_probed", "service_name", "description"],
         endpoint_table.c.ranked_payable_24h,
     ).where(endpoint_table.c.id.in_(ids), PUBLIC)
+)
+_OF_HOST: Final = _ROWS.where(endpoint_table.c.host == sa.bindparam("host"), PUBLIC).limit(
+    sa.bindparam("limit", type_=sa.Integer)
+)
+_WITH_SCORE: Final = _OF_HOST.where(endpoint_table.c.ranked_score.is_not(None)).order_by(
+    endpoint_table.c.ranked_score.desc(), endpoint_table.c.id.desc()
+)
+_WITHOUT_SCORE: Final = _OF_HOST.where(endpoint_table.c.ranked_score.is_(None)).order_by(
+    endpoint_table.c.id.desc()
+)
+_SCORED: Final = Prepared(_WITH_SCORE)
+_SCORED_BEHIND: Final = Prepared(
+    _WITH_SCORE.where(
+        sa.tuple_(endpoint_table.c.ranked_score, endpoint_table.c.id)
+        < sa.tuple_(sa.bindparam("score", type_=sa.Integer), sa.bindparam("id", type_=sa.Text))
+    )
+)
+_UNSCORED: Final = Prepared(_WITHOUT_SCORE)
+_UNSCORED_BEHIND: Final = Prepared(_WITHOUT_SCORE.where(endpoint_table.c.id < sa.bindparam("id")))
+_PLACE: Final = Prepared(
+    sa.select(endpoint_table.c.id, endpoint_table.c.ranked_score).where(
+        endpoint_table.c.id == sa.bindparam("id"), endpoint_table.c.host == sa.bindparam("host")
+    )
 )
 
 
@@ -90,21 +113,19 @@ def of_host(
     without; of equal ones those with the greatest ids. `after` is the id of the last endpoint of
     the page before; one that the host does not have gives the first page.
     """
-    score, id_ = endpoint_table.c.ranked_score, endpoint_table.c.id
-    query = _ROWS.where(endpoint_table.c.host == host, PUBLIC)
     # Each part is read in the order of its index: a host may have tens of thousands.
-    scored = query.where(score.is_not(None)).order_by(score.desc(), id_.desc())
-    unscored = query.where(score.is_(None)).order_by(id_.desc())
-    last = _place(tx, host, after)
-    if last is None:
-        parts = [scored, unscored]
-    elif last.ranked_score is None:
-        parts = [unscored.where(id_ < last.id)]
+    place = _place(tx, host, after)
+    if place is None:
+        parts = [_SCORED, _UNSCORED]
+    elif place.ranked_score is None:
+        parts = [_UNSCORED_BEHIND]
     else:
-        parts = [scored.where(sa.tuple_(score, id_) < (last.ranked_score, last.id)), unscored]
+        parts = [_SCORED_BEHIND, _UNSCORED]
+    last = {} if place is None else {"score": place.ranked_score, "id": place.id}
     listed: list[ListedEndpoint] = []
     for part in parts:
-        listed += map(_from_row, tx.execute(part.limit(limit - len(listed))))
+        values = {"host": host, "limit": limit - len(listed), **last}
+        listed += map(_from_row, part.rows(tx, values))
         if len(listed) == limit:
             break
     return tuple(listed)
@@ -122,9 +143,9 @@ def page(
 
 def _place(tx: Connection, host: str, endpoint_id: str | None) -> Any:
     """The score and id of an endpoint of a host; None for an unknown id."""
-    one = (endpoint_table.c.id == endpoint_id, endpoint_table.c.host == host)
-    query = sa.select(endpoint_table.c.id, endpoint_table.c.ranked_score).where(*one)
-    return None if endpoint_id is None else tx.execute(query).one_or_none()
+    if endpoint_id is None:
+        return None
+    return _PLACE.first(tx, {"id": endpoint_id, "host": host})
 
 
 def _from_row(row: Any) -> ListedEndpoint:

@@ -29,8 +29,9 @@ from tollgauge.web.wire.lint import RULES_PATH
 from tollgauge.web.wire.parameters import SitemapPart
 
 XML: Final = "application/xml"
-PART_MAX: Final = 10_000
-EXPECTED: Final = 4_000
+PART_MAX: Final = 2_000
+"""More take as long as several pages, and anyone may ask for a part."""
+EXPECTED: Final = 1_000
 """How many endpoints a part has at most on average: far enough below PART_MAX."""
 _DIGITS: Final = "0123456789abcdef"
 _ENDPOINTS: Final = re.compile(r"endpoints(?:-([0-9a-f]{1,4}))?\.xml", re.ASCII)

@@ -30,6 +30,8 @@ def render(name: str, base_url: str, **values: object) -> bytes:
 
 def _visible(value: object) -> object:
     """Applied to every expression of a template: removes invisible characters from a text."""
+    if type(value) is str and value.isascii() and value.isprintable():  # most, and there are many
+        return value
     if isinstance(value, str) and not isinstance(value, Markup):
         return labels.plain(value)
     return value

@@ -32,7 +32,8 @@ def refused(
 ) -> Problem | None:
     """Why no sale is begun for a payment beside those that are in work, None if one may be."""
     slots = facilitator.sales_at_once
-    copies = sum(other.id == payment.id for other in in_work)
+    id_ = payment.id
+    copies = sum([other.id == id_ for other in in_work])
     if 0 < copies < max(1, slots // PAYER_SHARE):
         return None  # it waits for the sale that is in work, and begins none
     if copies:
@@ -72,7 +73,9 @@ def _exceeds_share(payment: Payment, in_work: Collection[Payment], slots: int) -
     same_payer = {other.id: other for other in in_work if other.payer == payment.payer}
     if len(same_payer) < share:
         return False
-    return not signed_by_payer(payment) or sum(map(signed_by_payer, same_payer.values())) >= share
+    if sum(map(signed_by_payer, same_payer.values())) >= share:
+        return True  # whatever this one is: its signature need not be looked at
+    return not signed_by_payer(payment)
 
 
 def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:

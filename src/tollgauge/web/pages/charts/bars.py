@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from markupsafe import Markup
 
 from tollgauge.web.pages.charts.svg import element, picture, title
 from tollgauge.web.pages.labels import count
 
 
+@lru_cache(maxsize=1_024)
 def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
     """A track as long as the weight, filled as far as the subscore reaches. It is
     hidden from screen readers, because the table has the figures.

@@ -42,6 +42,7 @@ def title(text: str) -> Markup:
     return element("title", words(text))
 
 
+@lru_cache(maxsize=1_024)
 def label(text: str, x: float, y: float, *, anchor: str = "start", kind: str = "tick") -> Markup:
     """A written label at a point."""
     return element("text", words(text), x=x, y=y, text_anchor=anchor, class_=kind)
@@ -80,8 +81,11 @@ def picture(
     )
 
 
+@lru_cache(maxsize=8_192)
 def number(value: float) -> str:
-    """A coordinate with at most two decimals. Raises ValueError unless it is finite."""
+    """A coordinate with at most two decimals; charts of as many days have most of them in common.
+    Raises ValueError unless it is finite.
+    """
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
