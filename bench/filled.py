@@ -3,9 +3,11 @@
 The first TEMPLATES endpoints are probed, closed, observed and scored by the real code; every other
 endpoint has the rows of one of them, copied inside the database, with its own resource, host, payTo
 and place in the schedule: today's probes of a copy, and all that follows from the last of them, are
-moved to where its own were. So filling costs little more than the writing, while each row is one
-that the service made, and neighbours in an index are endpoints that are probed together. What
-packed texts say of a copy is its template's: the resource of its evidence, and its closed days.
+moved to where its own were. Endpoints are added in the order in which a crawl finds them, host by
+host, and what follows in the order of their ids, in which it comes. So filling costs little more
+than the writing, while each row is one that the service made, and neighbours in an index are
+endpoints that are probed together. What packed texts say of a copy is its template's: the resource
+of its evidence, and its closed days.
 
 Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store.
 """
@@ -39,6 +41,8 @@ from tollgauge.store.probes import archive, probes
 TEMPLATES: Final = 100
 OBSERVED: Final = 100
 """How many of the newest probes of a template are looked at for changes."""
+LISTED_AT_ONCE: Final = 1_000
+"""How many endpoints a crawl records in one transaction, in the order of their ids."""
 CHAIN: Final = 8453
 _IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
 _EVERYWHERE: Final = {
@@ -177,7 +181,8 @@ async def _copy_all(
 ) -> None:
     """Give every place behind the templates the rows of one of them, with the probes of `days`."""
     await store.writing(_add_copies, everywhere, now=now)
-    await store.writing(_copy, schema.endpoint, "t.id = c.template", _ENDPOINT)
+    discovered = f"c.number / {LISTED_AT_ONCE}, c.id"
+    await store.writing(_copy, schema.endpoint, "t.id = c.template", _ENDPOINT, order=discovered)
     for day in days:
         of_day = f"t.day = {day} AND t.endpoint_id = c.template"
         await store.writing(_copy, schema.probe_day, of_day)
@@ -191,8 +196,9 @@ async def _copy_all(
 
 def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> None:
     tx.exec_driver_sql(
-        "CREATE TABLE bench_copy (id TEXT PRIMARY KEY, template TEXT, resource TEXT, host TEXT, "
-        "pay_to TEXT, template_pay_to TEXT, later INTEGER, next_due INTEGER)"
+        "CREATE TABLE bench_copy (id TEXT PRIMARY KEY, number INTEGER, template TEXT, "
+        "resource TEXT, host TEXT, pay_to TEXT, template_pay_to TEXT, later INTEGER, "
+        "next_due INTEGER)"
     )
     templates = everywhere[:TEMPLATES]
     known = endpoint_rows.get_many(tx, [place.id for place in templates])
@@ -202,9 +208,9 @@ def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> Non
         endpoint = known[template.id]
         probed_at, due = _slot(replace(endpoint, id=place.id), now=now)
         later = probed_at - (endpoint.last_probed or now)
-        of_template = (template.id, place.resource, place.host, place.pay_to, template.pay_to)
-        copies.append((place.id, *of_template, later, due))
-    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {}, {}, {}, {})"
+        of_place = (place.resource, place.host, place.pay_to)
+        copies.append((place.id, number, template.id, *of_place, template.pay_to, later, due))
+    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {})"
     rows.execute_many(tx, statement, sorted(copies))
     hosts_known = set(tx.execute(sa.select(schema.host.c.host)).scalars())
     hosts = sorted({place.host for place in everywhere} - hosts_known)
@@ -223,10 +229,16 @@ def _slot(endpoint: Endpoint, *, now: int) -> tuple[int, int]:
 
 
 def _copy(
-    tx: Connection, table: sa.Table, match: str, own: Mapping[str, str] | None = None
+    tx: Connection,
+    table: sa.Table,
+    match: str,
+    own: Mapping[str, str] | None = None,
+    *,
+    order: str = "c.id",
 ) -> None:
-    """Insert the rows of the templates for their copies, in the order of the copies' ids; `own`
-    says where columns come from that are not the template's, beside those of every table.
+    """Insert the rows of the templates for their copies, in the order of the copies' ids or another
+    `order`; `own` says where columns come from that are not the template's, beside those of every
+    table.
     """
     sources = {**_EVERYWHERE, **(own or {})}
     names = [column.name for column in table.c if column.name != "id" or "id" in sources]
@@ -234,7 +246,7 @@ def _copy(
     quoted = ", ".join(f'"{name}"' for name in names)
     tx.exec_driver_sql(
         f"INSERT INTO {table.name} ({quoted}) SELECT {', '.join(values)} "  # noqa: S608 - names of columns
-        f"FROM bench_copy c CROSS JOIN {table.name} t WHERE {match} ORDER BY c.id"
+        f"FROM bench_copy c CROSS JOIN {table.name} t WHERE {match} ORDER BY {order}"
     )
 
 
