@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0038"
-down_revision = "0037"
+revision = "0037"
+down_revision = "0035"
 branch_labels = None
 depends_on = None
 
