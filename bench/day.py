@@ -28,7 +28,7 @@ import sqlalchemy as sa
 import uvloop
 from sqlalchemy import Connection
 
-from bench import blackbox, filled
+from bench import blackbox, filled, lives
 from bench.database import opened
 from bench.measurement import Measurement, Report, peak_mb, rounded
 from bench.probe import World, world
@@ -230,8 +230,8 @@ class Day:
 
 
 def made_up(endpoint: Endpoint, now: int, dice: random.Random) -> ProbeResult:
-    """What a probe saw: what the probes before saw as a rule (bench/filled)."""
-    return filled.answer(
+    """What a probe saw: what the probes before saw as a rule (bench/lives)."""
+    return lives.answer(
         int(endpoint.resource.rpartition("/")[2]),
         endpoint.quote,
         at=now - dice.randrange(1_000),
@@ -322,7 +322,7 @@ def _file_mb(tx: Connection) -> float:
 def _seller(number: int) -> Endpoint:
     host = f"h{number}.sellers.example"
     url = f"https://{host}/v1/item/{number}"
-    quote = Quote(network=BASE, asset=filled.USDC, amount=5_000, pay_to=f"0x{number:040x}")
+    quote = Quote(network=BASE, asset=lives.USDC, amount=5_000, pay_to=f"0x{number:040x}")
     return Endpoint(
         id=endpoint_id(url),
         resource=url,

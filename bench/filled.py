@@ -3,31 +3,29 @@
 The first TEMPLATES endpoints are probed, closed, observed and scored by the real code; every other
 endpoint has the rows of one of them, copied inside the database, with its own resource, host, payTo
 and place in the schedule: today's probes of a copy, and all that follows from the last of them, are
-moved to where its own were. So filling costs little more than the writing, while each row is one
-that the service made, and neighbours in an index are endpoints that are probed together. What
-packed texts say of a copy is its template's: the resource of its evidence, and its closed days.
+moved to where its own were. Endpoints are added in the order in which a crawl finds them, host by
+host, and what follows in the order of their ids, in which it comes. So filling costs little more
+than the writing, while each row is one that the service made, and neighbours in an index are
+endpoints that are probed together. What packed texts say of a copy is its template's: the resource
+of its evidence, and its closed days.
 
 Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
+from bench.lives import Life, Place, life, places
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import ChainSums, PayerSums
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import NORMAL, interval_ms, next_due, place_ms
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import BASE, DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, scoring, terms
@@ -41,16 +39,11 @@ from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
 from tollgauge.store.probes import archive, probes
 
 TEMPLATES: Final = 100
-STEP_MS: Final = 30 * MINUTE_MS
-"""How often endpoints are probed."""
 OBSERVED: Final = 100
 """How many of the newest probes of a template are looked at for changes."""
+LISTED_AT_ONCE: Final = 1_000
+"""How many endpoints a crawl records in one transaction, in the order of their ids."""
 CHAIN: Final = 8453
-USDC: Final = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-
-KINDS: Final = 20
-"""The template of a number is of the kind that the rest of its division by this says."""
-
 _IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
 _EVERYWHERE: Final = {
     "endpoint_id": "c.id",
@@ -76,39 +69,6 @@ probe of the template its own was.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an endpoint is, and who is paid for it."""
-
-    resource: str
-    host: str
-    pay_to: str
-
-    @property
-    def id(self) -> str:
-        """The endpoint's id."""
-        return endpoint_id(self.resource)
-
-
-def places(count: int, *, skewed: bool = False) -> Iterator[Place]:
-    """So many endpoints on a twentieth as many hosts, the n-th host with a share of 1/n, and three
-    endpoints to a payTo. `skewed`: two hosts hold 40 % each, and each of them has one payTo.
-    """
-    hosts = max(count // 20, 3)
-    if skewed:
-        large = count * 2 // 5
-        sizes = [large, large, *_shares(count - 2 * large, hosts - 2)]
-    else:
-        sizes = _shares(count, hosts)
-    number = 0
-    for host, size in enumerate(sizes):
-        for _ in range(size):
-            wallet = host if skewed and host < 2 else 2 + number // 3
-            name = f"seller{host}.example"
-            yield Place(f"https://{name}/v1/item/{number}", name, f"0x{0xA0 << 152 | wallet:040x}")
-            number += 1
-
-
 async def fill(
     store: Store,
     *,
@@ -126,7 +86,7 @@ async def fill(
     everywhere = list(places(endpoints, skewed=skewed))
     await store.writing(_add_chain, {place.pay_to for place in everywhere}, now=now)
     templates = everywhere[:TEMPLATES]
-    lives = [_life(number, place, days=days, now=now) for number, place in enumerate(templates)]
+    lives = [life(number, place, days=days, now=now) for number, place in enumerate(templates)]
     await store.writing(_insert, lives, now=now)
     for day in range(day_of(now) - days, day_of(now) + 1):
         await store.writing(_record, lives, day)
@@ -138,162 +98,26 @@ async def fill(
     await store.writing(due_hosts.compute, {place.host for place in everywhere}, now=now)
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """An endpoint and all its probes, oldest first."""
-
-    endpoint: Endpoint
-    results: list[ProbeResult]
-
-
-def _shares(count: int, parts: int) -> list[int]:
-    """A count in parts of which the n-th is in proportion to 1/n, and each at least 1."""
-    whole = sum(1 / (part + 1) for part in range(parts))
-    left = count - parts
-    sizes = [1 + int(left / whole / (part + 1)) for part in range(parts)]
-    sizes[0] += count - sum(sizes)
-    return sizes
-
-
-def _life(number: int, place: Place, *, days: int, now: int) -> Life:
-    """The template of a number: of twenty, twelve are good, two fail now and then, two are dead,
-    two never showed an envelope, one cannot be paid, and one is slow and changes its price. One in
-    fifty is three days old.
-    """
-    rng = random.Random(number)  # noqa: S311 - the same data every time
-    start = (day_of(now) - (3 if number % 50 == 7 else days)) * DAY_MS + place_ms(place.id, STEP_MS)
-    quote = Quote(
-        network=BASE, asset=USDC, amount=rng.choice((1_000, 5_000, 10_000)), pay_to=place.pay_to
-    )
-    endpoint = Endpoint(
-        id=place.id,
-        resource=place.resource,
-        host=place.host,
-        first_seen=start,
-        last_seen=now,
-        next_due=now + STEP_MS,
-        service_name=f"Service {number}",
-        description=f"Answers questions of kind {number} for agents, paid by the call.",
-        sources=("bench",),
-        quote=quote,
-        quote_at=start,
-    )
-    kind, tls_not_after = number % KINDS, now + 50 * DAY_MS
-    results, failing = [], 0
-    for at in range(start, now, STEP_MS):
-        if kind in (12, 13) and not failing and rng.random() < 0.01:
-            failing = rng.randrange(1, 12)
-        if kind == 19 and rng.random() < 0.002:
-            quote = replace(quote, amount=rng.choice((5_000, 10_000, 20_000)))
-        seen_at = at + rng.randrange(STEP_MS // 20)
-        result = answer(number, quote, at=seen_at, tls_not_after=tls_not_after, rng=rng)
-        results.append(_failure(seen_at, rng, refused=True) if failing else result)
-        failing = max(failing - 1, 0)
-    return Life(endpoint, [result for result in results if result.at <= now])
-
-
-def answer(
-    number: int, quote: Quote | None, *, at: int, tls_not_after: int, rng: random.Random
-) -> ProbeResult:
-    """What a probe of the endpoint of a number sees: what it answers as a rule, but for one probe
-    in 500, which fails.
-    """
-    kind = number % KINDS
-    if kind in (14, 15):
-        return _failure(at, rng, refused=kind == 15)
-    if rng.random() < 0.002:
-        return _failure(at, rng, refused=rng.random() < 0.5)
-    usual = _usual(number, quote, tls_not_after=tls_not_after)
-    return replace(usual, at=at, timings=_times(kind, rng))
-
-
-def _failure(at: int, rng: random.Random, *, refused: bool) -> ProbeResult:
-    """A probe that is answered with 502, or not at all."""
-    return ProbeResult(
-        at=at,
-        outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
-        attribution=Attribution.THEIRS,
-        up=False,
-        timings=_times(0, rng) if refused else Timings(total=10_000),
-        status=502 if refused else None,
-        reason="" if refused else "no answer within 10 s",
-    )
-
-
-def _usual(number: int, quote: Quote | None, *, tls_not_after: int) -> ProbeResult:
-    """What the endpoint of a number answers as a rule, if it is not dead."""
-    warnings = tuple(
-        Finding(
-            rule=rule,
-            severity=Severity.WARN,
-            message=f"The entry does not say what its {rule} is; clients show an empty line.",
-            where="accepts[0]",
-        )
-        for rule in ("no-description", "no-mime-type", "long-timeout")[: number % 4]
-    )
-    good = ProbeResult(
-        at=0,
-        outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
-        up=True,
-        timings=Timings(total=0),
-        status=402,
-        compliance=100 - 4 * len(warnings),
-        compliant=True,
-        payable=True,
-        version=2,
-        quote=quote,
-        accepts=1,
-        findings=warnings,
-        tls_not_after=tls_not_after,
-    )
-    bare = replace(
-        good, payable=False, compliant=False, compliance=0, quote=None, accepts=None, findings=()
-    )
-    kind = number % KINDS
-    if kind == 16:
-        return replace(bare, outcome=Outcome.NOT_FOUND, up=False, status=404)
-    if kind == 17:
-        return replace(bare, outcome=Outcome.OPEN, status=200)
-    if kind == 18:
-        error = Finding(
-            rule="pay-to-missing",
-            severity=Severity.ERROR,
-            message="The entry names no payTo, so that nobody can be paid.",
-            where="accepts[0]",
-        )
-        return replace(good, payable=False, compliant=False, compliance=0, findings=(error,))
-    return good
-
-
-def _times(kind: int, rng: random.Random) -> Timings:
-    phases = [int(rng.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 6.5 if kind == 19 else 5)]
-    dns, connect, tls, ttfb = phases
-    return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=sum(phases) + 1)
-
-
 def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
     """The templates, their listings and what is known of them."""
-    endpoint_rows.insert(tx, *[life.endpoint for life in lives])
+    endpoint_rows.insert(tx, *[one.endpoint for one in lives])
     listed = [
         StoredListing(
-            endpoint_id=life.endpoint.id,
+            endpoint_id=one.endpoint.id,
             source="bench",
             crawl_id=1,
-            first_seen=life.endpoint.first_seen,
+            first_seen=one.endpoint.first_seen,
             last_seen=now,
             gone_at=None,
-            terms=life.endpoint.quote,
+            terms=one.endpoint.quote,
         )
-        for life in lives
+        for one in lives
     ]
     listings.save(tx, listed)
-    seen = [
-        (life.endpoint.id, _event("listed", life.endpoint.first_seen, "", "")) for life in lives
-    ]
-    for life in lives[19::20]:
+    seen = [(one.endpoint.id, _event("listed", one.endpoint.first_seen, "", "")) for one in lives]
+    for one in lives[19::20]:
         at = now - 9 * DAY_MS
-        seen.append((life.endpoint.id, _event("price-changed", at, "5000", "10000")))
+        seen.append((one.endpoint.id, _event("price-changed", at, "5000", "10000")))
     listings.add_events(tx, seen)
 
 
@@ -325,26 +149,26 @@ def _add_chain(tx: Connection, addresses: set[str], *, now: int) -> None:
 
 
 def _record(tx: Connection, lives: Sequence[Life], day: int) -> None:
-    for life in lives:
-        of_day = [result for result in life.results if day_of(result.at) == day]
-        probes.record_many(tx, life.endpoint.id, of_day)
+    for one in lives:
+        of_day = [result for result in one.results if day_of(result.at) == day]
+        probes.record_many(tx, one.endpoint.id, of_day)
 
 
 def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
     for back in range(OBSERVED, 0, -1):
-        wave = [(life.endpoint, life.results[-back]) for life in lives if len(life.results) >= back]
+        wave = [(one.endpoint, one.results[-back]) for one in lives if len(one.results) >= back]
         changes.observe_each(tx, wave)
     terms.observe_quotes(
         tx,
         {
-            life.endpoint.id: (result.quote, result.at)
-            for life in lives
-            for result in life.results
+            one.endpoint.id: (result.quote, result.at)
+            for one in lives
+            for result in one.results
             if result.quote is not None
         },
     )
     columns = schema.endpoint.c
-    known = endpoint_rows.get_many(tx, [life.endpoint.id for life in lives])
+    known = endpoint_rows.get_many(tx, [one.endpoint.id for one in lives])
     for endpoint in known.values():
         last_probed = endpoint.last_probed or now
         # The newest probe is one that the score does not know yet, as it is when a score is due.
@@ -361,7 +185,8 @@ async def _copy_all(
 ) -> None:
     """Give every place behind the templates the rows of one of them, with the probes of `days`."""
     await store.writing(_add_copies, everywhere, now=now)
-    await store.writing(_copy, schema.endpoint, "t.id = c.template", _ENDPOINT)
+    discovered = f"c.number / {LISTED_AT_ONCE}, c.id"
+    await store.writing(_copy, schema.endpoint, "t.id = c.template", _ENDPOINT, order=discovered)
     for day in days:
         of_day = f"t.day = {day} AND t.endpoint_id = c.template"
         await store.writing(_copy, schema.probe_day, of_day)
@@ -375,8 +200,9 @@ async def _copy_all(
 
 def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> None:
     tx.exec_driver_sql(
-        "CREATE TABLE bench_copy (id TEXT PRIMARY KEY, template TEXT, resource TEXT, host TEXT, "
-        "pay_to TEXT, template_pay_to TEXT, later INTEGER, next_due INTEGER)"
+        "CREATE TABLE bench_copy (id TEXT PRIMARY KEY, number INTEGER, template TEXT, "
+        "resource TEXT, host TEXT, pay_to TEXT, template_pay_to TEXT, later INTEGER, "
+        "next_due INTEGER)"
     )
     templates = everywhere[:TEMPLATES]
     known = endpoint_rows.get_many(tx, [place.id for place in templates])
@@ -386,9 +212,9 @@ def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> Non
         endpoint = known[template.id]
         probed_at, due = _slot(replace(endpoint, id=place.id), now=now)
         later = probed_at - (endpoint.last_probed or now)
-        of_template = (template.id, place.resource, place.host, place.pay_to, template.pay_to)
-        copies.append((place.id, *of_template, later, due))
-    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {}, {}, {}, {})"
+        of_place = (place.resource, place.host, place.pay_to)
+        copies.append((place.id, number, template.id, *of_place, template.pay_to, later, due))
+    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {})"
     rows.execute_many(tx, statement, sorted(copies))
     hosts_known = set(tx.execute(sa.select(schema.host.c.host)).scalars())
     hosts = sorted({place.host for place in everywhere} - hosts_known)
@@ -407,10 +233,16 @@ def _slot(endpoint: Endpoint, *, now: int) -> tuple[int, int]:
 
 
 def _copy(
-    tx: Connection, table: sa.Table, match: str, own: Mapping[str, str] | None = None
+    tx: Connection,
+    table: sa.Table,
+    match: str,
+    own: Mapping[str, str] | None = None,
+    *,
+    order: str = "c.id",
 ) -> None:
-    """Insert the rows of the templates for their copies, in the order of the copies' ids; `own`
-    says where columns come from that are not the template's, beside those of every table.
+    """Insert the rows of the templates for their copies, in the order of the copies' ids or another
+    `order`; `own` says where columns come from that are not the template's, beside those of every
+    table.
     """
     sources = {**_EVERYWHERE, **(own or {})}
     names = [column.name for column in table.c if column.name != "id" or "id" in sources]
@@ -418,7 +250,7 @@ def _copy(
     quoted = ", ".join(f'"{name}"' for name in names)
     tx.exec_driver_sql(
         f"INSERT INTO {table.name} ({quoted}) SELECT {', '.join(values)} "  # noqa: S608 - names of columns
-        f"FROM bench_copy c CROSS JOIN {table.name} t WHERE {match} ORDER BY c.id"
+        f"FROM bench_copy c CROSS JOIN {table.name} t WHERE {match} ORDER BY {order}"
     )
 
 

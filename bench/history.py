@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.filled import Place, fill, places
+from bench.filled import fill
+from bench.lives import Place, places
 from bench.measurement import Measurement, Report
 from bench.reads import NOW, Times, opened, percentile
 from tollgauge.core.endpoint import Perimeter

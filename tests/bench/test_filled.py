@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from bench import filled
+from bench import filled, lives
 from bench.database import opened
 from bench.day import BEGIN, Clock, Day, everybody
 from tollgauge.core.schedule import NORMAL, interval_ms, place_ms
@@ -68,7 +68,7 @@ async def test_the_last_probe_of_every_copy_is_a_row_of_today(store: Store) -> N
 async def test_hosts_are_due_with_the_first_of_their_endpoints(store: Store) -> None:
     census = await store.reading(standings.census, now=NOW)
     assert census.forgotten == {}
-    assert {load.host for load in census.loads} == {place.host for place in filled.places(300)}
+    assert {load.host for load in census.loads} == {place.host for place in lives.places(300)}
 
 
 async def test_the_next_results_of_a_filled_store_change_no_terms(store: Store) -> None:

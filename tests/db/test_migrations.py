@@ -369,6 +369,27 @@ async def test_a_host_that_was_leased_before_an_upgrade_is_leased_after_it(empty
     await store.close()
 
 
+def discovered_before(connection: sa.Connection) -> None:
+    """The tables of the version before endpoints had an order, with one listed after another."""
+    migrations.upgrade(connection, to="0035")
+    fill(connection, "host", host="a.com")
+    for id_ in ("b", "a"):
+        fill(connection, "endpoint", id=id_, resource=id_, host="a.com", description=f"is {id_}")
+        fill(connection, "listing", endpoint_id=id_, source="dir")
+
+
+async def test_endpoints_are_in_the_order_of_their_ids_after_an_upgrade(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'new.db'}")
+    await store.writing(discovered_before)
+    await store.migrate()
+    assert await store.writing(differences) == []
+    kept = await fetch(store, sa.text("SELECT id, description FROM endpoint NOT INDEXED"))
+    assert [tuple(row) for row in kept] == [("a", "is a"), ("b", "is b")]
+    with pytest.raises(sa.exc.IntegrityError):
+        await execute(store, sa.text("DELETE FROM endpoint"))  # listings name them still
+    await store.close()
+
+
 def test_the_tables_that_other_tests_begin_with_are_those_of_the_versions(tmp_path: Path) -> None:
     def dump(name: str, upgrade: Callable[[sa.Connection], None]) -> list[str]:
         engine = sa.create_engine(f"sqlite:///{tmp_path / name}")

@@ -126,7 +126,7 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
         ("ix_flip_at", changes.public_since, {"since": 1, "limit": 9}),
         ("ix_flip_type_at", changes.public_since, {"since": 1, "kind": "payto_change", "limit": 9}),
         ("ix_endpoint_rank", spread.by_figures, {"scores": (500,), "uptimes": (500,)}),
-        ("sqlite_autoindex_endpoint_1", public.with_prefix, {"prefix": "a", "limit": 9}),
+        ("USING PRIMARY KEY", public.with_prefix, {"prefix": "a", "limit": 9}),
     ],
 )
 async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(

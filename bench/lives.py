@@ -1,0 +1,192 @@
+"""Endpoints that were never there, and all that probes saw of them: what bench/filled fills a store
+with. The same every time: what is random depends on an endpoint's number alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import place_ms
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import BASE, DAY_MS, MINUTE_MS, day_of
+
+STEP_MS: Final = 30 * MINUTE_MS
+"""How often endpoints are probed."""
+USDC: Final = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+
+KINDS: Final = 20
+"""The template of a number is of the kind that the rest of its division by this says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an endpoint is, and who is paid for it."""
+
+    resource: str
+    host: str
+    pay_to: str
+
+    @property
+    def id(self) -> str:
+        """The endpoint's id."""
+        return endpoint_id(self.resource)
+
+
+def places(count: int, *, skewed: bool = False) -> Iterator[Place]:
+    """So many endpoints on a twentieth as many hosts, the n-th host with a share of 1/n, and three
+    endpoints to a payTo. `skewed`: two hosts hold 40 % each, and each of them has one payTo.
+    """
+    hosts = max(count // 20, 3)
+    if skewed:
+        large = count * 2 // 5
+        sizes = [large, large, *_shares(count - 2 * large, hosts - 2)]
+    else:
+        sizes = _shares(count, hosts)
+    number = 0
+    for host, size in enumerate(sizes):
+        for _ in range(size):
+            wallet = host if skewed and host < 2 else 2 + number // 3
+            name = f"seller{host}.example"
+            yield Place(f"https://{name}/v1/item/{number}", name, f"0x{0xA0 << 152 | wallet:040x}")
+            number += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """An endpoint and all its probes, oldest first."""
+
+    endpoint: Endpoint
+    results: list[ProbeResult]
+
+
+def _shares(count: int, parts: int) -> list[int]:
+    """A count in parts of which the n-th is in proportion to 1/n, and each at least 1."""
+    whole = sum(1 / (part + 1) for part in range(parts))
+    left = count - parts
+    sizes = [1 + int(left / whole / (part + 1)) for part in range(parts)]
+    sizes[0] += count - sum(sizes)
+    return sizes
+
+
+def life(number: int, place: Place, *, days: int, now: int) -> Life:
+    """The template of a number: of twenty, twelve are good, two fail now and then, two are dead,
+    two never showed an envelope, one cannot be paid, and one is slow and changes its price. One in
+    fifty is three days old.
+    """
+    rng = random.Random(number)  # noqa: S311 - the same data every time
+    start = (day_of(now) - (3 if number % 50 == 7 else days)) * DAY_MS + place_ms(place.id, STEP_MS)
+    quote = Quote(
+        network=BASE, asset=USDC, amount=rng.choice((1_000, 5_000, 10_000)), pay_to=place.pay_to
+    )
+    endpoint = Endpoint(
+        id=place.id,
+        resource=place.resource,
+        host=place.host,
+        first_seen=start,
+        last_seen=now,
+        next_due=now + STEP_MS,
+        service_name=f"Service {number}",
+        description=f"Answers questions of kind {number} for agents, paid by the call.",
+        sources=("bench",),
+        quote=quote,
+        quote_at=start,
+    )
+    kind, tls_not_after = number % KINDS, now + 50 * DAY_MS
+    results, failing = [], 0
+    for at in range(start, now, STEP_MS):
+        if kind in (12, 13) and not failing and rng.random() < 0.01:
+            failing = rng.randrange(1, 12)
+        if kind == 19 and rng.random() < 0.002:
+            quote = replace(quote, amount=rng.choice((5_000, 10_000, 20_000)))
+        seen_at = at + rng.randrange(STEP_MS // 20)
+        result = answer(number, quote, at=seen_at, tls_not_after=tls_not_after, rng=rng)
+        results.append(_failure(seen_at, rng, refused=True) if failing else result)
+        failing = max(failing - 1, 0)
+    return Life(endpoint, [result for result in results if result.at <= now])
+
+
+def answer(
+    number: int, quote: Quote | None, *, at: int, tls_not_after: int, rng: random.Random
+) -> ProbeResult:
+    """What a probe of the endpoint of a number sees: what it answers as a rule, but for one probe
+    in 500, which fails.
+    """
+    kind = number % KINDS
+    if kind in (14, 15):
+        return _failure(at, rng, refused=kind == 15)
+    if rng.random() < 0.002:
+        return _failure(at, rng, refused=rng.random() < 0.5)
+    usual = _usual(number, quote, tls_not_after=tls_not_after)
+    return replace(usual, at=at, timings=_times(kind, rng))
+
+
+def _failure(at: int, rng: random.Random, *, refused: bool) -> ProbeResult:
+    """A probe that is answered with 502, or not at all."""
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
+        attribution=Attribution.THEIRS,
+        up=False,
+        timings=_times(0, rng) if refused else Timings(total=10_000),
+        status=502 if refused else None,
+        reason="" if refused else "no answer within 10 s",
+    )
+
+
+def _usual(number: int, quote: Quote | None, *, tls_not_after: int) -> ProbeResult:
+    """What the endpoint of a number answers as a rule, if it is not dead."""
+    warnings = tuple(
+        Finding(
+            rule=rule,
+            severity=Severity.WARN,
+            message=f"The entry does not say what its {rule} is; clients show an empty line.",
+            where="accepts[0]",
+        )
+        for rule in ("no-description", "no-mime-type", "long-timeout")[: number % 4]
+    )
+    good = ProbeResult(
+        at=0,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(total=0),
+        status=402,
+        compliance=100 - 4 * len(warnings),
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=quote,
+        accepts=1,
+        findings=warnings,
+        tls_not_after=tls_not_after,
+    )
+    bare = replace(
+        good, payable=False, compliant=False, compliance=0, quote=None, accepts=None, findings=()
+    )
+    kind = number % KINDS
+    if kind == 16:
+        return replace(bare, outcome=Outcome.NOT_FOUND, up=False, status=404)
+    if kind == 17:
+        return replace(bare, outcome=Outcome.OPEN, status=200)
+    if kind == 18:
+        error = Finding(
+            rule="pay-to-missing",
+            severity=Severity.ERROR,
+            message="The entry names no payTo, so that nobody can be paid.",
+            where="accepts[0]",
+        )
+        return replace(good, payable=False, compliant=False, compliance=0, findings=(error,))
+    return good
+
+
+def _times(kind: int, rng: random.Random) -> Timings:
+    phases = [int(rng.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 6.5 if kind == 19 else 5)]
+    dns, connect, tls, ttfb = phases
+    return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=sum(phases) + 1)
