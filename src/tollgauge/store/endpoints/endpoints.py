@@ -39,10 +39,12 @@ _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa
 _MANY: Final = PreparedAny(
     lambda ids: sa.select(endpoint_table).where(endpoint_table.c.id.in_(ids))
 )
+# Those of one instant, as all are after a change of policy, in any order: to put all of them in
+# order for each claim would take longer than the scores.
 _SCORE_DUE: Final = Prepared(
     sa.select(endpoint_table.c.id)
     .where(endpoint_table.c.score_due <= sa.bindparam("now_", type_=sa.BigInteger))
-    .order_by(endpoint_table.c.score_due, endpoint_table.c.id)
+    .order_by(endpoint_table.c.score_due)
     .limit(sa.bindparam("limit_", type_=sa.Integer))
     .with_for_update(skip_locked=True)
 )
