@@ -24,8 +24,8 @@ from tollgauge.core.evidence import (
     EvidenceError,
     LatestState,
     to_json,
-    to_json_with_days,
 )
+from tollgauge.core.kept_evidence import keep
 from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
@@ -167,7 +167,7 @@ def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
     """The scores of what was gathered, and the rows to save: step by step of all together, which
     leaves the code of a step in the processor's cache.
     """
-    documents = [to_json_with_days(one.evidence, one.window.open_texts) for one in part]
+    documents = [keep(one.evidence, one.window.open_texts) for one in part]
     computed = [_score(one.evidence, one.previous, one.window) for one in part]
     return [
         (one_score, _row_of(one.endpoint_id, document, _closed_days(one.window), one_score))
@@ -198,6 +198,7 @@ def _row_of(
         closed_days=closed_days,
         result=score_to_json(computed),
         payable_24h_permille=computed.payable_24h_permille,
+        computed=computed,
     )
 
 
