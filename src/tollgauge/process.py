@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import uvicorn
 
@@ -119,18 +119,9 @@ async def serve_mcp(resources: Opened) -> None:
     await transport.over_stdio(routes.mcp_server(resources.server()))
 
 
-_COLLECTED_EVERY: Final = 50_000
-"""New objects between two garbage collections. More than the evidence and the scores of a batch
-(monitor/scoring) have at once: looking through these, of which none is garbage, takes a twentieth
-of the time of a score.
-"""
-
-
 def freeze_garbage_collector() -> None:
     """Exempt the objects that exist from garbage collection: in a process that only serves they
-    stay to its end, and looking through them again and again doubles the time of a report. From
-    then on it collects less often.
+    stay to its end, and looking through them again and again doubles the time of a report.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_COLLECTED_EVERY)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db.driver import sqlite_connection
+from tollgauge.db import driver
 
 
 def query_plans(tx: Connection, read: Callable[..., Any], *args: Any, **values: Any) -> str:
     """The plans of every statement that a function of a connection runs, a line for each step."""
-    statements: list[str] = []
-    connection = sqlite_connection(tx)
-    connection.set_trace_callback(statements.append)  # prepared ones too
-    read(tx, *args, **values)
-    connection.set_trace_callback(None)
+    statements: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        statements.append((statement, parameters))
+
+    def fetch(connection: Connection, text: str, arguments: driver.Arguments) -> Sequence[Any]:
+        statements.append((text, tuple(arguments)))
+        return run_by_driver(connection, text, arguments)
+
+    run_by_driver = driver.fetch
+    sa.event.listen(tx, "before_cursor_execute", note)
+    with mock.patch.object(driver, "fetch", fetch):
+        read(tx, *args, **values)
+    sa.event.remove(tx, "before_cursor_execute", note)
     steps = [
         row[3]
-        for statement in statements
-        for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+        for statement, parameters in statements
+        for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
     ]
     return "\n".join(steps)
