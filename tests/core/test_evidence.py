@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import rfc8785
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tests.support.evidences import EVIDENCE, EVIDENCE_2
 from tests.support.examples import examples
 
 from tollgauge.core.evidence import (
@@ -19,7 +19,6 @@ from tollgauge.core.evidence import (
     LastProbe,
     LatestState,
     PayerSums,
-    PayerVolume,
     TermChange,
     digest,
     from_json,
@@ -29,145 +28,10 @@ from tollgauge.core.evidence import (
 )
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 
 AS_OF = 1_780_000_000_000
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-INSTANTS = st.integers(0, 2**53 - 1)
-AMOUNTS = st.integers(0, 10**77)
-
-
-@st.composite
-def rollups(draw: st.DrawFn) -> Rollup:
-    latency = draw(st.dictionaries(st.integers(0, 600), st.integers(1, 9), max_size=4))
-    up = sum(latency.values())
-    excluded = draw(st.dictionaries(TEXTS, st.integers(1, 9), max_size=3))
-    return Rollup(
-        day=draw(st.integers(20_000, 20_030)),
-        probes=up + sum(excluded.values()),
-        scored=up,
-        up=up,
-        compliance=draw(st.integers(0, 100 * up)),
-        slots=draw(st.integers(0, (1 << min(up, 48)) - 1)),
-        latency_sum=draw(INSTANTS),
-        latency=tuple(draw(st.permutations(sorted(latency.items())))),
-        excluded=tuple(draw(st.permutations(sorted(excluded.items())))),
-    )
-
-
-PROBES = st.builds(
-    LastProbe,
-    at=INSTANTS,
-    outcome=TEXTS,
-    up=st.booleans(),
-    payable=st.booleans(),
-    accepts=st.none() | st.integers(0, 9),
-    tls_not_after=st.none() | INSTANTS,
-    rules=st.lists(st.tuples(TEXTS, st.sampled_from(["error", "warn", "info"]), TEXTS)).map(tuple),
-)
-CHAINS = st.builds(
-    ChainEvidence,
-    network=TEXTS,
-    pay_to=TEXTS,
-    indexed_ms=INSTANTS,
-    indexed_to_block=st.none() | INSTANTS,
-    indexed_to=st.none() | INSTANTS,
-    shared_hosts=st.integers(1, 99),
-    payers=st.lists(
-        st.builds(PayerVolume, payer=TEXTS, transfers=INSTANTS, paid=AMOUNTS, returned=AMOUNTS),
-        max_size=3,
-    ).map(tuple),
-)
-SUMS = st.builds(
-    PayerSums, payers=INSTANTS, volume=AMOUNTS, squares=AMOUNTS, top=AMOUNTS, weight=INSTANTS
-)
-CHAINS_2 = st.builds(
-    replace,
-    CHAINS,
-    payers=st.just(()),
-    sums=st.none()
-    | st.builds(
-        ChainSums,
-        transfers=INSTANTS,
-        own=AMOUNTS,
-        returned=AMOUNTS,
-        clusters=INSTANTS,
-        raw=SUMS,
-        organic=SUMS,
-        high=SUMS,
-        low=SUMS,
-    ),
-)
-PRICES = st.builds("{}{}".format, st.integers(0, 10**78 - 1), st.just("") | TEXTS.map(" {}".format))
-CHANGES = st.builds(
-    TermChange,
-    at=INSTANTS,
-    kind=st.sampled_from(["payto-changed", "network-changed"]),
-    source=TEXTS,
-    before=TEXTS,
-    after=TEXTS,
-) | st.builds(
-    TermChange,
-    at=INSTANTS,
-    kind=st.just("price-changed"),
-    source=TEXTS,
-    before=PRICES,
-    after=PRICES,
-)
-EVIDENCE_1 = st.builds(
-    Evidence,
-    format=st.just(1),
-    resource=TEXTS,
-    as_of=INSTANTS,
-    first_seen=INSTANTS,
-    listed=st.booleans(),
-    templated=st.booleans(),
-    wildcard=st.booleans(),
-    injection=st.booleans(),
-    quote=st.none() | st.builds(Quote, network=TEXTS, asset=TEXTS, amount=AMOUNTS, pay_to=TEXTS),
-    days=st.lists(rollups(), max_size=3).map(tuple),
-    recent=st.sampled_from([(0, 0), (6, 0), (6, 6)]),
-    last=st.none() | PROBES,
-    envelope=st.none() | PROBES,
-    changes=st.lists(CHANGES, max_size=3).map(tuple),
-    chain=st.none() | CHAINS,
-)
-SPANS = st.builds(
-    lambda up, payable, worth, failures: Spans(
-        up=up,
-        payable=min(up, payable),
-        down=DAY_MS - up,
-        compliance=up * worth,
-        failures=failures,
-        repairs=failures,
-    ),
-    up=st.integers(0, DAY_MS),
-    payable=st.integers(0, DAY_MS),
-    worth=st.integers(0, 100),
-    failures=st.integers(0, 99),
-)
-EVIDENCE_2 = st.builds(
-    replace,
-    EVIDENCE_1,
-    format=st.just(2),
-    days=st.lists(st.builds(replace, rollups(), spans=SPANS), max_size=3).map(tuple),
-    chain=st.none() | CHAINS_2,
-    state=st.none()
-    | st.builds(
-        LatestState,
-        at=INSTANTS,
-        outcome=TEXTS,
-        up=st.booleans(),
-        payable=st.booleans(),
-        unconfirmed=st.booleans(),
-    ),
-    interval=INSTANTS,
-    site_median_tenths=st.none() | st.integers(0, 1_000),
-    paid_not_delivered=st.booleans(),
-)
-EVIDENCE = EVIDENCE_1 | EVIDENCE_2
 
 
 def shuffled(evidence: Evidence) -> Evidence:

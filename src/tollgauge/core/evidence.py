@@ -12,7 +12,7 @@ null where unknown.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -245,29 +245,20 @@ def to_json(evidence: Evidence) -> bytes:
     Raises EvidenceError for values that the form cannot hold: integers past 2^53 - 1, text that
     is not Unicode.
     """
-    return _canonical(to_document(evidence))
+    return canonical_text(to_document(evidence))
 
 
-def to_json_with_days(evidence: Evidence, days: bytes) -> bytes:
-    """The canonical JSON text of an evidence of which the days are at hand as text: each one's
-    canonical JSON in the order of days, with commas between. Raises as `to_json`.
+def canonical_text(document: object) -> bytes:
+    """The canonical JSON text of a document, or a part of one, whose lists are in order. Raises
+    EvidenceError as `to_json`.
     """
-    return _canonical(_without_days(evidence) | {"days": orjson.Fragment(b"[%b]" % days)})
+    return written(document, option=_CANONICAL)
 
 
-def with_earlier_days(document: bytes, days: bytes) -> bytes:
-    """The canonical JSON text of an evidence with more days than its own, which are at hand as in
-    `to_json_with_days`, before these.
-    """
-    whole = orjson.loads(document)
-    own = orjson.dumps(whole["days"], option=_CANONICAL)[1:-1]
-    whole["days"] = orjson.Fragment(b"[%b]" % b",".join(filter(None, (days, own))))
-    return _canonical(whole)
-
-
-def _canonical(document: dict[str, Any]) -> bytes:
+def written(value: object, *, option: int, default: Callable[[Any], Any] | None = None) -> bytes:
+    """What orjson writes of a value. Raises EvidenceError for what it cannot write."""
     try:
-        return orjson.dumps(document, option=_CANONICAL)
+        return orjson.dumps(value, default, option)
     except orjson.JSONEncodeError as error:
         raise EvidenceError("$", "A value has no canonical JSON form.") from error
 
@@ -308,7 +299,7 @@ def parse(text: bytes) -> object:
 
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """The JSON object of an evidence, everything without order sorted."""
-    document = _without_days(evidence)
+    document = in_order(_FORM.dump_python(evidence, exclude={"days"}))
     days = [day_document(sums) for sums in evidence.days]
     if evidence.format == 1:
         for day in days:
@@ -317,17 +308,18 @@ def to_document(evidence: Evidence) -> dict[str, Any]:
     return document
 
 
-def _without_days(evidence: Evidence) -> dict[str, Any]:
-    """The JSON object of an evidence but for its days."""
-    document: dict[str, Any] = _FORM.dump_python(evidence, exclude={"days"})
-    if evidence.format == 1:
+def in_order(document: dict[str, Any]) -> dict[str, Any]:
+    """The JSON object of an evidence without its days, what has no order sorted, and without what
+    its format does not have.
+    """
+    if document["format"] == 1:
         for name in _SINCE_2:
             del document[name]
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
     if (chain := document["chain"]) is not None:
         chain["payers"] = _sorted(chain["payers"])
-        del chain["sums" if evidence.format == 1 else "payers"]
+        del chain["sums" if document["format"] == 1 else "payers"]
     for change in document["changes"]:
         if not change["announced"]:
             del change["announced"]

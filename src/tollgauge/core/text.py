@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from typing import Final
 
 NAME_MAX: Final = 80
@@ -38,54 +37,79 @@ _LINE_ENDS: Final = str.maketrans(dict.fromkeys("\u2028\u2029\u0085", " "))
 INJECTION_PHRASES: Final = (
     # Overrides what the agent was told
     (
-        r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
-        r"\b(?:previous|prior|above|earlier|all|any|your|other|safety)\b.{0,20}"
-        r"\b(?:instruction|prompt|rule|polic|guardrail|context|limit|message)"
+        (
+            r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
+            r"\b(?:previous|prior|above|earlier|all|any|your|other|safety)\b.{0,20}"
+            r"\b(?:instruction|prompt|rule|polic|guardrail|context|limit|message)"
+        ),
+        ("ignore", "disregard", "forget", "override", "bypass"),
     ),
-    r"\b(?:new|updated|hidden|secret) (?:system )?(?:instructions?|prompt)\b",
-    r"\b(?:system|developer) (?:prompt|message|instruction)s?\b",
+    (
+        r"\b(?:new|updated|hidden|secret) (?:system )?(?:instructions?|prompt)\b",
+        ("instruction", "prompt"),
+    ),
+    (r"\b(?:system|developer) (?:prompt|message|instruction)s?\b", ("system", "developer")),
     # Chat markup, roles
-    r"<\|?/?(?:im_start|im_end|system|assistant|endoftext)\|?>|\[/?(?:INST|SYS)\]",
-    r"(?:^|[.;:!?] )(?:system|assistant|developer) ?: ",
-    r"\byou are (?:now|no longer)\b|\bact as (?:an?|the) (?:admin|root|system)",
+    (
+        r"<\|?/?(?:im_start|im_end|system|assistant|endoftext)\|?>|\[/?(?:INST|SYS)\]",
+        ("<", "["),
+    ),
+    (
+        r"(?:^|[.;:!?] )(?:system|assistant|developer) ?: ",
+        ("system", "assistant", "developer"),
+    ),
+    (
+        r"\byou are (?:now|no longer)\b|\bact as (?:an?|the) (?:admin|root|system)",
+        ("you are no", "act as"),
+    ),
     # Wants to be paid
     (
-        r"\b(?:you|agents?|assistants?|models?|llms?)\b.{0,30}"
-        r"\b(?:must|should|have to|need to|are required to|always)\b.{0,30}"
-        r"\b(?:pay|purchase|buy|approve|sign|transfer|call this|use this|choose this)\b"
+        (
+            r"\b(?:you|agents?|assistants?|models?|llms?)\b.{0,30}"
+            r"\b(?:must|should|have to|need to|are required to|always)\b.{0,30}"
+            r"\b(?:pay|purchase|buy|approve|sign|transfer|call this|use this|choose this)\b"
+        ),
+        ("must", "should", "have to", "need to", "required to", "always"),
     ),
-    r"\b(?:send|transfer|pay|forward|approve|deposit)\b.{0,60}\bto\b.{0,20}0x[0-9a-f]{6,}",
+    (
+        r"\b(?:send|transfer|pay|forward|approve|deposit)\b.{0,60}\bto\b.{0,20}0x[0-9a-f]{6,}",
+        ("0x",),
+    ),
     # Wants secrets
     (
-        r"\b(?:reveal|print|send|give|share|export|exfiltrate|leak|paste)\b.{0,40}"
-        r"\b(?:private key|seed phrase|mnemonic|api[ _-]?keys?|secrets?|credentials?)\b"
+        (
+            r"\b(?:reveal|print|send|give|share|export|exfiltrate|leak|paste)\b.{0,40}"
+            r"\b(?:private key|seed phrase|mnemonic|api[ _-]?keys?|secrets?|credentials?)\b"
+        ),
+        ("key", "seed phrase", "mnemonic", "secret", "credential"),
     ),
     # Wants to be trusted, or preferred
     (
-        r"\b(?:do not|don't|never) (?:verify|check|question|tell|inform|warn|ask)\b.{0,40}"
-        r"\b(?:user|human|owner|operator|price|amount|payment|address|payto)\b"
+        (
+            r"\b(?:do not|don't|never) (?:verify|check|question|tell|inform|warn|ask)\b.{0,40}"
+            r"\b(?:user|human|owner|operator|price|amount|payment|address|payto)\b"
+        ),
+        ("do not", "don't", "never"),
     ),
     (
-        r"\b(?:always|only) (?:choose|select|prefer|pick|recommend|use) this "
-        r"(?:tool|service|endpoint|api|resource)\b"
+        (
+            r"\b(?:always|only) (?:choose|select|prefer|pick|recommend|use) this "
+            r"(?:tool|service|endpoint|api|resource)\b"
+        ),
+        (" this ",),
     ),
     # Addresses agents
-    r"\b(?:note|important|attention|message) (?:to|for) (?:all )?(?:ai|llm)s?\b",
+    (r"\b(?:note|important|attention|message) (?:to|for) (?:all )?(?:ai|llm)s?\b", (" ai", " llm")),
 )
-"""The patterns (case ignored, on cleaned and compatibility-folded text)."""
+"""The patterns (case ignored, on cleaned and compatibility-folded text), and the words of which a
+text has one, in lower case, wherever its pattern matches.
+"""
 
-_WORD: Final = r"\b"
-
-
-def _any_of(patterns: Iterable[str]) -> str:
-    return "|".join(f"(?:{pattern})" for pattern in patterns)
-
-
-# Those that begin with a word are looked for where words begin: in two thirds of the time.
-_INJECTION: Final = re.compile(
-    f"{_WORD}(?:{_any_of(p[len(_WORD) :] for p in INJECTION_PHRASES if p.startswith(_WORD))})|"
-    + _any_of(p for p in INJECTION_PHRASES if not p.startswith(_WORD)),
-    re.IGNORECASE,
+# Looking for a word takes a hundredth of what matching a pattern takes, and few texts have any.
+_PATTERNS: Final = tuple(
+    (word, re.compile(pattern, re.IGNORECASE))
+    for pattern, words in INJECTION_PHRASES
+    for word in words
 )
 
 
@@ -136,7 +160,14 @@ def injection_suspected(text: object) -> bool:
         return True
     else:
         folded = unicodedata.normalize("NFKC", _visible(head))
-    return bool(_INJECTION.search(" ".join(folded.split())))
+    return _has_phrase(" ".join(folded.split()))
+
+
+def _has_phrase(text: str) -> bool:
+    # What an expression that ignores case takes for an "i" in a folded text.
+    lower = text.replace("\u0130", "i").replace("\u0131", "i").lower()
+    possible = {pattern for word, pattern in _PATTERNS if word in lower}
+    return any(pattern.search(text) for pattern in possible)
 
 
 def _hides_ascii(text: str) -> bool:

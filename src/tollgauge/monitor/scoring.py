@@ -8,7 +8,7 @@ statements as that of one endpoint.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,12 +19,13 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence import (
     RECENT_MS,
     ChainEvidence,
+    ChainSums,
     Evidence,
     EvidenceError,
     LatestState,
     to_json,
-    to_json_with_days,
 )
+from tollgauge.core.kept_evidence import keep
 from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.record import record
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
@@ -39,6 +40,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 from tollgauge.store import rows
 from tollgauge.store.chain import volumes
+from tollgauge.store.chain.volumes import NO_COVERAGE, Coverage
 from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import open_days, window
@@ -172,7 +174,7 @@ def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
     """The scores of what was gathered, and the rows to save: step by step of all together, which
     leaves the code of a step in the processor's cache.
     """
-    documents = [to_json_with_days(one.evidence, one.window.open_texts) for one in part]
+    documents = [keep(one.evidence, one.window.open_texts) for one in part]
     computed = _scores([(one.evidence, one.window) for one in part], part[0].previous)
     return [
         (one_score, _row_of(one.endpoint_id, document, one_score, one.window))
@@ -205,6 +207,7 @@ def _row_of(
         probes_revised=today.revised if today else 0,
         result=score_to_json(computed),
         payable_24h_permille=computed.payable_24h_permille,
+        computed=computed,
     )
 
 
@@ -300,31 +303,36 @@ def _chains(
         endpoint.id: endpoint.quote for endpoint in gathered_for if endpoint.quote is not None
     }
     sharing = endpoints.hosts_sharing(tx, list(quotes))
-    shared: dict[tuple[str, str], ChainEvidence] = {}
-    by_chain: dict[int, list[tuple[str, str]]] = {}
+    by_network: dict[str, set[str]] = {}
     for quote in quotes.values():
-        key = quote.network, quote.pay_to
-        if key in shared:
-            continue
-        count = sharing.get(key)
-        if count is None:  # its price changed meanwhile
-            count = endpoints.count_hosts_sharing(tx, *key)
-        shared[key] = ChainEvidence(
-            network=quote.network, pay_to=quote.pay_to, shared_hosts=max(count, 1)
-        )
-        chain = chain_of(quote.network)
-        if chain is not None:
-            by_chain.setdefault(chain, []).append(key)
-    for chain, keys in by_chain.items():
-        covered = volumes.coverages(tx, chain, [pay_to for _, pay_to in keys], as_of=as_of)
-        sums = volumes.sums_of(tx, chain, list(covered), as_of=as_of)
-        for key in keys:
-            if (coverage := covered.get(key[1])) is not None:
-                shared[key] = replace(
-                    shared[key],
-                    indexed_ms=coverage.indexed_ms,
-                    indexed_to_block=coverage.to_block,
-                    indexed_to=coverage.to_at,
-                    sums=sums[key[1]],
-                )
+        by_network.setdefault(quote.network, set()).add(quote.pay_to)
+    shared: dict[tuple[str, str], ChainEvidence] = {}
+    for network, pay_tos in by_network.items():
+        indexed = _indexed(tx, network, pay_tos, as_of=as_of)
+        for pay_to in pay_tos:
+            count = sharing.get((network, pay_to))
+            if count is None:  # its price changed meanwhile
+                count = endpoints.count_hosts_sharing(tx, network, pay_to)
+            coverage, sums = indexed.get(pay_to, (NO_COVERAGE, None))
+            shared[network, pay_to] = ChainEvidence(
+                network=network,
+                pay_to=pay_to,
+                indexed_ms=coverage.indexed_ms,
+                indexed_to_block=coverage.to_block,
+                indexed_to=coverage.to_at,
+                shared_hosts=max(count, 1),
+                sums=sums,
+            )
     return {id_: shared[quote.network, quote.pay_to] for id_, quote in quotes.items()}
+
+
+def _indexed(
+    tx: Connection, network: str, pay_tos: Collection[str], *, as_of: int
+) -> dict[str, tuple[Coverage, ChainSums]]:
+    """What is indexed of the settlements to addresses on a network; others are left out."""
+    chain = chain_of(network)
+    if chain is None:
+        return {}
+    covered = volumes.coverages(tx, chain, list(pay_tos), as_of=as_of)
+    sums = volumes.sums_of(tx, chain, list(covered), as_of=as_of)
+    return {pay_to: (coverage, sums[pay_to]) for pay_to, coverage in covered.items()}

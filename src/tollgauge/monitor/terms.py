@@ -70,12 +70,13 @@ def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
     several sources saw counts once, as the first saw it: a transition happened as often as the
     source that saw it most often says.
     """
+    known = [event for event in events if event.event in TERM_EVENTS]
+    if not known:  # of nearly every endpoint
+        return ()
     counted: Counter[tuple[str, str, str]] = Counter()
     by_source: Counter[tuple[str, str, str, str]] = Counter()
     distinct: list[TermChange] = []
-    for event in events:
-        if event.event not in TERM_EVENTS:
-            continue
+    for event in known:
         transition = (event.event, event.before, event.after)
         by_source[event.source, *transition] += 1
         if by_source[event.source, *transition] > counted[transition]:

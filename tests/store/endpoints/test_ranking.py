@@ -127,6 +127,11 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
         ("ix_flip_type_at", changes.public_since, {"since": 1, "kind": "payto_change", "limit": 9}),
         ("ix_endpoint_rank", spread.by_figures, {"scores": (500,), "uptimes": (500,)}),
         ("USING PRIMARY KEY", public.with_prefix, {"prefix": "a", "limit": 9}),
+        (
+            "ix_endpoint_score_due",
+            endpoints.claim_dirty,
+            {"now": NOW, "limit": 9, "max_age_ms": DAY_MS},
+        ),
     ],
 )
 async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
@@ -138,7 +143,7 @@ async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
     await save(store, row("/", 500))
     plan = await store.reading(query_plans, read, **values)
     assert index in plan
-    assert "FOR ORDER BY" not in plan
+    assert "ORDER BY" not in plan
     assert "SCAN endpoint\n" not in f"{plan}\n"
     await store.close()
 

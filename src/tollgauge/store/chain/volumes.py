@@ -26,7 +26,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.evidence import ChainSums, PayerVolume
 from tollgauge.core.organic import Market, intervals
-from tollgauge.core.signals.volume import Flow, flow_sums
+from tollgauge.core.signals.volume import NO_SUMS, Flow, flow_sums
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
 from tollgauge.db.prepared import PreparedAny
@@ -68,12 +68,16 @@ _STORED: Final = PreparedAny(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """How much of a window is indexed for a wallet: milliseconds, and the last indexed block with
-    its time (ms UTC).
+    its time (ms UTC), None without any.
     """
 
-    indexed_ms: int
-    to_block: int
-    to_at: int
+    indexed_ms: int = 0
+    to_block: int | None = None
+    to_at: int | None = None
+
+
+NO_COVERAGE: Final = Coverage()
+"""The coverage of an address of which nothing is indexed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +159,13 @@ def sums_of(
     stored = _STORED.rows(tx, list(wallets), {"chain": chain})
     sums = {wallets[row.wallet]: _SUMS.validate_json(row.sums) for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in sums]
-    flows: dict[bytes, list[Any]] = {wallet: [] for wallet in others}
+    sums |= dict.fromkeys((wallets[wallet] for wallet in others), NO_SUMS)
+    flows: dict[bytes, list[Any]] = {}
     for row in _FLOWS.rows(tx, others, _edges(tx, chain, as_of=as_of)):
-        flows[row.wallet].append(row)
-    return sums | {
-        wallets[wallet]: flow_sums(_by_counterparty(of_wallet), wallet)
-        for wallet, of_wallet in flows.items()
-    }
+        flows.setdefault(row.wallet, []).append(row)
+    for wallet, of_wallet in flows.items():
+        sums[wallets[wallet]] = flow_sums(_by_counterparty(of_wallet), wallet)
+    return sums
 
 
 def compute_sums(tx: Connection, chain: int, *, as_of: int) -> list[tuple[bytes, ChainSums]]:

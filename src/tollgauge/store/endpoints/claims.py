@@ -26,7 +26,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import budgets, due_hosts
-from tollgauge.store.endpoints.endpoint_rows import from_row
+from tollgauge.store.endpoints.endpoint_rows import COLUMNS, from_row
 from tollgauge.store.endpoints.hosts import lease, unleased
 
 _LOOKS: Final = 4
@@ -66,7 +66,7 @@ def _first_due(*, watched: bool) -> Prepared:
     )
     return Prepared(
         {
-            dialect: sa.select(endpoint_table).where(
+            dialect: sa.select(*COLUMNS).where(
                 endpoint_table.c.id.in_(sa.select(first).where(is_any, unleased(_NOW)))
             )
             for dialect, is_any in rows.is_any(host_table.c.host).items()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
 from tollgauge.db.codec import texts_from_json, texts_to_json
+from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
+
+COLUMNS: Final = endpoint_table.c[
+    (
+        *(field.name for field in fields(Endpoint) if field.name != "quote"),
+        *("quote_network", "quote_asset", "quote_amount", "quote_pay_to", "adopted"),
+    )
+]
+"""What `from_row` reads, two thirds of all."""
 
 
 def to_row(endpoint: Endpoint) -> dict[str, Any]:

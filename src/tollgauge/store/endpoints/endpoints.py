@@ -23,7 +23,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import due_hosts
-from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
+from tollgauge.store.endpoints.endpoint_rows import COLUMNS, from_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _NO_WILDCARD: Final = sa.exists().where(
@@ -35,14 +35,14 @@ PUBLIC: Final = sa.or_(
 )
 """Which endpoints anyone may see (store/endpoints/public)."""
 _INSERT: Final = Prepared(endpoint_table.insert().inline())
-_ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
-_MANY: Final = PreparedAny(
-    lambda ids: sa.select(endpoint_table).where(endpoint_table.c.id.in_(ids))
-)
+_ONE: Final = Prepared(sa.select(*COLUMNS).where(endpoint_table.c.id == sa.bindparam("id")))
+_MANY: Final = PreparedAny(lambda ids: sa.select(*COLUMNS).where(endpoint_table.c.id.in_(ids)))
+# Those of one instant, as all are after a change of policy, in any order: to put all of them in
+# order for each claim would take longer than the scores.
 _SCORE_DUE: Final = Prepared(
     sa.select(endpoint_table.c.id)
     .where(endpoint_table.c.score_due <= sa.bindparam("now_", type_=sa.BigInteger))
-    .order_by(endpoint_table.c.score_due, endpoint_table.c.id)
+    .order_by(endpoint_table.c.score_due)
     .limit(sa.bindparam("limit_", type_=sa.Integer))
     .with_for_update(skip_locked=True)
 )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import with_earlier_days
+from tollgauge.core.kept_evidence import with_earlier_days
 from tollgauge.core.record import record
 from tollgauge.core.score import Score, average_latency_ms, score_from_json
 from tollgauge.db import upsert
@@ -82,6 +83,10 @@ _LOCK: Final = PreparedAny(
         .with_for_update()
     )
 )
+_SHORT: Final = 2_000
+"""So many bytes of evidence are stored as they are: it would take longer to compress them than to
+write them.
+"""
 SITE_MAX: Final = 101
 """Enough for a median; a site may list tens of thousands of paths."""
 _LONGEST_KNOWN: Final = Prepared(
@@ -99,9 +104,10 @@ _LONGEST_KNOWN: Final = Prepared(
 @record(frozen=True, kw_only=True)
 class ScoreRow:
     """A score as it was saved. `compliant`: at least half of the scored probes were. `result` is
-    the JSON of the whole score; `payable_24h_permille` the chance that it is payable in 24 hours.
-    None where nothing was measured. `open_evidence` is the canonical JSON of the evidence without
-    the `closed_days`, which are as they were kept (core/window.DayTexts), None without any.
+    the JSON of the whole score, which is at hand (`computed`) until it was saved;
+    `payable_24h_permille` the chance that it is payable in 24 hours. None where nothing was
+    measured. `open_evidence` is the evidence as it is kept (core/kept_evidence), without the
+    `closed_days`, which are as they were kept (core/window.DayTexts), None without any.
     `open_day` has the sums of the last day up to its newest probe for the next score, with
     `probes_revised` (core/open_day), None where they were not made.
     """
@@ -122,13 +128,13 @@ class ScoreRow:
     open_day_newest: int | None = None
     probes_revised: int = 0
     payable_24h_permille: int | None = None
+    computed: Score | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def evidence(self) -> bytes:
         """The canonical JSON of the evidence."""
-        if self.closed_days is None:
-            return self.open_evidence
-        return with_earlier_days(self.open_evidence, decompress(self.closed_days))
+        days = b"" if self.closed_days is None else decompress(self.closed_days)
+        return with_earlier_days(self.open_evidence, days)
 
     @cached_property
     def digest(self) -> str:
@@ -172,7 +178,9 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
         "ranked_grade_": row.grade,
         "ranked_uptime_": row.uptime_tenths,
         "ranked_compliant_": row.compliant,
-        "ranked_latency_": average_latency_ms(row.result),
+        "ranked_latency_": average_latency_ms(row.result)
+        if row.computed is None
+        else row.computed.stats.avg_latency_ms,
         "ranked_payable_24h_": row.payable_24h_permille,
     }
 
@@ -228,9 +236,12 @@ def _median(tenths: Collection[int]) -> int | None:
 
 def _columns(row: ScoreRow) -> dict[str, Any]:
     """A score as column values."""
-    return rows.to_columns(row, "open_evidence", evidence=compress(row.open_evidence))
+    kept = row.open_evidence
+    evidence = kept if len(kept) <= _SHORT else compress(kept)
+    return rows.to_columns(row, "open_evidence", "computed", evidence=evidence)
 
 
 def from_row(row: Any) -> ScoreRow:
     """A row of the table as it was saved."""
-    return rows.from_columns(ScoreRow, row, open_evidence=decompress(row.evidence))
+    kept = decompress(row.evidence)
+    return rows.from_columns(ScoreRow, row, open_evidence=kept, computed=None)
