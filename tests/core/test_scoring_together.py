@@ -13,7 +13,7 @@ from tests.support.examples import examples
 from tollgauge.core.evidence import Evidence, LastProbe, LatestState, TermChange
 from tollgauge.core.policy import POLICIES, POLICY_2, Policy
 from tollgauge.core.probe import Outcome
-from tollgauge.core.scoring import RULES, score, scores
+from tollgauge.core.scoring import RULES, score, score_each
 from tollgauge.core.signals.facts import facts_of
 from tollgauge.core.signals.flag import raised_by
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -95,5 +95,5 @@ def test_a_rule_that_fires_is_always_asked(evidence: Evidence, policy: Policy) -
 def test_scores_that_are_computed_together_are_those_of_each(
     evidences: list[Evidence], policy: Policy
 ) -> None:
-    together = scores([(evidence, None) for evidence in evidences], policy)
+    together = score_each([(evidence, None) for evidence in evidences], policy)
     assert together == [score(evidence, policy) for evidence in evidences]

@@ -114,11 +114,11 @@ def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None
     """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
     the days of the evidence, where it does not itself.
     """
-    (only,) = scores([(evidence, window)], policy)
+    (only,) = score_each([(evidence, window)], policy)
     return only
 
 
-def scores(
+def score_each(
     batch: Iterable[tuple[Evidence, Window | None]], policy: Policy = CURRENT
 ) -> list[Score]:
     """The `score` of each of several evidences, with the windows that have their days. They go step

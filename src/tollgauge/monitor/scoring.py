@@ -30,7 +30,7 @@ from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.record import record
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
-from tollgauge.core.scoring import scores as scores_of
+from tollgauge.core.scoring import score_each
 from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
@@ -154,7 +154,7 @@ def _scores(
     batch: Sequence[tuple[Evidence, Window | None]], previous: Policy | None
 ) -> list[Score]:
     """The scores under the newest policy, with what the previous one gives if that is wanted."""
-    newest = scores_of(batch)
+    newest = score_each(batch)
     if previous is None:
         return newest
     return [
@@ -166,7 +166,7 @@ def _scores(
                 grade=other.grade,
             ),
         )
-        for one, other in zip(newest, scores_of(batch, previous), strict=True)
+        for one, other in zip(newest, score_each(batch, previous), strict=True)
     ]
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
-from tollgauge.core.latest_probes import Latest, latest_state
+from tollgauge.core.latest_probes import NOTHING, Latest, latest_state
 from tollgauge.core.open_day import NO_PROBES, DayProbes, OpenDay
 from tollgauge.core.probe import Attribution, Outcome
 from tollgauge.core.rollup import Rollup
@@ -244,7 +244,11 @@ def pack(opened: OpenDay) -> bytes:
             sums.excluded,
             None if opened.said is None else tuple(opened.said),
             [up for up in opened.ups if up[0] > since],
-            latest,
+            {
+                "last": latest.last,
+                "envelope": None if _has_envelope(latest.last) else latest.envelope,
+                "state": latest.state,
+            },
         )
     )
 
@@ -289,13 +293,23 @@ def _unpack(row: Any, day: int, *, later: Latest) -> OpenDay:
 
 
 def latest_from(document: Mapping[str, Any], *, later: Latest) -> Latest:
-    """The latest probes of a JSON document, only those that `later` ones lack."""
-    state = document["state"]
+    """The latest probes of a JSON document, only those that `later` ones lack. The last one with an
+    envelope may be left out where that is the last of all.
+    """
+    if later.last and later.envelope and later.state:
+        return NOTHING
+    last, state = _probe_from(document["last"]), document["state"]
     return Latest(
-        last=None if later.last else _probe_from(document["last"]),
-        envelope=None if later.envelope else _probe_from(document["envelope"]),
+        last=None if later.last else last,
+        envelope=None
+        if later.envelope
+        else _probe_from(document["envelope"]) or (last if _has_envelope(last) else None),
         state=None if later.state or state is None else LatestState(**state),
     )
+
+
+def _has_envelope(probe: LastProbe | None) -> bool:
+    return probe is not None and probe.accepts is not None
 
 
 def _probe_from(document: dict[str, Any] | None) -> LastProbe | None:
