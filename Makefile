@@ -1,5 +1,5 @@
 # Commands for people: `make demo`, `make test`, `make test-all`. Each does all the set-up it needs.
-PYTHON ?= python3
+PYTHON ?=
 VENV := .venv
 ARGS ?=
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make a checkout ready: scripts/setup.sh venv DIR PYTHON | node | postgres | chromium | bench
+# Make a checkout ready: scripts/setup.sh venv DIR [PYTHON] | node | postgres | chromium | bench
 # Each part does nothing when it is already done. Python's packages come from the hashed lock
 # files; Node's from package-lock.json; PostgreSQL and Chromium from Debian.
 set -euo pipefail
@@ -22,8 +22,19 @@ apt_install() {
     die "could not install $*"
 }
 
+# The distribution's Python, if it can do it: it takes a tenth less time than one that pyenv built,
+# where each call inside the interpreter goes through a shared library.
+default_python() {
+  local system=/usr/bin/python3
+  if "$system" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    echo "$system"
+  else
+    echo python3
+  fi
+}
+
 venv() {
-  local dir=$1 python=$2 stamp
+  local dir=$1 python=${2:-$(default_python)} stamp
   command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or newer"
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$python is older than 3.11"
   stamp=$(cat requirements-dev.lock requirements-setup.lock pyproject.toml guard/python/pyproject.toml |
@@ -83,7 +94,7 @@ chromium() {
 }
 
 case ${1:-} in
-  venv) venv "$2" "$3" ;;
+  venv) venv "$2" "${3:-}" ;;
   node | typescript_guard | postgres | chromium | bench) "$1" ;;
-  *) die "usage: setup.sh venv DIR PYTHON | node | postgres | chromium | bench" ;;
+  *) die "usage: setup.sh venv DIR [PYTHON] | node | postgres | chromium | bench" ;;
 esac
