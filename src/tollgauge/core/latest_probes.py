@@ -37,6 +37,8 @@ class Latest:
 
     def after(self, other: Latest) -> Latest:
         """The later of these and of others, one by one."""
+        if other is NOTHING:
+            return self
         return Latest(
             last=_later(self.last, other.last),
             envelope=_later(self.envelope, other.envelope),

@@ -136,7 +136,7 @@ def with_samples(sums: Rollup, samples: Iterable[Sample], *, spans: Spans = NO_S
         slots=slots,
         latency_sum=sums.latency_sum + sum(latencies),
         latency=latency_histogram.with_latencies(sums.latency, latencies),
-        excluded=_reasons(sums.excluded, tuple(sorted(Counter(reasons).items()))),
+        excluded=_reasons(sums.excluded, _counted(reasons)),
         spans=sums.spans + spans,
     )
 
@@ -273,6 +273,10 @@ def day_from_document(document: Mapping[str, Any]) -> Rollup:
         excluded=tuple(map(tuple, document["excluded"])),
         spans=Spans(**document["spans"]),
     )
+
+
+def _counted(reasons: list[str]) -> Reasons:
+    return tuple(sorted(Counter(reasons).items())) if reasons else ()
 
 
 def _reasons(one: Reasons, other: Reasons) -> Reasons:

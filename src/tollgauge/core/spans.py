@@ -28,6 +28,9 @@ HOLDS_MAX_MS: Final = 24 * HOUR_MS
 REFUSALS: Final = frozenset({Outcome.THROTTLED, Outcome.FORBIDDEN})
 """Refusals: their time is not up, although a 401 or 403 counts as a probe that was up."""
 
+_MANY: Final = 4
+"""From how many statements on it pays to look whether they amount to one."""
+
 
 class Statement(NamedTuple):
     """What a probe says of the endpoint from `at` (ms UTC) on, for `holds` milliseconds at most.
@@ -151,9 +154,10 @@ def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: i
 
 def _as_one(statements: Sequence[Said]) -> Sequence[Said]:
     """Statements as the one that they amount to, if all say the same and each speaks until the
-    next, which most days are: to look at them one by one takes six times as long.
+    next, which most days are: to look at them one by one takes six times as long, unless they are
+    few.
     """
-    if len(statements) < 2:
+    if len(statements) < _MANY:
         return statements
     instants, holds, *columns = zip(*statements, strict=True)
     if max(map(len, map(set, columns))) > 1:
