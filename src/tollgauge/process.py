@@ -30,7 +30,7 @@ _TURN_S: Final = 0.0005
 """How long a thread that computes, such as that of an index, keeps an answer waiting each time that
 this needs the interpreter; Python's own 5 ms are as long as a whole answer.
 """
-_COLLECT_AFTER: Final = (2_000, 10, 100)
+_COLLECT_AFTER: Final = (10_000, 2, 100)
 """So many new objects are looked through at once, so many lots of them again, and then all."""
 
 
@@ -131,8 +131,9 @@ async def serve_mcp(resources: Opened) -> None:
 def freeze_garbage_collector() -> None:
     """Exempt the objects that exist from garbage collection: in a process that only serves they
     stay to its end, and looking through them again and again doubles the time of a report. What
-    comes later is looked through in small lots: an index of 100,000 endpoints is made of so many
-    objects that in lots of 10,000 an answer would wait for a tenth of a second several times.
+    comes later is looked through in lots that a batch of scores hardly fills, and again in lots of
+    30,000: an index of 100,000 endpoints is made of so many objects that in lots of 100,000 an
+    answer would wait for a tenth of a second several times.
     """
     gc.collect()
     gc.freeze()

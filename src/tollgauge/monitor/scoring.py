@@ -57,7 +57,7 @@ SAME_CRAWL_MS: Final = DAY_MS
 TOGETHER: Final = 100
 """How many endpoints are scored together: their evidence is read at once, and their scores are
 saved in one transaction."""
-AT_ONCE: Final = 10
+AT_ONCE: Final = 20
 """Scores that are computed before others of this process get their turn: some two milliseconds."""
 
 
