@@ -47,6 +47,8 @@ class Latest:
 
     def since(self, at: int) -> Latest:
         """Those from an instant (ms UTC) on."""
+        if all(probe is None or probe.at >= at for probe in (self.last, self.envelope, self.state)):
+            return self
         return Latest(
             last=self.last if self.last is not None and self.last.at >= at else None,
             envelope=self.envelope if self.envelope and self.envelope.at >= at else None,

@@ -8,7 +8,6 @@ anew; how often that happened is counted (`revised`), and sums of an older count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
@@ -96,4 +95,4 @@ class OpenDay:
     def until(self, instant: int, *, before: Statement | None) -> Rollup:
         """The sums of the day up to an instant (ms UTC), which is none before its newest probe."""
         spoken = spans(self.sums.day, (), before=self.said or before, until=instant)
-        return replace(self.sums, spans=self.sums.spans + spoken)
+        return with_samples(self.sums, (), spans=spoken)

@@ -108,6 +108,18 @@ async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
     assert kept == row("/", 700)
 
 
+async def test_an_older_score_of_several_ranks_nothing(store: Store) -> None:
+    await store.writing(endpoints.insert, endpoint("/"), endpoint("/new"))
+    await store.writing(scores.save_many, [row("/", 500), row("/new", 500, as_of=NOW - 1)])
+    await store.writing(scores.save_many, [row("/", 900, as_of=NOW - 1), row("/new", 700)])
+    kept = [await store.reading(scores.get, endpoint(path).id) for path in ("/", "/new")]
+    assert kept == [row("/", 500), row("/new", 700)]
+    columns = schema.endpoint.c
+    query = sa.select(columns.ranked_score, columns.ranked_at).order_by(columns.resource)
+    ranked = await store.reading(lambda tx: tx.execute(query).all())
+    assert ranked == [(500, NOW), (700, NOW)]
+
+
 async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:
     await store.writing(
         endpoints.insert,

@@ -55,29 +55,35 @@ value that it has.
 """
 
 
-def _end_claim(ranks: Iterable[str]) -> Prepared:
-    """The end of a claim, with these figures of the score where it is the newest."""
+def _end_claim(
+    ranks: Iterable[str], *, is_newest: sa.ColumnElement[bool] | None = None
+) -> Prepared:
+    """The end of a claim, with these figures of the score where it is the newest; without a
+    condition it is known to be.
+    """
+
+    def value(column: sa.Column[Any]) -> Any:
+        rank = sa.bindparam(f"{column.name}_", type_=column.type)
+        return rank if is_newest is None else sa.case((is_newest, rank), else_=column)
+
     return Prepared(
         endpoint_table.update()
         .where(endpoint_table.c.id == sa.bindparam("id_"))
         .values(
             score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
             score_next=None,
-            **{
-                column.name: sa.case(
-                    (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)), else_=column
-                )
-                for column in endpoint_table.c[tuple(ranks)]
-            },
+            **{column.name: value(column) for column in endpoint_table.c[tuple(ranks)]},
         )
     )
 
 
-_END_CLAIM: Final = _end_claim(_RANKED)
+_END_CLAIM: Final = _end_claim(_RANKED, is_newest=_NEWEST)
+_END_CLAIM_OF_OLDER: Final = _end_claim(())
+_END_CLAIM_OF_NEWEST: Final = _end_claim(_RANKED)
 _END_CLAIM_IN_PLACE: Final = _end_claim(name for name in _RANKED if name not in _INDEXED)
 _LOCK: Final = PreparedAny(
     lambda ids: (
-        sa.select(*endpoint_table.c[("id", *_INDEXED)])
+        sa.select(*endpoint_table.c[("id", "ranked_at", *_INDEXED)])
         .where(endpoint_table.c.id.in_(ids))
         .order_by(endpoint_table.c.id)
         .with_for_update()
@@ -156,14 +162,19 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     """Store scores of different endpoints, each as `save`, in as many statements as for one."""
     by_id = {row.endpoint_id: row for row in score_rows}
+    older: list[dict[str, Any]] = []
     moved: list[dict[str, Any]] = []
     in_place: list[dict[str, Any]] = []
     locked = _LOCK.rows(tx, sorted(by_id))
-    for id_, *ranks in locked:
+    for id_, ranked_at, *ranks in locked:
         ranked = _ranked(by_id[id_])
+        if (ranked_at or 0) > ranked["ranked_at_"]:
+            older.append({"id_": id_})
+            continue
         same = ranks == [ranked[f"{name}_"] for name in _INDEXED]
         (in_place if same else moved).append({"id_": id_, **ranked})
-    _END_CLAIM.run_each(tx, moved)
+    _END_CLAIM_OF_OLDER.run_each(tx, older)
+    _END_CLAIM_OF_NEWEST.run_each(tx, moved)
     _END_CLAIM_IN_PLACE.run_each(tx, in_place)
     _SAVE.run_each(tx, [_columns(by_id[row.id]) for row in locked])
 
