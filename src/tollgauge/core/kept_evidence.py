@@ -76,11 +76,11 @@ def _values(record: object) -> Any:
 
 def open_document(kept: bytes) -> dict[str, Any]:
     """The JSON object of a kept evidence, with no more days than were kept with it."""
-    document: Any = orjson.loads(kept)
-    if isinstance(document, list):
-        values, days = document
-        document = in_order(_document(values)) | {"days": days}
-    return document  # type: ignore[no-any-return]
+    whole: list[Any] | dict[str, Any] = orjson.loads(kept)
+    if isinstance(whole, dict):
+        return whole
+    values, days = whole
+    return in_order(_document(values)) | {"days": days}
 
 
 def with_earlier_days(kept: bytes, days: bytes = b"") -> bytes:
