@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.exchange import Timings
-from tollgauge.core.latency import bucket_of
+from tollgauge.core.latency import NO_LATENCIES, bucket_of
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import SLOT_MS, Rollup, RollupError, counts, merge, rollup, totals
 from tollgauge.core.units import DAY_MS
@@ -109,7 +109,7 @@ def test_counts_are_the_sums_of_days_without_the_histogram(
     assert [getattr(added, name) for name in SUMS] == [
         sum(getattr(day, name) for day in days) for name in SUMS
     ]
-    assert added == replace(totals(days), latency=())
+    assert added == replace(totals(days), latency=NO_LATENCIES)
 
 
 def test_totals_count_each_half_hour_of_each_day_once() -> None:
@@ -119,4 +119,4 @@ def test_totals_count_each_half_hour_of_each_day_once() -> None:
 
 def test_no_days_add_up_to_nothing() -> None:
     assert totals([]).probes == 0
-    assert totals([]).latency == ()
+    assert totals([]).latency.pairs == ()

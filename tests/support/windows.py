@@ -18,7 +18,7 @@ def shown(seen: Window, *, today: int) -> dict[str, Any]:
         "days": seen.days,
         "texts": b",".join(filter(None, (closed, seen.open_texts))),
         "totals": seen.totals,
-        "percentiles": percentiles(seen.latencies, range(1, 101)),
+        "percentiles": seen.latencies(range(1, 101)),
         "weighted": seen.weighted(weights),
         "recent": seen.recent,
         "last": seen.last,

@@ -14,13 +14,30 @@ the numbers are stored and published.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 Histogram = tuple[tuple[int, int], ...]
+
+
+class Columns(NamedTuple):
+    """A histogram as its `buckets` in ascending order and the count of each, which is how one with
+    many buckets is kept: pairs would take longer to make than to look at.
+    """
+
+    buckets: Sequence[int]
+    counts: Sequence[int]
+
+    @property
+    def pairs(self) -> Histogram:
+        """The histogram as it is published."""
+        return tuple(zip(self.buckets, self.counts, strict=True))
+
+
+NO_LATENCIES: Final = Columns((), ())
 
 _LINEAR: Final = 128
 _PER_OCTAVE: Final = 64
@@ -67,17 +84,13 @@ def with_latencies(histogram: Histogram, latencies: Iterable[int]) -> Histogram:
     return tuple(rows)
 
 
-def plus(large: Histogram, small: Histogram) -> Histogram:
-    """The sum of two histograms, of which the first may have many buckets."""
-    if not small:
-        return large
-    counts = dict(large)
-    for bucket, count in small:
+def plus(columns: Columns, added: Iterable[tuple[int, int]]) -> Columns:
+    """A histogram with (bucket, count) added to it; counts below zero take away."""
+    counts = dict(zip(columns.buckets, columns.counts, strict=True))
+    for bucket, count in added:
         counts[bucket] = counts.get(bucket, 0) + count
-    if len(counts) == len(large):
-        return tuple(counts.items())
-    buckets = sorted(counts)  # numbers are sorted in a third of the time that pairs take
-    return tuple(zip(buckets, map(counts.__getitem__, buckets), strict=True))
+    buckets = sorted(bucket for bucket, count in counts.items() if count)
+    return Columns(buckets, list(map(counts.__getitem__, buckets)))
 
 
 def from_counts(counts: Mapping[int, int]) -> Histogram:
@@ -97,13 +110,28 @@ def percentile(latencies: Histogram, percent: int) -> int | None:
     return percentiles((latencies,), (percent,))[0]
 
 
-def percentiles(parts: Iterable[Histogram], percents: Sequence[int]) -> list[int | None]:
+def percentiles(
+    parts: Iterable[Histogram], percents: Sequence[int], columns: Columns = NO_LATENCIES
+) -> list[int | None]:
     """Several percentiles of what histograms hold together, as `percentile`."""
     rows = sorted(chain.from_iterable(parts))  # a bucket may be in several rows
-    if not rows:
+    row_ranks: list[int] = list(accumulate(map(_count, rows), initial=0))
+    ranks = list(accumulate(columns.counts, initial=0))
+    count = row_ranks[-1] + ranks[-1]
+
+    def rank_at(place: int) -> int:
+        """How many latencies are at most those of a row."""
+        return row_ranks[place + 1] + ranks[bisect_right(columns.buckets, rows[place][0])]
+
+    def bucket_with(rank: int) -> int:
+        """The bucket of the rank-th latency: that of the first row that reaches the rank, unless a
+        bucket of the columns before it does.
+        """
+        place = bisect_left(range(len(rows)), rank, key=rank_at)
+        own = bisect_left(ranks, rank - row_ranks[place]) - 1
+        of_row = [bucket for bucket, _ in rows[place : place + 1]]
+        return min([*of_row, *columns.buckets[own : own + 1]])
+
+    if not count:
         return [None] * len(percents)
-    ranks = list(accumulate(map(_count, rows)))
-    count = ranks[-1]
-    return [
-        lower_bound(rows[bisect_left(ranks, -(-percent * count // 100))][0]) for percent in percents
-    ]
+    return [lower_bound(bucket_with(-(-percent * count // 100))) for percent in percents]

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import neg
 from typing import Any, Final
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.latency import Histogram
+from tollgauge.core.latency import NO_LATENCIES, Columns, Histogram
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.record import record
 from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
@@ -69,7 +70,7 @@ class Totals:
     slots: int = 0
     latency_count: int = 0
     latency_sum: int = 0
-    latency: Histogram = ()
+    latency: Columns = NO_LATENCIES
     excluded: Reasons = ()
     spans: Spans = NO_SPANS
 
@@ -212,7 +213,7 @@ def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
 
 def totals_without(whole: Totals, part: Totals) -> Totals:
     """The sums of the days that are in `whole` and not in `part`, which are some of its days."""
-    leaving = tuple((bucket, -count) for bucket, count in part.latency)
+    leaving = zip(part.latency.buckets, map(neg, part.latency.counts), strict=True)
     gone = dict(part.excluded)
     left = ((reason, count - gone.get(reason, 0)) for reason, count in whole.excluded)
     return Totals(
@@ -225,7 +226,7 @@ def totals_without(whole: Totals, part: Totals) -> Totals:
         slots=whole.slots - part.slots,
         latency_count=whole.latency_count - part.latency_count,
         latency_sum=whole.latency_sum - part.latency_sum,
-        latency=latency_histogram.merge((whole.latency, leaving)),
+        latency=latency_histogram.plus(whole.latency, leaving),
         excluded=tuple((reason, count) for reason, count in left if count),
         spans=spans_sum(((whole.spans, 1), (part.spans, -1))),
     )

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from tollgauge.core.evidence import LastProbe, LatestState
-from tollgauge.core.latency import Histogram
+from tollgauge.core.latency import NO_LATENCIES, percentiles
 from tollgauge.core.latest_probes import Latest
 from tollgauge.core.open_day import OpenDay
 from tollgauge.core.policy import CURRENT
@@ -195,11 +195,10 @@ class Window:
         """The sums of all days, without the histogram of latencies."""
         return counts(self.open_days, NO_TOTALS if self.closed is None else self.closed.totals)
 
-    @property
-    def latencies(self) -> list[Histogram]:
-        """The histograms of latencies, which hold those of all days together."""
-        opened = [sums.latency for sums in self.open_days]
-        return opened if self.closed is None else [self.closed.totals.latency, *opened]
+    def latencies(self, percents: Sequence[int]) -> list[int | None]:
+        """Percentiles of the latencies of all days, in milliseconds; None without any."""
+        closed = NO_LATENCIES if self.closed is None else self.closed.totals.latency
+        return percentiles([sums.latency for sums in self.open_days], percents, closed)
 
     def weighted(self, weights: Mapping[int, int]) -> WeightedTime:
         """The time of all days, each times the weight of its day, as `weights_on` gives it."""

@@ -27,6 +27,7 @@ from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAY_WEIGHTS, WeightedTime, Window, weighted_time
 
 _PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
+_PERCENTS: Final = (50, 95)
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -185,12 +186,13 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
     weights = _weights(policy.day_weights, today)
     days = weights or range(day_of(start + 1), today + 1)
     if window is not None and policy.day_weights == DAY_WEIGHTS:
-        sums, latencies, weighted = window.totals, window.latencies, window.weighted(weights)
+        sums, weighted = window.totals, window.weighted(weights)
+        median, high = window.latencies(_PERCENTS)
     else:
         of_days = [row for row in (window or evidence).days if row.day in days]
         sums, latencies = counts(of_days), [row.latency for row in of_days]
+        median, high = percentiles(latencies, _PERCENTS)
         weighted = weighted_time(of_days, weights)
-    median, high = percentiles(latencies, (50, 95))
     volume = volume_of(evidence.chain)
     return Facts(
         evidence=evidence,

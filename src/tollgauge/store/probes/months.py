@@ -17,6 +17,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.latency import NO_LATENCIES, plus
 from tollgauge.core.rollup import NO_TOTALS, Totals, totals
 from tollgauge.core.spans import Spans
 from tollgauge.core.units import date_of, month_of
@@ -87,7 +88,7 @@ def _added(month: int, day: Any, before: Any) -> dict[str, Any]:
         "spans",
         endpoint_id=day.endpoint_id,
         month=month,
-        latency=pack_histogram(sums.latency),
+        latency=pack_histogram(sums.latency.pairs),
         excluded=orjson.dumps(sums.excluded).decode(),
         up_ms=sums.spans.up,
         payable_ms=sums.spans.payable,
@@ -115,7 +116,7 @@ def _totals(row: Any) -> Totals:
     return rows.from_columns(
         Totals,
         row,
-        latency=unpack_histogram(row.latency),
+        latency=plus(NO_LATENCIES, unpack_histogram(row.latency)),
         excluded=tuple(map(tuple, orjson.loads(row.excluded))),
         spans=Spans(
             up=row.up_ms,

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import RECENT_MS
+from tollgauge.core.latency import Columns
 from tollgauge.core.latest_probes import NOTHING, Latest
 from tollgauge.core.open_day import NO_PROBES, OpenDay
 from tollgauge.core.rollup import Rollup, Totals
@@ -155,8 +156,7 @@ def pack(closed: ClosedDays) -> dict[str, Any]:
     head = (
         tuple(closed.weighted),
         [getattr(totals, name) for name in TOTALS],
-        [bucket for bucket, _ in totals.latency],
-        [count for _, count in totals.latency],
+        *totals.latency,
         totals.excluded,
         totals.spans,
         closed.latest,
@@ -181,7 +181,7 @@ def unpack(row: Any, *, later: Latest = NOTHING) -> ClosedDays:
         weighted=WeightedTime(*weighted),
         totals=Totals(
             **dict(zip(TOTALS, sums, strict=True)),
-            latency=tuple(zip(buckets, counts, strict=True)),
+            latency=Columns(buckets, counts),
             excluded=tuple(map(tuple, excluded)),
             spans=Spans(**spans),
         ),
