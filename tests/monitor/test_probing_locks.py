@@ -1,11 +1,14 @@
 """Recording takes its locks in one order, endpoints by their ids and then hosts: on PostgreSQL two
-transactions that take them in two orders wait for each other, and one of them is lost.
+transactions that take them in two orders wait for each other, and one of them is lost. A row that
+names an endpoint locks it too, as one of its closed days does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -18,10 +21,14 @@ from tollgauge.core.exchange import Answer, Exchange, Timings
 from tollgauge.core.finding import Lint
 from tollgauge.core.probe import judge
 from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.monitor import probing
+from tollgauge.monitor import probing, vantages
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import due_hosts, endpoints, hosts, listings
+from tollgauge.store.probes import archive, closed_days, months, probes, window
+from tollgauge.store.probes import vantages as vantage_probes
 
 OpenStore = Callable[[], Store]
 LINT = Lint(payable=False, compliant=False, version=None)
@@ -143,3 +150,81 @@ async def test_a_resource_that_nobody_knew_is_recorded_beside_a_watch_of_its_hos
         await watching(due_hosts.watch, known.id, now=START)
     await recording
     assert await store.reading(endpoints.get, new.id) is not None
+
+
+def probed(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
+    """A probe of each endpoint."""
+    for one, at in instants.items():
+        probes.record_many(tx, one.id, [replace(sells_anywhere(one).result, at=at)])
+
+
+def closed_by_an_older_version(tx: Connection) -> None:
+    """Closed days without the rows of what they add up to."""
+    archive.close_days(tx, before_day=day_of(START) + 1, limit=9)
+    tx.execute(window.probe_window.delete())
+    meta.put(tx, window.UNBUILT, "")
+
+
+@asynccontextmanager
+async def wave_of(
+    store: Store, other: Store, first: Endpoint, last: Endpoint
+) -> AsyncIterator[None]:
+    """A wave that locks both endpoints in the order of their ids, the last one when the block has
+    begun to wait for the first.
+    """
+    async with open_transaction(other, writing=True) as wave:
+        await wave(endpoints.lock, [first.id])
+        yield
+        await somebody_waits(store)
+        await wave(endpoints.lock, [last.id])
+
+
+async def test_days_of_an_older_version_are_added_up_beside_a_wave(
+    store: Store, open_store: OpenStore
+) -> None:
+    first, last = of_host("a.com", 2)
+    await store.writing(endpoints.insert, first, last)
+    await store.writing(probed, {last: START - DAY_MS, first: START})
+    await store.writing(closed_by_an_older_version)
+    async with wave_of(store, open_store(), first, last):
+        building = asyncio.create_task(
+            open_store().writing(closed_days.build, before_day=day_of(START) + 1, limit=9)
+        )
+    assert await building == 2
+    built = await store.reading(window.latest_closed, [first.id, last.id])
+    assert built.keys() == {first.id, last.id}
+
+
+async def test_old_days_are_folded_beside_a_wave(store: Store, open_store: OpenStore) -> None:
+    first, last = of_host("a.com", 2)
+    await store.writing(endpoints.insert, first, last)
+    for one in (last, first):  # so their rows lie
+        await store.writing(probed, {one: START})
+        await store.writing(archive.close_days, before_day=day_of(START) + 1, limit=9)
+    async with wave_of(store, open_store(), first, last):
+        folding = asyncio.create_task(
+            open_store().writing(months.fold, before_day=day_of(START) + 1, limit=9)
+        )
+    assert await folding == 2
+
+
+async def test_endpoints_become_known_at_another_vantage_beside_a_wave(
+    store: Store, open_store: OpenStore
+) -> None:
+    first, last = of_host("a.com", 2)
+    for one in (last, first):  # so their rows lie
+        await store.writing(endpoints.insert, one)
+    async with wave_of(store, open_store(), first, last):
+        claiming = asyncio.create_task(
+            open_store().writing(
+                vantages.claim,
+                "other",
+                owner="two",
+                now=START,
+                limit=9,
+                lease_ms=9,
+                cadence=Cadence(),
+            )
+        )
+    await claiming
+    assert await store.reading(vantage_probes.unknown, "other", limit=9) == ()

@@ -92,7 +92,7 @@ class Alternatives:
 
     def begin(self, store: ReadOnlyStore) -> None:
         """Start to build the first index, so that the first search waits less for it."""
-        self._refresh(store).add_done_callback(_ignore_failure)
+        self._refresh(store)
 
     async def close(self) -> None:
         """End a refresh that is in flight."""
@@ -138,6 +138,7 @@ class Alternatives:
         """The refresh in flight, or a new one."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._rebuild(store))
+            self._refreshing.add_done_callback(_ignore_failure)
         return self._refreshing
 
     async def _rebuild(self, store: ReadOnlyStore) -> Index:
@@ -197,7 +198,9 @@ def is_offered(row: ScoredEndpoint) -> bool:
 
 
 def _ignore_failure(task: asyncio.Task[Index]) -> None:
-    """Retrieve the exception of a refresh that nobody waits for: the next search begins another."""
+    """Retrieve the exception of a refresh, for which nobody may wait: the next search begins
+    another, and those that do wait raise it all the same.
+    """
     if not task.cancelled():
         task.exception()
 

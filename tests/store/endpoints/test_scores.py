@@ -120,6 +120,27 @@ async def test_an_older_score_of_several_ranks_nothing(store: Store) -> None:
     assert ranked == [(500, NOW), (700, NOW)]
 
 
+@pytest.mark.parametrize("together", [True, False])
+async def test_an_older_score_ends_the_claim_that_it_was_computed_under(
+    store: Store, together: bool
+) -> None:
+    await store.writing(endpoints.insert, endpoint("/"))
+    await save(store, row("/", 500))
+
+    async def claimed(now: int) -> int:
+        claim = {"now": now, "limit": 9, "max_age_ms": DAY_MS}
+        return len(await store.writing(endpoints.claim_dirty, **claim))
+
+    assert await claimed(NOW) == 1
+    older = row("/", 900, as_of=NOW - 1)
+    if together:
+        await store.writing(scores.save_many, [older])
+    else:
+        await store.writing(scores.save, older)
+    assert await claimed(NOW + DAY_MS - 1) == 0
+    assert await claimed(NOW + DAY_MS) == 1
+
+
 async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:
     await store.writing(
         endpoints.insert,

@@ -15,6 +15,7 @@ from tests.support.probe_archive import (
     DOWN,
     GOOD,
     KINDS,
+    OURS,
     START,
     A,
     B,
@@ -158,6 +159,22 @@ async def test_the_row_of_closed_days_is_all_that_a_window_reads_of_them(store: 
 
 def _without_closed_rows(tx: Connection) -> None:
     tx.execute(schema.probe_day.delete())
+
+
+async def test_the_last_hours_of_a_closed_day_are_those_of_its_counted_probes(
+    store: Store,
+) -> None:
+    midnight = START + DAY_MS
+    kinds = (GOOD, DOWN, replace(DOWN, confirms=True), OURS, GOOD)
+    past = [replace(kind, at=midnight - back * HOUR_MS // 2) for back, kind in enumerate(kinds, 1)]
+    await prepare(store, past)
+    recents = []
+    for step in (close_all(store, DAY + 1), store.writing(_without_closed_rows)):
+        seen = await store.reading(window.read_many, (A.id,), as_of=midnight + HOUR_MS // 2)
+        recents.append(seen[A.id].recent)
+        await step
+    recents.append((await store.reading(window.read, A.id, as_of=midnight + HOUR_MS // 2)).recent)
+    assert recents == [(2, 1)] * 3
 
 
 async def test_late_probes_are_seen_before_and_after_they_are_merged(store: Store) -> None:

@@ -101,6 +101,17 @@ async def test_a_score_counts_only_the_probes_after_the_last_one(store: Store) -
     assert (today.probes, today.spans.up) == (8, 8 * HOUR_MS)
 
 
+async def test_the_last_hours_of_a_score_are_known_to_the_next_one(store: Store) -> None:
+    kinds = (DOWN, GOOD, DOWN, GOOD, GOOD)
+    await prepare(
+        store, [replace(kind, at=NOON - back * HOUR_MS) for back, kind in enumerate(kinds)]
+    )
+    await store.writing(score, NOON)
+    await store.writing(_forget_probes, before=NOON)
+    recent = [(await store.reading(read, at)).recent for at in (NOON, NOON + HOUR_MS)]
+    assert recent == [(3, 1), (2, 1)]
+
+
 async def test_a_late_probe_is_counted(store: Store) -> None:
     await prepare(store, [replace(GOOD, at=NOON - back * HOUR_MS) for back in (1, 3)])
     await store.writing(score, NOON)

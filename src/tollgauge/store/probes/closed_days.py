@@ -106,8 +106,8 @@ def after(
     unknown = [id_ for id_ in closed if id_ not in known]
     built = dict(_built(tx, unknown, before_day=max(day + 1, before_day)))
     # A day may be closed so late that it lies before all that is read for `before_day`.
-    older = _built(tx, [id_ for id_ in unknown if id_ not in built], before_day=day + 1)
-    yield from (built | dict(older)).items()
+    built |= _built(tx, [id_ for id_ in unknown if id_ not in built], before_day=day + 1)
+    yield from ((id_, built[id_]) for id_ in unknown)
 
 
 def build(tx: Connection, *, before_day: int, limit: int) -> int:
@@ -148,8 +148,9 @@ def _built(
 
 
 def _days(tx: Connection, ids: Sequence[str], newest: int) -> Iterator[tuple[str, Days]]:
-    """The closed days of endpoints up to one, as far back as a window may look, each with its id;
-    without any an endpoint is left out. Few at a time are in memory: a day has dozens of buckets.
+    """The closed days of endpoints up to one, as far back as a window may look, each with its id,
+    in the order of `ids`; without any an endpoint is left out. Few at a time are in memory: a day
+    has dozens of buckets.
     """
     numbers = dict(zip(_NAMES, range(newest - DAYS + 1, newest + 1), strict=True))
     for chunk in rows.chunks(ids, _TOGETHER):
@@ -157,7 +158,8 @@ def _days(tx: Connection, ids: Sequence[str], newest: int) -> Iterator[tuple[str
         for row in _SUMS.rows(tx, chunk, numbers):
             said = statement_from_json(row.last_statement)
             days.setdefault(row.endpoint_id, {})[row.day] = (day_from_row(row), said)
-        yield from days.items()
+        # A new row locks its endpoint, as a wave of probes does in the order of the ids.
+        yield from ((id_, days[id_]) for id_ in chunk if id_ in days)
 
 
 def _tail(day: int, results: Sequence[ProbeResult]) -> list[tuple[int, bool]]:

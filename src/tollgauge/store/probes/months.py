@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
@@ -74,6 +75,8 @@ def _fold(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
         probe_month.c.month == month, probe_month.c.endpoint_id.in_(endpoint_ids)
     )
     before = {row.endpoint_id: row for row in tx.execute(known)}
+    # A new row locks its endpoint, as a wave of probes does in the order of the ids.
+    removed = sorted(removed, key=attrgetter("endpoint_id"))
     rows.put(tx, probe_month, [_added(month, row, before.get(row.endpoint_id)) for row in removed])
 
 

@@ -93,7 +93,10 @@ def unknown(tx: Connection, vantage: str, *, limit: int) -> tuple[str, ...]:
 
 def add(tx: Connection, vantage: str, due: Mapping[str, int]) -> None:
     """Add rows of endpoints, each with the instant of its first probe."""
-    columns = [{"endpoint_id": id_, "vantage": vantage, "next_due": at} for id_, at in due.items()]
+    # A new row locks its endpoint, as a wave of probes does in the order of the ids.
+    columns = [
+        {"endpoint_id": id_, "vantage": vantage, "next_due": due[id_]} for id_ in sorted(due)
+    ]
     if columns:
         tx.execute(upsert.insert(tx, vantage_probe).on_conflict_do_nothing(), columns)
 

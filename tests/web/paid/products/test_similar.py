@@ -5,6 +5,7 @@ count of better alternatives, on both databases.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -409,4 +410,25 @@ async def test_an_index_that_could_not_be_built_at_the_start_is_built_when_asked
         await alternatives.find(store, endpoint("asked").id, limit=5, delta_tenths=50) is not None
     )
     await alternatives.close()
+    await store.close()
+
+
+async def test_a_refresh_that_nobody_waits_for_fails_in_silence() -> None:
+    """The next search begins another; a traceback in the log would say nothing more."""
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    store = Store.open("sqlite://")
+    await store.migrate()
+    alternatives = Alternatives()
+    old = await alternatives.refresh(store)
+    alternatives._built_at -= 100.0
+    alternatives._took = 1.0  # of many endpoints
+    await store.writing(lambda tx: tx.exec_driver_sql("DROP TABLE endpoint"))
+    assert await alternatives.fresh(store) is old
+    refresh = alternatives._refreshing
+    assert refresh is not None
+    await asyncio.wait((refresh,))
+    alternatives._refreshing = refresh = None
+    gc.collect()
+    assert unheard == []
     await store.close()
