@@ -135,8 +135,8 @@ class ClosedDays:
         gone = [document for document in known if document["day"] < first]
         leaving = list(map(day_from_document, gone))
         ends = {self.day: (Rollup(day=self.day), self.said), sums.day: (sums, said)}
-        _, *later = with_silent_days(ends, until=sums.day)
-        added = [sums for sums in later if sums.day >= first]
+        later = (one for one in with_silent_days(ends, until=sums.day) if one.day > self.day)
+        added = [one for one in later if one.day >= first]
         staying = _without_first(len(gone), self.texts.text)
         weights = weights_on(sums.day + 1)
         return ClosedDays(
@@ -268,12 +268,13 @@ def _without_first(count: int, texts: bytes) -> bytes:
 def with_silent_days(
     days: Mapping[int, tuple[Rollup, Statement | None]], *, until: int
 ) -> Iterable[Rollup]:
-    """The sums of days in their order, those without probes too for which the last statement of the
-    day before still speaks, none of them later than `until`.
+    """The sums of days in their order, but for those that have none; those without probes too for
+    which the last statement of the day before still speaks, none of them later than `until`.
     """
     for day in sorted(days):
         sums, said = days[day]
-        yield sums
+        if sums.probes or sums.spans != NO_SPANS:
+            yield sums
         if day < until and day + 1 not in days:
             spoken = spans_of_next_day(day, said)
             if spoken != NO_SPANS:

@@ -177,6 +177,22 @@ async def test_the_last_hours_of_a_closed_day_are_those_of_its_counted_probes(
     assert recents == [(2, 1)] * 3
 
 
+async def test_a_day_of_nothing_that_counts_is_in_no_window(store: Store) -> None:
+    confirms = replace(OURS, confirms=True)
+    await prepare(store, [GOOD, replace(confirms, at=START + 3 * DAY_MS)])
+    as_of = START + 4 * DAY_MS
+    seen = []
+    for step in (close_all(store, DAY + 4), store.writing(_without_sums)):
+        await step
+        seen.append((await store.reading(window.read, A.id, as_of=as_of)).days)
+    assert [[sums.day for sums in days] for days in seen] == [[DAY]] * 2
+
+
+def _without_sums(tx: Connection) -> None:
+    tx.execute(window.probe_window.delete())
+    meta.put(tx, window.UNBUILT, "")
+
+
 async def test_late_probes_are_seen_before_and_after_they_are_merged(store: Store) -> None:
     as_of = START + 3 * DAY_MS + HOUR_MS
     await prepare(store, [replace(GOOD, at=START + day * DAY_MS) for day in range(3)])

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
-from tests.support.probe_archive import DAY, DOWN, GOOD, KINDS, START, A, close_all, prepare
+from tests.support.probe_archive import DAY, DOWN, GOOD, KINDS, START, A, B, close_all, prepare
 from tests.support.record_probe import record_probe
 from tests.support.windows import shown
 
@@ -110,6 +110,21 @@ async def test_the_last_hours_of_a_score_are_known_to_the_next_one(store: Store)
     await store.writing(_forget_probes, before=NOON)
     recent = [(await store.reading(read, at)).recent for at in (NOON, NOON + HOUR_MS)]
     assert recent == [(3, 1), (2, 1)]
+
+
+async def test_sums_of_a_day_that_was_closed_since_are_not_looked_at(store: Store) -> None:
+    results = [replace(GOOD, at=NOON - back * HOUR_MS) for back in range(3)]
+    await prepare(store, results)
+    await store.writing(score, NOON)
+    await close_all(store, DAY + 2)
+    await store.writing(record_probe, B.id, replace(DOWN, at=NOON))  # the day is open for another
+    await store.writing(_forget_closed_days)
+    seen = await store.reading(read, NOON + DAY_MS)
+    assert (seen.totals.probes, seen.last and seen.last.at) == (3, NOON)
+
+
+def _forget_closed_days(tx: Connection) -> None:
+    tx.execute(schema.probe_day.delete())
 
 
 async def test_a_late_probe_is_counted(store: Store) -> None:

@@ -81,8 +81,12 @@ def read_many(
     all_built = meta.get(tx, UNBUILT) is None
     windows: dict[str, Window] = {}
     for id_ in endpoint_ids:
-        days = {day: of_day[id_] for day, of_day in opened.items() if id_ in of_day}
         row = closed.get(id_)
+        days = {
+            day: of_day[id_]
+            for day, of_day in opened.items()
+            if id_ in of_day and not (row and _is_closed(day, row.day, of_day[id_]))
+        }
         if all_built if row is None else _suffices(row.day, days, since, today):
             windows[id_] = _window(row, days, as_of=as_of, since=since)
         else:
@@ -98,6 +102,14 @@ def latest_closed(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, Clos
 def keep(tx: Connection, closed: Iterable[tuple[str, ClosedDays]]) -> None:
     """Keep the closed days of endpoints, each with its id."""
     rows.put(tx, probe_window, [{"endpoint_id": id_, **pack(days)} for id_, days in closed])
+
+
+def _is_closed(day: int, newest: int, opened: Opened) -> bool:
+    """Whether a day is one of the closed ones up to `newest` and has no fresh probes: the sums that
+    a score kept of it may be there for longer.
+    """
+    _, probes = opened
+    return day <= newest and not probes.newest
 
 
 def _suffices(newest: int, opened: Mapping[int, Opened], since: int, today: int) -> bool:
