@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +88,14 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         learned="POST",
         status=Listing.DELISTED,
         last_probed=NOW,
+        next_due=NOW + 1,
         watched_until=NOW + 5,
+        paused_until=NOW + 6,
+        asked_at=NOW + 7,
+        listing_changed_at=NOW + 8,
+        down_since=NOW + 9,
+        payable=True,
+        unconfirmed_at=NOW + 10,
         service_name="Bücher 📚",
         description="several\nlines",
         tags=("a", "b,c"),
@@ -98,6 +105,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         templated=True,
         simulated=True,
     )
+    assert [one.name for one in fields(full) if getattr(full, one.name) == one.default] == []
     await add(store, full)
     assert await store.reading(endpoints.get, full.id) == full
     assert await store.reading(endpoints.get, "0" * 16) is None
