@@ -302,17 +302,13 @@ def _chains(
     quotes = {
         endpoint.id: endpoint.quote for endpoint in gathered_for if endpoint.quote is not None
     }
-    sharing = endpoints.hosts_sharing(tx, list(quotes))
     by_network: dict[str, set[str]] = {}
     for quote in quotes.values():
         by_network.setdefault(quote.network, set()).add(quote.pay_to)
     shared: dict[tuple[str, str], ChainEvidence] = {}
     for network, pay_tos in by_network.items():
         indexed = _indexed(tx, network, pay_tos, as_of=as_of)
-        for pay_to in pay_tos:
-            count = sharing.get((network, pay_to))
-            if count is None:  # its price changed meanwhile
-                count = endpoints.count_hosts_sharing(tx, network, pay_to)
+        for pay_to, hosts_sharing in endpoints.hosts_sharing(tx, network, list(pay_tos)).items():
             coverage, sums = indexed.get(pay_to, (NO_COVERAGE, None))
             shared[network, pay_to] = ChainEvidence(
                 network=network,
@@ -320,7 +316,7 @@ def _chains(
                 indexed_ms=coverage.indexed_ms,
                 indexed_to_block=coverage.to_block,
                 indexed_to=coverage.to_at,
-                shared_hosts=max(count, 1),
+                shared_hosts=max(hosts_sharing, 1),
                 sums=sums,
             )
     return {id_: shared[quote.network, quote.pay_to] for id_, quote in quotes.items()}

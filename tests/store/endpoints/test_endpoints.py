@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +88,14 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         learned="POST",
         status=Listing.DELISTED,
         last_probed=NOW,
+        next_due=NOW + 1,
         watched_until=NOW + 5,
+        paused_until=NOW + 6,
+        asked_at=NOW + 7,
+        listing_changed_at=NOW + 8,
+        down_since=NOW + 9,
+        payable=True,
+        unconfirmed_at=NOW + 10,
         service_name="Bücher 📚",
         description="several\nlines",
         tags=("a", "b,c"),
@@ -98,6 +105,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         templated=True,
         simulated=True,
     )
+    assert [one.name for one in fields(full) if getattr(full, one.name) == one.default] == []
     await add(store, full)
     assert await store.reading(endpoints.get, full.id) == full
     assert await store.reading(endpoints.get, "0" * 16) is None
@@ -327,14 +335,10 @@ async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> N
         replace(endpoint("c.com"), quote=other),
         endpoint("d.com"),
     )
-    assert await store.reading(endpoints.count_hosts_sharing, "eip155:8453", "0xBB") == 2
-    assert await store.reading(endpoints.count_hosts_sharing, "eip155:137", "0xbb") == 1
-    assert await store.reading(endpoints.count_hosts_sharing, "eip155:1", "0xbb") == 0
-    ids = [endpoint("a.com", "/1").id, endpoint("c.com").id, endpoint("d.com").id]
-    assert await store.reading(endpoints.hosts_sharing, ids) == {
-        ("eip155:8453", QUOTE.pay_to): 2,
-        ("eip155:137", QUOTE.pay_to): 1,
-    }
+    asked_for = [QUOTE.pay_to, "0xcc"]
+    for network, hosts_sharing in ((QUOTE.network, 2), (other.network, 1), ("eip155:1", 0)):
+        counts = await store.reading(endpoints.hosts_sharing, network, asked_for)
+        assert counts == {QUOTE.pay_to: hosts_sharing, "0xcc": 0}
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 40])
@@ -346,8 +350,8 @@ async def test_hosts_that_share_a_payto_are_counted_however_many_there_are(
     await add(store, *sharing)
     asked_for = [replace(endpoint(f"x{number}.com"), quote=QUOTE) for number in range(2)]
     await store.writing(endpoints.insert, *asked_for, adopted=True)
-    counts = await store.reading(endpoints.hosts_sharing, [sharing[0].id])
-    assert counts == {(QUOTE.network, QUOTE.pay_to): len(hosts)}
+    counts = await store.reading(endpoints.hosts_sharing, QUOTE.network, [QUOTE.pay_to])
+    assert counts == {QUOTE.pay_to: len(hosts)}
 
 
 async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:

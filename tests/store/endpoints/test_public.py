@@ -274,9 +274,10 @@ async def test_it_shares_nobodys_address(store: Store) -> None:
     )
     await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
-    assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 1
+    address = (QUOTE.network, [QUOTE.pay_to])
+    assert await store.reading(endpoints.hosts_sharing, *address) == {QUOTE.pay_to: 1}
     await store.writing(hosts.set_wildcards, {HOST: False}, at=NOW)
-    assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 2
+    assert await store.reading(endpoints.hosts_sharing, *address) == {QUOTE.pay_to: 2}
 
 
 async def one(store: Store, resource: Resource = DEFAMING) -> Endpoint:

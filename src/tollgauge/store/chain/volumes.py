@@ -26,6 +26,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.evidence import ChainSums, PayerVolume
 from tollgauge.core.organic import Market, intervals
+from tollgauge.core.record import record
 from tollgauge.core.signals.volume import NO_SUMS, Flow, flow_sums
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
@@ -65,7 +66,7 @@ _STORED: Final = PreparedAny(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """How much of a window is indexed for a wallet: milliseconds, and the last indexed block with
     its time (ms UTC), None without any.
@@ -129,7 +130,7 @@ def payers(
     to each of them: those who paid most first, at most so many.
     """
     wallet = bytes.fromhex(address[2:])
-    flows = _by_counterparty(_FLOWS.rows(tx, (wallet,), _edges(tx, chain, as_of=as_of)))
+    flows = _by_counterparty(_flows(tx, chain, (wallet,), as_of=as_of))
     paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
     ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
     return tuple(
@@ -161,7 +162,7 @@ def sums_of(
     others = [wallet for wallet, address in wallets.items() if address not in sums]
     sums |= dict.fromkeys((wallets[wallet] for wallet in others), NO_SUMS)
     flows: dict[bytes, list[Any]] = {}
-    for row in _FLOWS.rows(tx, others, _edges(tx, chain, as_of=as_of)):
+    for row in _flows(tx, chain, others, as_of=as_of):
         flows.setdefault(row.wallet, []).append(row)
     for wallet, of_wallet in flows.items():
         sums[wallets[wallet]] = flow_sums(_by_counterparty(of_wallet), wallet)
@@ -259,6 +260,16 @@ def _wallets(
         yield wallet, _by_counterparty(group)
 
 
+def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) -> list[Any]:
+    """The rows of `_window` of some wallets, in any order."""
+    edges = _edges(tx, chain, as_of=as_of)
+    days = _DAYS.rows(tx, wallets, edges)
+    whole = [row for row in days if edges["first"] <= row.day <= edges["last"]]
+    # Most wallets have nothing in the days that are cut, where each transfer is looked up.
+    cut = {row.wallet for row in days if not edges["first"] <= row.day <= edges["last"]}
+    return whole + _OF_CUT_DAYS.rows(tx, list(cut), edges)
+
+
 def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
     """The flows of one wallet."""
     flows: dict[bytes, Flow] = {}
@@ -329,16 +340,22 @@ def _single(after: str, until: str) -> sa.Select[Any]:
 
 
 _EDGES: Final = (("begin", "begun"), ("end", "ended"))
-_WHOLE: Final = sa.select(
-    *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"],
-).where(
-    transfer_day.c.chain == sa.bindparam("chain"),
-    transfer_day.c.day.between(sa.bindparam("first"), sa.bindparam("last")),
+_FIRST: Final = sa.bindparam("first", type_=sa.Integer)
+_LAST: Final = sa.bindparam("last", type_=sa.Integer)
+_OF_DAYS: Final = sa.select(
+    *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"]
+).where(transfer_day.c.chain == sa.bindparam("chain"))
+_WHOLE: Final = _OF_DAYS.where(transfer_day.c.day.between(_FIRST, _LAST))
+_DAYS: Final = PreparedAny(
+    lambda wallets: _OF_DAYS.where(
+        transfer_day.c.day.between(_FIRST - 1, _LAST + 1), transfer_day.c.wallet.in_(wallets)
+    ),
+    sa.LargeBinary,
 )
-_FLOWS: Final = PreparedAny(
+"""Whole days, and the days before and after them."""
+_OF_CUT_DAYS: Final = PreparedAny(
     lambda wallets: sa.union_all(
-        _WHOLE.where(transfer_day.c.wallet.in_(wallets)),
-        *(_single(*edge).where(transfer.c.wallet.in_(wallets)) for edge in _EDGES),
+        *(_single(*edge).where(transfer.c.wallet.in_(wallets)) for edge in _EDGES)
     ),
     sa.LargeBinary,
 )

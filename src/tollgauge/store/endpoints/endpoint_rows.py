@@ -39,14 +39,37 @@ def to_row(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def from_row(row: Any) -> Endpoint:
-    """The inverse of `to_row`."""
-    return rows.from_columns(
-        Endpoint,
-        row,
+    """The inverse of `to_row`. The columns are named here one by one, because every score and every
+    probe reads a row, and `rows.from_columns` takes half as long again.
+    """
+    return Endpoint(
+        id=row.id,
+        resource=row.resource,
+        host=row.host,
+        query=row.query,
+        method=row.method,
+        body=row.body,
+        learned=row.learned,
         status=Listing.UNLISTED if row.adopted else Listing(row.status),
+        first_seen=row.first_seen,
+        last_seen=row.last_seen,
+        last_probed=row.last_probed,
+        next_due=row.next_due,
+        watched_until=row.watched_until,
+        paused_until=row.paused_until,
+        asked_at=row.asked_at,
+        listing_changed_at=row.listing_changed_at,
+        down_since=row.down_since,
+        payable=row.payable,
+        unconfirmed_at=row.unconfirmed_at,
+        service_name=row.service_name,
+        description=row.description,
         tags=texts_from_json(row.tags),
         sources=texts_from_json(row.sources),
         quote=quote_from_row(row),
+        quote_at=row.quote_at,
+        templated=row.templated,
+        simulated=row.simulated,
     )
 
 

@@ -65,57 +65,34 @@ each.
 """
 
 
-def _paid_to(
-    pay_to: sa.ColumnElement[Any], network: sa.ColumnElement[Any]
-) -> sa.ColumnElement[bool]:
-    """Public endpoints that are paid to an address on a network."""
-    return sa.and_(
-        endpoint_table.c.quote_pay_to == pay_to, endpoint_table.c.quote_network == network, PUBLIC
+def _hosts_sharing(pay_tos: list[sa.BindParameter[Any]]) -> sa.Select[Any]:
+    """Of each of some addresses the number of its hosts on the network."""
+    listed = sa.values(sa.column("pay_to", sa.Text)).data([(pay_to,) for pay_to in pay_tos])
+    asked = sa.select(listed.cte("listed")).distinct().subquery("asked")
+    host = endpoint_table.c.host
+    # Public endpoints that are paid to an address.
+    paid = sa.and_(
+        endpoint_table.c.quote_pay_to == asked.c.pay_to,
+        endpoint_table.c.quote_network == sa.bindparam("network", type_=sa.Text),
+        PUBLIC,
     )
-
-
-def _hosts_sharing(ids: list[sa.BindParameter[Any]]) -> sa.Select[Any]:
-    """Of each pair of address and network that endpoints ask for, the number of its hosts."""
-    of_endpoints = sa.select(
-        endpoint_table.c.quote_pay_to.label("pay_to"),
-        endpoint_table.c.quote_network.label("network"),
-        sa.literal("", sa.Text).label("host"),
-        sa.literal_column("0", sa.Integer).label("number"),
-    ).where(endpoint_table.c.id.in_(ids), endpoint_table.c.quote_pay_to.is_not(None))
-    known = of_endpoints.distinct().cte("known", recursive=True)
-    of_known = _paid_to(known.c.pay_to, known.c.network)
-    following = (
-        sa.select(endpoint_table.c.host)
-        .where(of_known, endpoint_table.c.host > known.c.host)
-        .order_by(endpoint_table.c.host)
-        .limit(1)
-        .scalar_subquery()
+    first = sa.select(
+        sa.literal("", sa.Text).label("host"), sa.literal_column("0", sa.Integer).label("number")
     )
-    known = known.union_all(
-        sa.select(known.c.pay_to, known.c.network, following, known.c.number + 1).where(
-            known.c.host.is_not(None), known.c.number < FEW_HOSTS
+    steps = first.cte("steps", recursive=True, nesting=True)
+    following = sa.select(host).where(paid, host > steps.c.host).order_by(host).limit(1)
+    steps = steps.union_all(
+        sa.select(following.correlate(steps, asked).scalar_subquery(), steps.c.number + 1).where(
+            steps.c.host.is_not(None), steps.c.number < FEW_HOSTS
         )
     )
-    few = sa.select(
-        known.c.pay_to, known.c.network, (sa.func.count(known.c.host) - 1).label("hosts")
-    )
-    counted = few.group_by(known.c.pay_to, known.c.network).subquery("counted")
-    every = (
-        sa.select(sa.func.count(endpoint_table.c.host.distinct()))
-        .where(_paid_to(counted.c.pay_to, counted.c.network))
-        .scalar_subquery()
-    )
-    return sa.select(
-        counted.c.pay_to,
-        counted.c.network,
-        sa.case((counted.c.hosts < FEW_HOSTS, counted.c.hosts), else_=every).label("hosts"),
-    )
+    few = sa.func.count(steps.c.host) - 1
+    every = sa.select(sa.func.count(host.distinct())).where(paid).correlate(asked)
+    hosts = sa.select(sa.case((few < FEW_HOSTS, few), else_=every.scalar_subquery()))
+    return sa.select(asked.c.pay_to, hosts.correlate(asked).scalar_subquery().label("hosts"))
 
 
 _HOSTS_SHARING: Final = PreparedAny(_hosts_sharing)
-_SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
-    _paid_to(sa.bindparam("pay_to"), sa.bindparam("network"))
-)
 
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
@@ -229,19 +206,12 @@ def claim_dirty(
     return ids
 
 
-def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
-    """How many hosts have a public endpoint that is paid to this address on this network."""
-    address = pay_to.lower() if pay_to.startswith("0x") else pay_to
-    count: int = tx.execute(_SHARING, {"pay_to": address, "network": network}).scalar_one()
-    return count
-
-
-def hosts_sharing(tx: Connection, ids: Sequence[str]) -> dict[tuple[str, str], int]:
-    """How many hosts have a public endpoint that is paid to the same address on the same network as
-    each of these endpoints, by (network, address).
+def hosts_sharing(tx: Connection, network: str, pay_tos: Sequence[str]) -> dict[str, int]:
+    """How many hosts have a public endpoint that is paid to each of these addresses on a network.
+    Hex is lower case, as it is in quotes.
     """
-    counted = _HOSTS_SHARING.rows(tx, ids)
-    return {(row.network, row.pay_to): row.hosts for row in counted}
+    counted = _HOSTS_SHARING.rows(tx, pay_tos, {"network": network})
+    return {row.pay_to: row.hosts for row in counted}
 
 
 def of_common_terms(
