@@ -44,7 +44,8 @@ from tollgauge.core.payment import (
     request_digest,
 )
 from tollgauge.core.units import Clock
-from tollgauge.db.engine import Store
+from tollgauge.db.engine import Store, StoreUnavailable
+from tollgauge.observe import log, place_of
 from tollgauge.store.ledger import answers, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.ledger.attempts import Attempt
@@ -141,7 +142,11 @@ class Gate:
         task.add_done_callback(self._selling.pop)
         try:
             outcome = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
         except TimeoutError:
+            task.add_done_callback(_log_failure)
             raise pending(payment.id) from None
         if isinstance(outcome, Response):
             return outcome
@@ -327,3 +332,10 @@ class Gate:
         response.body = await sale.reveal(row.answer.body, secret=secret)
         response.headers["Content-Length"] = str(len(response.body))
         return response
+
+
+def _log_failure(task: asyncio.Task[Response | _Outcome]) -> None:
+    """Log a fault of ours in a sale that nobody waits for any more. A refusal is in its row."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, Problem | StoreUnavailable):
+        log().error("sale.fail", error=type(error).__name__, where=place_of(error))
