@@ -266,7 +266,7 @@ async def test_a_wrong_clock_and_a_full_disk_are_told(store: Store) -> None:
     )
     assert list(status.attention(wrong, sources=[], loops=[])) == [
         "The database's clock differs from this machine's by 5 s.",
-        "The database's disk is 81 % full.",
+        "The database's disk is 81% full.",
     ]
     ahead = replace(read, skew_ms=None, last_probed=NOW + HOUR_MS, size=wrong.size)
     assert "in the future" in next(status.attention(ahead, sources=[], loops=[]))

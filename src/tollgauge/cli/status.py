@@ -144,4 +144,4 @@ def _disk(disk: Size) -> str:
     used = f"{disk.database / _GB:.2f} GB and {disk.log / _GB:.2f} GB of log"
     if disk.free is None:
         return used
-    return f"{used}, {disk.free / _GB:.1f} GB free ({disk.full_percent} % full)"
+    return f"{used}, {disk.free / _GB:.1f} GB free ({disk.full_percent}% full)"

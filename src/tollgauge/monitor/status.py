@@ -142,7 +142,7 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
         yield f"A probe is dated {probed}, in the future: a clock is wrong."
     full = figures.size.full_percent
     if full is not None and full > DISK_PERCENT:
-        yield f"The database's disk is {full} % full."
+        yield f"The database's disk is {full}% full."
 
 
 def unwise(figures: Figures) -> Iterator[str]:

@@ -26,7 +26,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payer_limit, payments
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.admission import PAYER_SHARE
+from tollgauge.web.paid.admission import PAYER_SHARE, RETRY_S, SPREAD_S
 from tollgauge.web.paid.gate import Gate
 
 SLOTS = 4 * PAYER_SHARE
@@ -113,6 +113,19 @@ async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(
     await gate_client.in_work(signed(2, 0), signed(3, 0))
     assert await gate_client.answers() == {200}
     assert (await gate_client.buy(signed(1, SHARE))).status_code == 200
+
+
+async def test_those_who_are_refused_at_once_are_told_to_come_back_at_different_times(
+    gate_client: HeldGate,
+) -> None:
+    await gate_client.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
+    refused = [await gate_client.buy(signed(1, 100 + nonce)) for nonce in range(40)]
+    assert {answer.status_code for answer in refused} == {429}
+    pauses = [int(answer.headers["Retry-After"]) for answer in refused]
+    assert set(pauses) == set(range(RETRY_S, RETRY_S + SPREAD_S))
+    again = await gate_client.buy(signed(1, 100))
+    assert int(again.headers["Retry-After"]) == pauses[0], "a copy of a payment is told the same"
+    assert await gate_client.answers() == {200}
 
 
 async def test_whoever_names_another_payer_takes_nothing_of_his_share(

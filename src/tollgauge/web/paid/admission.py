@@ -24,7 +24,9 @@ from tollgauge.web.edge.problem import Problem
 PAYER_SHARE: Final = 8
 """One payer may have at most this part of all sales in work."""
 RETRY_S: Final = 5
-"""After how many seconds a sale that was not begun may be tried again."""
+"""After how many seconds at least a sale that was not begun may be tried again."""
+SPREAD_S: Final = 5
+"""Callers that were refused at once are told to come back in so many different seconds."""
 
 
 def refused(
@@ -42,7 +44,7 @@ def refused(
             "payment-in-flight",
             "Many copies of this payment wait for its answer. Do not pay again: send the same "
             "request with the same payment in a few seconds.",
-            retry_after=RETRY_S,
+            retry_after=pause_s(payment.id),
         )
     if _exceeds_share(payment, in_work, slots):
         return Problem(
@@ -50,7 +52,7 @@ def refused(
             "payer-busy",
             "Too many payments of this payer are in work. Nothing was charged; send the same "
             "request again when some of them are answered.",
-            retry_after=RETRY_S,
+            retry_after=pause_s(payment.id),
         )
     if _has_room(payment, in_work, slots) and facilitator.takes_sales():
         return None
@@ -59,8 +61,15 @@ def refused(
         "facilitator-unavailable",
         "Payments cannot be verified now: our facilitator does not answer, or too many payments "
         "wait for it. Nothing was charged; send the same request again.",
-        retry_after=RETRY_S,
+        retry_after=pause_s(payment.id),
     )
+
+
+def pause_s(payment_id: str, least_s: int = RETRY_S) -> int:
+    """After how many whole seconds a payment may be sent again: `least_s` or a few more, by its id,
+    so that copies of it are told the same.
+    """
+    return least_s + int(payment_id, 16) % SPREAD_S
 
 
 def _exceeds_share(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:

@@ -44,7 +44,8 @@ from tollgauge.core.payment import (
     request_digest,
 )
 from tollgauge.core.units import Clock
-from tollgauge.db.engine import Store
+from tollgauge.db.engine import Store, StoreUnavailable
+from tollgauge.observe import log, place_of
 from tollgauge.store.ledger import answers, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.ledger.attempts import Attempt
@@ -116,9 +117,12 @@ class Gate:
         headers = request.headers.getlist("payment-signature")
         if not headers:
             return payment_required(sale, unpaid_reason(request))
+        # Finding the route, reading the payment, and judging it each take as long as several free
+        # answers, which may go in between.
+        await asyncio.sleep(0)
         # Several lines are one list (RFC 9110 section 5.3), which is not base64.
         payment = read_payment(", ".join(headers), sale.offer)
-        await asyncio.sleep(0)  # reading it took as long as ten free answers, which may wait
+        await asyncio.sleep(0)
         document = await read_body(request, bodyless=sale.bodyless)
         digest = request_digest(request.method, request.url.path, canonical_body(document))
         return await self.sell(sale, payment, document, digest=digest)
@@ -141,7 +145,11 @@ class Gate:
         task.add_done_callback(self._selling.pop)
         try:
             outcome = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
         except TimeoutError:
+            task.add_done_callback(_log_failure)
             raise pending(payment.id) from None
         if isinstance(outcome, Response):
             return outcome
@@ -224,7 +232,7 @@ class Gate:
         except FacilitatorUnavailable as error:
             attempt = self.settlement.attempt("verify", started, "unavailable")
             await self.settlement.give_back(row, "facilitator unavailable", attempt)
-            raise facilitator_unavailable() from error
+            raise facilitator_unavailable(row.id) from error
         if not isinstance(reply, Refused):
             return self.settlement.attempt("verify", started, "valid")
         attempt = self.settlement.attempt("verify", started, reply.reason)
@@ -327,3 +335,10 @@ class Gate:
         response.body = await sale.reveal(row.answer.body, secret=secret)
         response.headers["Content-Length"] = str(len(response.body))
         return response
+
+
+def _log_failure(task: asyncio.Task[Response | _Outcome]) -> None:
+    """Log a fault of ours in a sale that nobody waits for any more. A refusal is in its row."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, Problem | StoreUnavailable):
+        log().error("sale.fail", error=type(error).__name__, where=place_of(error))

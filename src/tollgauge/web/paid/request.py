@@ -41,6 +41,7 @@ from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
 from tollgauge.web.edge.problem import Problem, payment_header_too_large
 from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.catalogue import Call, Product, Sale
 from tollgauge.web.wire import examples, openapi
 
@@ -211,7 +212,7 @@ def pending(payment_id: str, transaction: str | None = None) -> Problem:
         "payment-pending",
         "This payment's settlement is not known yet. Do not pay again: send the same request "
         "with the same payment until it is answered.",
-        retry_after=5,
+        retry_after=pause_s(payment_id),
         extra={"paymentId": payment_id, "transaction": transaction},
     )
 
@@ -235,14 +236,14 @@ def check_same_request(payment: Payment, row: LedgerRow, digest: str) -> None:
         )
 
 
-def facilitator_unavailable() -> Problem:
-    """503: no payment can be verified now."""
+def facilitator_unavailable(payment_id: str) -> Problem:
+    """503: this payment cannot be verified now."""
     return Problem(
         503,
         "facilitator-unavailable",
         "The payment could not be verified because our facilitator did not answer. "
         "Nothing was charged; send the same request again.",
-        retry_after=10,
+        retry_after=pause_s(payment_id, 10),
     )
 
 
