@@ -1,15 +1,13 @@
-"""Open days: what the probes of a day that is not closed add up to, gathered by the database.
+"""Open days: what the probes of a day that is not closed add up to.
 
-A score looks at all of today's probes, some dozens of rows of which it needs hardly more than sums.
-To read them one by one would take most of its time, so the row of the latest score has the sums up
-to the newest probe that it knew (core/open_day), and of the probes after that the database makes
-one row an endpoint: what each of them adds to its day and what it says as JSON, and the latest
-scored probe in full.
+The row of the latest score has the sums of its day up to the newest probe that it knew
+(core/open_day), so of the probes themselves only those after that are read: nearly always one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
@@ -20,8 +18,8 @@ from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
 from tollgauge.core.latest_probes import NOTHING, Latest, latest_state
 from tollgauge.core.open_day import NO_PROBES, DayProbes, OpenDay
 from tollgauge.core.probe import Attribution, Outcome
-from tollgauge.core.rollup import Rollup
-from tollgauge.core.spans import REFUSALS, Spans, Statement
+from tollgauge.core.rollup import Rollup, Sample
+from tollgauge.core.spans import Spans, Statement, statement
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.codec import finding_texts
 from tollgauge.db.prepared import Prepared, PreparedAny, Query
@@ -31,82 +29,36 @@ from tollgauge.db.schema import score as score_table
 
 Opened = tuple[OpenDay, DayProbes]
 """The sums of a day up to a probe, and the probes after it."""
+_at: Final = attrgetter("at")
 
-_LATEST: Final = (
-    *("at", "outcome", "attribution", "up", "payable", "compliance"),
-    *("holds", "accepts", "tls_not_after", "rules"),
+_SEEN: Final = (
+    *("at", "outcome", "attribution", "reason", "up", "compliant", "payable", "compliance"),
+    *("total", "holds", "confirms", "accepts", "tls_not_after", "rules"),
 )
-"""What is read of a latest probe."""
+"""What is read of a probe."""
 
 
-def _of_day(ids: list[sa.BindParameter[Any]]) -> dict[str, Query]:
-    """The sums that were kept of endpoints on a day and the probes after them, one row an endpoint,
-    by the name of the database.
+def _of_day(ids: list[sa.BindParameter[Any]]) -> Query:
+    """The sums that were kept of endpoints on a day with each of the probes after them, or with
+    none.
     """
-    id_, scored_id = endpoint_table.c.id, score_table.c.endpoint_id
-    return {
-        "sqlite": _query(ids, (id_,), sa.func.json_array, sa.func.json_group_array),
-        "postgresql": _query(ids, (id_, scored_id), sa.func.json_build_array, sa.func.json_agg),
-    }
-
-
-def _query(
-    ids: list[sa.BindParameter[Any]], keys: Sequence[Any], array: Any, array_of_rows: Any
-) -> Query:
-    probe, day = probe_table.c, sa.bindparam("day", type_=sa.Integer)
-    scored = probe.attribution == Attribution.THEIRS.value
-    speaks = sa.or_(scored, probe.outcome == Outcome.THROTTLED.value)
-    speaks_up = sa.and_(probe.up, *(probe.outcome != outcome.value for outcome in sorted(REFUSALS)))
-    answered = sa.and_(probe.up, probe.outcome != Outcome.FORBIDDEN.value)
-    excluded = sa.case(
-        (scored, sa.null()),
-        (probe.reason != "", sa.type_coerce(probe.reason, sa.Text)),
-        else_=probe.attribution,
+    probe = probe_table.c
+    later = sa.and_(
+        probe.day == sa.bindparam("day", type_=sa.Integer),
+        probe.endpoint_id == endpoint_table.c.id,
+        probe.at > sa.func.coalesce(score_table.c.open_day_newest, 0),
+        probe.at <= sa.bindparam("as_of", type_=sa.BigInteger),
     )
-    sample = array(
-        *(probe.at, excluded, probe.up, sa.case((answered, probe.total))),
-        *(probe.compliant, probe.payable, probe.compliance),
-    )
-    said = array(
-        probe.at, probe.holds, sa.case((speaks_up, 1), else_=0), probe.payable, probe.compliance
-    )
-    seen = sa.and_(scored, probe.accepts.is_not(None))
-    counted = sa.and_(probe.at.is_not(None), sa.not_(probe.confirms))
-    of_endpoints = (
+    return (
         sa.select(
-            endpoint_table.c.id,
-            endpoint_table.c.probes_revised,
+            *endpoint_table.c["id", "probes_revised"],
             *score_table.c["open_day", "open_day_newest"],
-            sa.func.max(probe.at).label("newest"),
-            sa.func.max(sa.case((scored, probe.at))).label("last_at"),
-            sa.func.max(sa.case((seen, probe.at))).label("envelope_at"),
-            sa.func.max(sa.case((speaks, probe.at))).label("state_at"),
-            sa.cast(array_of_rows(sample).filter(counted), sa.Text).label("samples"),
-            sa.cast(array_of_rows(said).filter(speaks), sa.Text).label("statements"),
+            *probe[_SEEN],
         )
         .select_from(
-            endpoint_table.outerjoin(score_table, _keeps_the_day()).outerjoin(
-                probe_table,
-                sa.and_(
-                    probe.day == day,
-                    probe.endpoint_id == endpoint_table.c.id,
-                    probe.at > sa.func.coalesce(score_table.c.open_day_newest, 0),
-                    probe.at <= sa.bindparam("as_of", type_=sa.BigInteger),
-                ),
-            )
+            endpoint_table.outerjoin(score_table, _keeps_the_day()).outerjoin(probe_table, later)
         )
         .where(endpoint_table.c.id.in_(ids))
-        .group_by(*keys)
-        .subquery()
-    )
-    last = probe_table.alias("last")
-    is_last = sa.and_(
-        last.c.day == day,
-        last.c.endpoint_id == of_endpoints.c.id,
-        last.c.at == of_endpoints.c.last_at,
-    )
-    return sa.select(of_endpoints, *last.c[_LATEST]).select_from(
-        of_endpoints.outerjoin(last, is_last)
     )
 
 
@@ -122,15 +74,6 @@ def _keeps_the_day() -> sa.ColumnElement[bool]:
 
 
 _OF_DAY: Final = PreparedAny(_of_day)
-_AT: Final = Prepared(
-    sa.select(*probe_table.c[_LATEST]).where(
-        probe_table.c.day == sa.bindparam("day"),
-        probe_table.c.endpoint_id == sa.bindparam("id"),
-        probe_table.c.at == sa.bindparam("at"),
-    )
-)
-
-
 _NEXT_DAY: Final = Prepared(
     sa.select(sa.func.min(probe_table.c.day).label("day")).where(
         probe_table.c.day > sa.bindparam("after")
@@ -172,49 +115,52 @@ def read(
         "kept_since": since,
         "kept_until": until if kept else since - 1,
     }
-    opened: dict[str, Opened] = {}
+    of_endpoints: dict[str, list[Any]] = {}
     for row in _OF_DAY.rows(tx, endpoint_ids, values):
-        if row.newest is None and row.open_day is None:
-            continue
-        after = NO_PROBES if row.newest is None else _probes(tx, day, row)
-        opened[row.id] = _unpack(row, day, later=after.latest), after
+        if row.at is not None or row.open_day is not None:
+            of_endpoints.setdefault(row.id, []).append(row)
+    opened: dict[str, Opened] = {}
+    for id_, (first, *others) in of_endpoints.items():
+        after = NO_PROBES if first.at is None else _probes(sorted([first, *others], key=_at))
+        opened[id_] = _unpack(first, day, later=after.latest), after
     return opened
 
 
-def _probes(tx: Connection, day: int, row: Any) -> DayProbes:
+def _probes(probe_rows: Sequence[Any]) -> DayProbes:
+    """The probes of rows, which are in the order of time."""
+    spoken = [(row, said) for row in probe_rows if (said := statement(row)) is not None]
+    scored = [row for row in probe_rows if row.attribution == Attribution.THEIRS]
+    envelopes = [row for row in scored if row.accepts is not None]
+    last = _last_probe(scored[-1]) if scored else None
+    same = bool(envelopes) and envelopes[-1] is scored[-1]
     return DayProbes(
-        newest=row.newest,
-        samples=_rows(row.samples),
-        statements=list(map(tuple, _rows(row.statements))),
-        latest=_latest(tx, day, row),
+        newest=probe_rows[-1].at,
+        samples=[_sample(row) for row in probe_rows if not row.confirms],
+        statements=[said for _, said in spoken],
+        latest=Latest(
+            last=last,
+            envelope=last if same else _last_probe(envelopes[-1]) if envelopes else None,
+            state=latest_state(spoken[-1][0]) if spoken else None,
+        ),
     )
 
 
-def _rows(text: str | None) -> list[Any]:
-    return [] if text is None else orjson.loads(text)
-
-
-def _latest(tx: Connection, day: int, row: Any) -> Latest:
-    """The latest probes of a day, which nearly always are one."""
-
-    def at(instant: int | None) -> Any:
-        if instant is None or instant == row.last_at:
-            return None if instant is None else row
-        return _AT.first(tx, {"day": day, "id": row.id, "at": instant})
-
-    last = _last_probe(at(row.last_at))
-    same = row.envelope_at == row.last_at
-    return Latest(
-        last=last,
-        envelope=last if same else _last_probe(at(row.envelope_at)),
-        state=latest_state(at(row.state_at)),
+def _sample(row: Any) -> Sample:
+    """What a probe adds to its day (core/rollup.sample)."""
+    answered = row.up and row.outcome != Outcome.FORBIDDEN
+    return (
+        row.at,
+        None if row.attribution == Attribution.THEIRS else row.reason or row.attribution,
+        row.up,
+        row.total if answered else None,
+        row.compliant,
+        row.payable,
+        row.compliance,
     )
 
 
-def _last_probe(row: Any) -> LastProbe | None:
+def _last_probe(row: Any) -> LastProbe:
     """What evidence keeps of a row."""
-    if row is None:
-        return None
     return LastProbe(
         at=row.at,
         outcome=row.outcome,
