@@ -38,7 +38,10 @@ from tollgauge.store.endpoints.endpoint_rows import host_row
 from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
 from tollgauge.store.probes import archive, probes
 
-TEMPLATES: Final = 100
+TEMPLATES: Final = 180
+"""A multiple of the kinds of endpoints, and of nine: three in a row share a payTo, and of three
+payTos one was paid. So a copy's payTo was paid where its template's was, as its score says.
+"""
 OBSERVED: Final = 100
 """How many of the newest probes of a template are looked at for changes."""
 LISTED_AT_ONCE: Final = 1_000

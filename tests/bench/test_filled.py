@@ -18,7 +18,8 @@ from tollgauge.core.schedule import NORMAL, interval_ms, place_ms
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import standings
+from tollgauge.store.chain import volumes
+from tollgauge.store.endpoints import scores, standings
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.changes import change
 
@@ -34,7 +35,7 @@ def filled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def _fill(folder: Path) -> None:
     async with opened(folder) as store:
-        await filled.fill(store, endpoints=300, days=1, now=NOW)
+        await filled.fill(store, endpoints=400, days=1, now=NOW)
 
 
 @pytest.fixture
@@ -65,10 +66,24 @@ async def test_the_last_probe_of_every_copy_is_a_row_of_today(store: Store) -> N
     assert await store.reading(without) == 0
 
 
+async def test_the_score_of_every_copy_knows_what_its_pay_to_was_paid(store: Store) -> None:
+    known = await store.reading(everybody)
+    computed = await store.reading(scores.results, [endpoint.id for endpoint in known])
+    scored, indexed = [], []
+    for endpoint in known:
+        settlement, quote = computed[endpoint.id].settlement, endpoint.quote
+        if settlement is not None and quote is not None:
+            sums = await store.reading(volumes.sums, filled.CHAIN, quote.pay_to, as_of=NOW)
+            scored.append(settlement.transfers)
+            indexed.append(sums.transfers)
+    assert len(scored) > len(known) // 2
+    assert scored == indexed
+
+
 async def test_hosts_are_due_with_the_first_of_their_endpoints(store: Store) -> None:
     census = await store.reading(standings.census, now=NOW)
     assert census.forgotten == {}
-    assert {load.host for load in census.loads} == {place.host for place in lives.places(300)}
+    assert {load.host for load in census.loads} == {place.host for place in lives.places(400)}
 
 
 async def test_the_next_results_of_a_filled_store_change_no_terms(store: Store) -> None:
