@@ -21,7 +21,7 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support import prepared, ready_tables
+from tests.support import open_files, prepared, ready_tables
 from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
@@ -51,6 +51,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # a busy machine is
 )
 settings.load_profile("tests")
+open_files.install()  # before the workers and the prepared process are forked
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
 

@@ -169,8 +169,7 @@ class Store:
         those that the function expects, or if any statement before has found the file damaged: a
         damaged file stays damaged.
         """
-        if self._damaged:
-            raise StoreUnavailable("a part of it is damaged", Cause.CORRUPT)
+        self.check_undamaged()
         slow = Cause.LOCKED if self.dialect == "sqlite" else Cause.UNREACHABLE
         try:
             with translated(on_error=self._note):
@@ -182,6 +181,13 @@ class Store:
             standby = getattr(error.orig, "sqlstate", None) == _READ_ONLY
             cause = Cause.READ_ONLY if standby else Cause.TABLES
             raise StoreUnavailable("a statement failed", cause) from error
+
+    def check_undamaged(self) -> None:
+        """Raise StoreUnavailable if any statement so far has found the SQLite file damaged. What is
+        begun may be finished, but nothing new may be sold from such a file.
+        """
+        if self._damaged:
+            raise StoreUnavailable("a part of it is damaged", Cause.CORRUPT)
 
     async def close(self) -> None:
         """Close every connection; the next transaction opens another."""

@@ -4,6 +4,8 @@ Rules:
 - one thread writes (db/write_queue), with BEGIN IMMEDIATE: a transaction that reads first and then
   wants to write fails with SQLITE_BUSY, whatever its time-out;
 - one function is one job of a thread: begin, work and commit (db/sqlite_transaction);
+- a process with a connection never opens the database file, its -wal or -shm by itself: closing
+  that descriptor would drop SQLite's locks (see _check_room);
 - `synchronous=FULL`: what was committed survives a power cut.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -39,8 +42,6 @@ TRY_MS: Final = 2_000
 """The same for `rolled_back`, whose caller wants an answer soon."""
 _SALE_BYTES: Final = 131_072
 """Bytes that a sale may add to the file."""
-MAGIC: Final = b"SQLite format 3\x00"
-"""How every database file begins: https://sqlite.org/fileformat.html section 1.3.1."""
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
@@ -122,34 +123,44 @@ def _reader_threads(count: int) -> ThreadPoolExecutor:
 
 
 def _try_to_write(engine: sa.Engine, file: Path, work: Callable[[sa.Connection], None]) -> None:
-    """On a thread: run work in a transaction that is rolled back. The page cache is tiny, so that
-    SQLite writes pages to the disk before the end, which fails if the disk is full.
+    """On a thread: run work on a new connection, in a transaction that is rolled back. Raises
+    StoreUnavailable if the file could not grow by a sale.
     """
 
-    def with_tiny_cache(connection: sa.Connection) -> None:
+    def with_empty_cache(connection: sa.Connection) -> None:
+        # A new connection has read nothing yet: this reads page 1 and finds a damaged header. The
+        # tiny cache makes SQLite write pages before the end, which fails if the disk is full.
+        connection.exec_driver_sql("PRAGMA schema_version").close()
         connection.exec_driver_sql("PRAGMA cache_size = 1").close()
         work(connection)
 
-    run_transaction(engine, with_tiny_cache, begin="BEGIN IMMEDIATE", keep=False)
-    _check_file(file)
+    run_transaction(engine, with_empty_cache, begin="BEGIN IMMEDIATE", keep=False)
+    _check_room(file.parent)
 
 
-def _check_file(path: Path) -> None:
-    """On a thread: check that the file still begins as a database and could grow. Raises
-    StoreUnavailable. A transaction alone shows neither: the write-ahead log holds the newest pages,
-    and its space is used again.
+def _check_room(folder: Path) -> None:
+    """On a thread: check that a file in the folder could grow by a sale. Raises StoreUnavailable.
+    The transaction alone does not show it, because SQLite uses the log's space again.
+
+    The database file itself is never opened here: closing any descriptor of it would drop all POSIX
+    locks that this process holds on it, and the next program that closes the database would delete
+    the log under the running service (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
     try:
-        with path.open("rb") as file:
-            head = file.read(len(MAGIC))
-        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as trial:
+        free = os.statvfs(folder)
+        if free.f_bavail * free.f_frsize < _SALE_BYTES:
+            raise _no_room()
+        # Quotas and limits on the size of files show only when something is written.
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as trial:
             trial.write(bytes(_SALE_BYTES))
     except OSError as error:
         if error.errno in _DISK_FULL:
-            raise StoreUnavailable("there is no room for its file", Cause.FULL) from error
-        return  # whatever else is wrong with the file, the transaction has met it already
-    if head != MAGIC:
-        raise StoreUnavailable("its file does not begin as a database", Cause.CORRUPT)
+            raise _no_room() from error
+        # The transaction has met whatever else is wrong with the folder.
+
+
+def _no_room() -> StoreUnavailable:
+    return StoreUnavailable("there is no room for its file", Cause.FULL)
 
 
 def in_memory(url: URL) -> bool:

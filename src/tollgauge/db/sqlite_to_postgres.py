@@ -22,11 +22,12 @@ from tollgauge.db.backup import Copy, examine
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
 from tollgauge.db.postgres_backup import check_empty
-from tollgauge.db.sqlite import MAGIC
 
 Progress = Callable[[int, int], None]
 """Called with how many rows are moved, and of how many."""
 
+_MAGIC: Final = b"SQLite format 3\x00"
+"""The first bytes of every database file: https://sqlite.org/fileformat.html section 1.3.1."""
 _BATCH: Final = 1_000
 _VERSIONS: Final = "alembic_version"
 
@@ -36,7 +37,7 @@ def is_sqlite_file(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 async def move(copy: Path, url: str, *, progress: Progress) -> Copy:

@@ -10,13 +10,16 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.support.http_service import WEATHER_ID, Running, configuration, opened
+from tests.support import paid_service
+from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
 from tests.support.open_transaction import open_transaction
+from tests.support.paid_service import PaidService
 from tests.support.postgres import Server, server
 from tests.support.prepared import command as prepared_command
 from tests.support.readiness import ready
@@ -46,6 +49,15 @@ async def on_file(
     path = tmp_path / "service.db"
     async with opened(configuration(store_url=market_database(path))) as service:
         yield service, path
+
+
+def overwrite(path: Path, size: int) -> None:
+    """Damage the beginning of a file in another process: this one has a connection to it."""
+    with tempfile.NamedTemporaryFile() as garbage:
+        garbage.write(b"\xa5" * size)
+        garbage.flush()
+        source, target = f"if={garbage.name}", f"of={path}"
+        subprocess.run(["dd", source, target, "conv=notrunc", "status=none"], check=True)
 
 
 async def counts(running: Running) -> list[int]:
@@ -126,8 +138,7 @@ async def test_a_damaged_file_is_corrupt(
 ) -> None:
     running, path = on_file
     assert await ready(running) == "ready"
-    with path.open("r+b") as file:
-        file.write(b"\xa5" * 65_536)
+    overwrite(path, 65_536)
     assert await ready(running) == "corrupt"
     assert await ready(running) == "corrupt"
     logged = "".join(capsys.readouterr())
@@ -136,14 +147,19 @@ async def test_a_damaged_file_is_corrupt(
     assert path.name not in logged
 
 
-async def test_a_file_that_is_overwritten_is_corrupt_though_its_log_holds_every_page(
-    tmp_path: Path,
+async def test_service_with_a_damaged_database_sells_nothing(
+    tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
-    path = tmp_path / "new.db"
-    async with opened(configuration(store_url=f"sqlite:///{path}")) as running:
-        assert await ready(running) == "ready"
-        path.write_bytes(b"\xa5" * path.stat().st_size)
-        assert await ready(running) == "corrupt"
+    path = tmp_path / "service.db"
+    async with paid_service.opened(market_database(path), PaidService) as service:
+        order = {"resource": WEATHER}
+        assert (await service.post("/v1/x402-history", order)).status_code == 200
+        overwrite(path, 65_536)
+        assert await ready(service.running) == "corrupt"
+        for _ in range(3):
+            answer = await service.post("/v1/x402-history", order)
+            assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
+        assert service.asked == {"/verify": 1, "/settle": 1}
 
 
 async def test_damage_that_a_read_met_makes_the_file_corrupt(

@@ -203,8 +203,9 @@ class Gate:
     ) -> tuple[Claim, object]:
         """Insert the payment's key before any work: a ledger that cannot be written takes no
         payment. The claim, and what the sale's `check` returned if it is ours. Raises Problem for
-        an order that is not begun now; then nothing is claimed.
+        an order that is not begun now, and StoreUnavailable; then nothing is claimed.
         """
+        self.store.check_undamaged()
 
         def insert(tx: Connection) -> tuple[Claim, object]:
             now = self.clock()

@@ -1,0 +1,239 @@
+"""Several processes on one SQLite file: whatever they do next to each other, no sale is lost.
+
+`serve` and `work` run as processes of their own. Between the sales `/readyz` is asked, a command is
+run and ends, and `work` is started again. Then the service is killed, and everything that it sold
+must be in the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+from tests.support import paid_service
+from tests.support.http_service import PAY_TO, WEATHER
+from tests.support.ports import free_port
+from tests.support.prepared import command
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from tollgauge import app, cli
+from tollgauge.clients.tls import public_authorities
+from tollgauge.web.paid import catalogue
+
+USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
+    "status": (),
+    "payments": ("--books",),
+    "backup": ("copy.sqlite", "--force"),
+    "restore": ("copy.sqlite",),
+    "migrate": (),
+    "discover": ("directory.json",),
+    "doctor": (),
+    "config check": (),
+    "work": ("--only", "score,prune"),
+    "serve": (),
+    "run": (),
+}
+"""The commands that open the database, with arguments for a run."""
+OTHER: Final = (
+    *("bench", "buy", "calibration", "demo", "init", "keys", "lint", "mcp", "probe", "score"),
+    *("trace", "verify", "watch"),
+)
+"""The commands, or groups of commands, that never open the service's database."""
+DIRECTORY: Final = '{"items": [{"resource": "https://other.example/v1/paid", "accepts": []}]}'
+
+CONFIGURATION: Final = """
+[egress.mapped]
+"weather.example" = ["127.0.0.1", 9]
+"""
+
+
+def test_every_command_is_known_to_open_the_database_or_not() -> None:
+    typer = get_command(cli.app)
+    assert isinstance(typer, TyperGroup)
+    assert {name.split()[0] for name in (*USES_DATABASE, *OTHER)} == set(typer.commands)
+
+
+@dataclass
+class Service:
+    """`tollgauge serve` and `work` on one file, and what was sold so far: header and answer."""
+
+    folder: Path
+    environment: dict[str, str]
+    url: str
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    sold: dict[str, bytes] = field(default_factory=dict)
+    nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        started = subprocess.Popen(
+            command("tollgauge", *words),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.processes.append(started)
+        return started
+
+    def work(self) -> subprocess.Popen[bytes]:
+        return self.start("work", *USES_DATABASE["work"])
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait(30)
+        self.processes.remove(process)
+
+    async def run(self, name: str) -> int:
+        """Run a command to its end. Those that serve find the port in use."""
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command("tollgauge", *name.split(), *USES_DATABASE[name]),
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode
+
+    async def serve(self) -> subprocess.Popen[bytes]:
+        started = self.start("serve")
+        async with client() as http:
+            for _ in range(300):
+                with contextlib.suppress(httpx.TransportError):
+                    if (await http.get(f"{self.url}/healthz")).status_code == 200:
+                        return started
+                assert started.poll() is None
+                await asyncio.sleep(0.1)
+        raise AssertionError("the service did not start")
+
+    async def send(self, header: str) -> httpx.Response:
+        async with client() as http:
+            return await http.post(
+                f"{self.url}/v1/x402-history",
+                json={"resource": WEATHER},
+                headers={"PAYMENT-SIGNATURE": header},
+            )
+
+    async def sell(self) -> None:
+        document = paid_service.payment(
+            next(self.nonces),
+            value=catalogue.micro_usd(catalogue.PRICES["/v1/x402-history"]),
+            now=app.now_ms(),
+        )
+        header = paid_service.header(document)
+        answer = await self.send(header)
+        assert answer.status_code == 200, answer.text
+        self.sold[header] = answer.content
+
+    async def check_ready(self) -> None:
+        async with client() as http:
+            ready = await http.get(f"{self.url}/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+
+
+def client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities())
+
+
+def deleted_files(folder: Path) -> list[str]:
+    """The files of a folder that some process still has open although they were deleted."""
+    links = []
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # a process that has ended
+            links.append(str(descriptor.readlink()))
+    return [link for link in links if link.startswith(str(folder)) and link.endswith(" (deleted)")]
+
+
+@pytest.fixture
+async def service(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Service]:
+    url = market_database(tmp_path / "tollgauge.sqlite")
+    (tmp_path / "directory.json").write_text(DIRECTORY)
+    (tmp_path / "tollgauge.toml").write_text(CONFIGURATION)
+    shutil.copy(tmp_path / "tollgauge.sqlite", tmp_path / "copy.sqlite")
+    port = free_port()
+    async with paid_service.facilitator(Counter()) as facilitator:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "DATABASE_URL": url,
+            "TOLLGAUGE_SERVER_PORT": str(port),
+            "TOLLGAUGE_SERVER_ADMIN_PORT": "0",
+            "TOLLGAUGE_SALE_PAY_TO": PAY_TO,
+            "TOLLGAUGE_FACILITATOR_URL": facilitator.url,
+        }
+        running = Service(tmp_path, environment, f"http://127.0.0.1:{port}")
+        try:
+            yield running
+        finally:
+            for process in list(running.processes):
+                running.kill(process)
+
+
+async def check_nothing_is_lost(service: Service) -> None:
+    """After a kill: the file has every sale, and a new service gives the same answers again."""
+    with closing(sqlite3.connect(service.folder / "tollgauge.sqlite")) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        settled = "SELECT count(*) FROM payment WHERE state = 'settled'"
+        assert file.execute(settled).fetchone() == (len(service.sold),)
+    await service.serve()
+    for header, body in service.sold.items():
+        again = await service.send(header)
+        assert (again.status_code, again.content) == (200, body)
+
+
+@pytest.mark.parametrize("worker", [False, True], ids=["serve", "serve and work"])
+async def test_no_sale_is_lost_whatever_runs_next_to_the_service(
+    service: Service, worker: bool
+) -> None:
+    await service.serve()
+    working = service.work() if worker else None
+    for name in USES_DATABASE:
+        await service.sell()
+        await service.check_ready()
+        if name == "work":  # it runs until it is killed
+            service.kill(working or service.work())
+            working = service.work() if worker else None
+            await asyncio.sleep(0.5)
+        else:
+            refused = name in ("restore", "run", "serve")  # file or port is in use
+            assert (await service.run(name) == 2) is refused, name
+        await service.sell()
+        assert deleted_files(service.folder) == [], name
+    for process in service.processes.copy():
+        assert process.poll() is None
+        service.kill(process)
+    await check_nothing_is_lost(service)
+
+
+async def test_backup_next_to_a_service_that_was_asked_for_its_health_is_whole(
+    service: Service,
+) -> None:
+    serving = await service.serve()
+    for _ in range(5):
+        await service.sell()
+    await service.check_ready()
+    assert await service.run("status") in (0, 1)  # 1: something is unwise
+    for _ in range(5):
+        await service.sell()
+    assert await service.run("backup") == 0
+    with closing(sqlite3.connect(service.folder / "copy.sqlite")) as copy:
+        counted = copy.execute("SELECT count(*) FROM payment WHERE state = 'settled'")
+        assert counted.fetchone() == (10,)
+    service.kill(serving)
+    await check_nothing_is_lost(service)
