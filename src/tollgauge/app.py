@@ -108,7 +108,11 @@ class Opened:
         return Dependencies(
             store=self.store,
             gate=Gate(
-                store=self.store, facilitator=self.facilitator, clock=self.clock, chain=self.chain
+                store=self.store,
+                facilitator=self.facilitator,
+                clock=self.clock,
+                chain=self.chain,
+                contact=self.config.sale.contact,
             ),
             live=LiveProbe(prober=self.prober()),
             clock=self.clock,

@@ -47,7 +47,8 @@ PAID_REQUESTS: Final = _counter(
 )
 LEDGER_ALARMS: Final = _counter(
     "tollgauge_ledger_alarms",
-    "Where the chain contradicts the facilitator (unproven), the ledger (lost), a day (books)",
+    "Where the chain contradicts the facilitator (unproven), a row of the ledger (lost), a day "
+    "(books), or shows a payment that the ledger does not know (unknown-settlement)",
     ("kind",),
 )
 LIVE_PROBES: Final = _gauge("tollgauge_live_probes", "Live probes for paid reports now in flight")

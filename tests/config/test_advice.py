@@ -32,6 +32,7 @@ def test_a_service_that_is_set_up_in_full_gets_no_advice(tmp_path: Path) -> None
 base_url = "https://trust.example.com"
 [sale]
 pay_to = "{PAY_TO}"
+contact = "ops@example.com"
 [facilitator]
 url = "https://facilitator.example.com"
 [egress]

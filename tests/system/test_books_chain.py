@@ -12,16 +12,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 from tests.support.balance import balance
+from tests.support.lost_payment import forget_payment
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
 from tests.support.trace_world import encoded
 
 from tollgauge import app
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.units import day_of
 from tollgauge.db.engine import Store
 from tollgauge.demo.buyer import buy
@@ -32,7 +35,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.chain import deposits
-from tollgauge.store.ledger import books
+from tollgauge.store.ledger import books, payments
 from tollgauge.web import routes as web
 
 pytestmark = pytest.mark.usefixtures("anvil")
@@ -144,6 +147,32 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
                 assert alarms(logged) == [str(-PRICE)], "the sale never came back"
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, 0, -PRICE)
             assert await summed(service.store, pay_to, began) == known
+
+
+async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed(
+    database: str,
+) -> None:
+    async with World.start(clock=app.now_ms) as world:
+        config = configuration(world, port=0, store_url=database)
+        async with app.opened(replace(config, index=SETTINGS)) as service:
+            await service.round("discover")
+            async with serve(web.create(service.server())) as port:
+                url = f"http://127.0.0.1:{port}"
+                bought = await buy(url, WEATHER, account=world.buyer)
+                (row,) = await service.store.reading(payments.latest, limit=1)
+                await service.store.writing(forget_payment, row.id)
+                await asyncio.sleep(1.1)  # the chain counts whole seconds
+                async with httpx.AsyncClient(verify=public_authorities()) as http:
+                    again = await http.post(
+                        f"{url}/v1/x402-trust",
+                        json={"resource": WEATHER},
+                        headers={"PAYMENT-SIGNATURE": row.header},
+                    )
+            assert (again.status_code, again.json()["code"]) == (409, "payment-settled-unknown")
+            assert again.json()["transaction"] == bought.transaction
+            await indexed(service)
+            (deposit,) = await service.store.reading(books.unattributed, limit=9)
+            assert (deposit.transaction, deposit.value) == (bought.transaction, PRICE)
 
 
 INDEXER = """

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from tests.support.killable_worker import Worker
 from tests.support.ledger_world import VALID_S, LedgerWorld
+from tests.support.lost_payment import forget_payment
 from typer.testing import CliRunner
 
 from tollgauge import cli
@@ -145,7 +146,7 @@ async def test_a_payment_that_was_sent_before_the_claim_unlocks_nothing(store: S
     world = LedgerWorld()
     world.broadcast()
     world.tick(2)
-    assert (await world.send(world.gate(store, Worker()))).status == 402
+    assert (await world.send(world.gate(store, Worker()))).status == 409
     assert (await row(store, world)).state is State.REJECTED
     assert world.computed == 0
 
@@ -271,6 +272,74 @@ async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) 
     answer = await world.send(world.gate(store, Worker()))
     assert (answer.status, world.computed) == (200, 1)
     assert (await row(store, world)).state is State.SETTLED
+
+
+async def sold_and_forgotten(store: Store, world: LedgerWorld) -> None:
+    """A sale whose rows are gone, as after the restore of an older backup."""
+    assert (await world.send(world.gate(store, Worker()))).status == 200
+    await store.writing(forget_payment, decode(world.header).id)
+
+
+async def test_payment_settled_before_a_restore_is_409_with_its_transaction(store: Store) -> None:
+    world, before = LedgerWorld(), alarms("unknown-settlement")
+    await sold_and_forgotten(store, world)
+    world.tick(3)  # the restored service claims it in a later second
+    gate = replace(world.gate(store, Worker()), contact="help@example.com")
+    for _ in range(2):
+        with pytest.raises(Problem) as refused:
+            await gate.sell(world.sale(), decode(world.header), {"q": 1}, digest="d")
+        assert (refused.value.status, refused.value.code) == (409, "payment-settled-unknown")
+        assert "help@example.com" in str(refused.value)
+        use = world.chain.use(world.nonce)
+        assert use is not None
+        assert refused.value.extra["transaction"] == use.transaction
+    assert alarms("unknown-settlement") == before + 2
+    assert (await row(store, world)).state is State.REJECTED
+    assert world.computed == 1
+
+
+@pytest.mark.parametrize("passed_s", [VALID_S, VALID_S + 3 * 86_400])
+async def test_expired_payment_that_was_settled_is_409(store: Store, passed_s: int) -> None:
+    world = LedgerWorld()
+    await sold_and_forgotten(store, world)
+    world.tick(passed_s)
+    answer = await world.send(world.gate(store, Worker()))
+    assert (answer.status, answer.body) == (409, b"payment-settled-unknown")
+
+
+async def test_settled_payment_of_an_earlier_price_is_409(store: Store) -> None:
+    world = LedgerWorld()
+    await sold_and_forgotten(store, world)
+    world.tick(3)
+    sale = world.sale()
+    dearer = replace(sale, offer=replace(sale.offer, amount=sale.offer.amount + 1))
+    answer = await world.send(world.gate(store, Worker()), sale=dearer)
+    assert (answer.status, answer.body) == (409, b"payment-settled-unknown")
+
+
+@pytest.mark.parametrize("passed_s", [3, VALID_S])
+async def test_refused_payment_is_503_while_the_node_is_down(store: Store, passed_s: int) -> None:
+    world = LedgerWorld()
+    await sold_and_forgotten(store, world)
+    world.tick(passed_s)
+    world.node_down = True
+    answer = await world.send(world.gate(store, Worker()))
+    assert (answer.status, answer.body) == (503, b"chain-unavailable")
+
+
+@pytest.mark.parametrize("with_node", [True, False])
+async def test_used_nonce_that_our_node_does_not_show_is_503(store: Store, with_node: bool) -> None:
+    world = LedgerWorld(verify="spends it and refuses")
+    world.node_lag = 2
+    answer = await world.send(world.gate(store, Worker(), with_node=with_node))
+    assert (answer.status, answer.body) == (503, b"chain-unavailable")
+
+
+async def test_expired_payment_that_was_never_used_is_402(store: Store) -> None:
+    world = LedgerWorld()
+    world.tick(VALID_S)
+    assert (await world.send(world.gate(store, Worker()))).status == 402
+    assert world.calls == {}
 
 
 async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(

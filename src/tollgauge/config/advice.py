@@ -30,6 +30,7 @@ def advice(config: Config) -> tuple[str, ...]:
         (config.store.in_memory, _IN_MEMORY),
         (_unreachable(config), _UNREACHABLE),
         (_other_port(config), _OTHER_PORT),
+        (sells and not config.sale.contact, _NO_SALE_CONTACT),
         (sells and not config.rpc.url, _NO_NODE),
         (sells and not config.watch.key, _NO_WATCH_KEY),
         (sells and config.signing.signing_key is None, _NO_SIGNING_KEY),
@@ -68,6 +69,10 @@ _NO_SOURCES: Final = (
 _NO_CONTACT: Final = (
     "egress.user_agent names no contact: say who probes and how to opt out, such as "
     '"tollgauge (x402 endpoint monitor; contact and opt-out: ops@example.com)".'
+)
+_NO_SALE_CONTACT: Final = (
+    "sale.contact is empty: a buyer whose payment settled without a record here is not told whom "
+    "to ask. Set an e-mail address or a URL."
 )
 _IN_MEMORY: Final = "store.url names a database in memory: everything is lost at the end."
 _UNREACHABLE: Final = (

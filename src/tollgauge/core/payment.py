@@ -291,6 +291,41 @@ def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
     return next((reason for passed, reason in checks if not passed), None)
 
 
+def may_have_paid(payment: Payment, offer: Offer) -> bool:
+    """Whether a payment that is refused now signs a transfer of the offer's asset to its payTo, so
+    that the chain may show it as settled: an expired one, or one of an earlier price.
+    """
+    return (payment.scheme, payment.network, payment.asset, payment.to) == (
+        SCHEME,
+        offer.network,
+        offer.asset.lower(),
+        offer.pay_to.lower(),
+    )
+
+
+def reports_used_nonce(reason: str) -> bool:
+    """Whether a facilitator's reason states that the authorization was used before, such as
+    `nonce_used` or `invalid_exact_evm_nonce_already_used`.
+    """
+    return "nonce" in reason and "used" in reason
+
+
+def signed_transfer(payment: Payment, offer: Offer, *, now_s: int) -> Authorization:
+    """The transfer that a payment signs, as the chain is asked about it. An authorization can have
+    been used only while it was valid, which is the offer's timeout at most before `validBefore`.
+    """
+    ended_s = min(payment.valid_before, now_s)
+    return Authorization(
+        network=payment.network,
+        asset=payment.asset,
+        payer=payment.payer,
+        nonce=payment.nonce,
+        to=payment.to,
+        value=payment.value,
+        since_s=ended_s - offer.timeout_seconds - VALIDITY_SLACK_S,
+    )
+
+
 def request_digest(method: str, path: str, body: bytes) -> str:
     """What a payment is bound to: SHA-256 over method, canonical path and canonical body."""
     parts = (method.upper().encode(), path.encode(), body)

@@ -100,6 +100,8 @@ class SaleSettings:
     """Native USDC of the network."""
     timeout_seconds: int = 300
     """How long a buyer's authorization should hold."""
+    contact: str = ""
+    """Where buyers ask about a payment: an e-mail address or a URL."""
     prices: Annotated[
         Mapping[str, str],
         AfterValidator(_prices),

@@ -4,11 +4,11 @@ It reads top to bottom (docs/payments.md):
 
 1. `serve` answers 402 at once where no payment came, whatever the body is; else it reads the
    payment (400, 431) and the request (400, 413).
-2. `sell` validates the request (422), compares what was signed with the offer (402), and begins no
-   sale that there is no room for (429, 503).
+2. `sell` validates the request (422), compares what was signed with the offer (402, or 409 if the
+   chain shows that it has paid us), and begins no sale that there is no room for (429, 503).
 3. `_carry_out` is the sale, step by step: claim the payment in the ledger, verify it with the
-   facilitator (402, 503), compute the whole answer, store it with the intent to settle, settle and
-   prove. A payment that was claimed before is answered from its row instead (409).
+   facilitator (402, 409, 503), compute the whole answer, store it with the intent to settle, settle
+   and prove. A payment that was claimed before is answered from its row instead (409).
 4. `_release` gives out the answer that the row allows.
 
 Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
@@ -22,14 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
 from tollgauge.core.payment import (
     BEFORE_SETTLEMENT,
@@ -40,12 +41,15 @@ from tollgauge.core.payment import (
     Proof,
     State,
     canonical_body,
+    may_have_paid,
     refusal,
+    reports_used_nonce,
     request_digest,
+    signed_transfer,
 )
 from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store, StoreUnavailable
-from tollgauge.observe import log, place_of
+from tollgauge.observe import alarm, log, place_of
 from tollgauge.store.ledger import answers, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.ledger.attempts import Attempt
@@ -64,6 +68,7 @@ from tollgauge.web.paid.request import (
     pending,
     read_payment,
     response_for,
+    settled_unknown,
     unpaid_reason,
 )
 from tollgauge.web.paid.settlement import OvertakenError, Settlement
@@ -96,13 +101,14 @@ class _Outcome:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The gate's resources: the ledger's store, the facilitator, the clock (milliseconds UTC),
-    and the chain where the operator names a node.
+    and the chain where the operator names a node. `contact` is where buyers ask about a payment.
     """
 
     store: Store
     facilitator: Facilitator
     clock: Clock
     chain: Prover | None = None
+    contact: str = ""
     _selling: dict[asyncio.Task[Response | _Outcome], Payment] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -137,10 +143,17 @@ class Gate:
         """
         order = sale.validate(document)
         reason = refusal(payment, sale.offer, now_s=self.clock() // 1000)
-        if reason is not None and not await self._was_taken(payment, reason):
+        if reason is not None and await self._was_taken(payment, reason):
+            reason = None
+        if reason is not None and (self.chain is None or not may_have_paid(payment, sale.offer)):
             return payment_required(sale, reason)
         await self._check_room(payment)
-        task = asyncio.create_task(self._carry_out(sale, payment, order, digest), name=SALE)
+        steps: Coroutine[Any, Any, Response | _Outcome] = (
+            self._carry_out(sale, payment, order, digest)
+            if reason is None
+            else self._refuse(sale, payment, reason)
+        )
+        task = asyncio.create_task(steps, name=SALE)
         self._selling[task] = payment  # the event loop itself keeps no reference to a task
         task.add_done_callback(self._selling.pop)
         try:
@@ -176,6 +189,25 @@ class Gate:
         row = await self.settlement.row(payment.id)
         if row is None or row.state in BEFORE_SETTLEMENT:
             raise problem
+
+    async def _refuse(self, sale: Sale, payment: Payment, reason: str) -> Response:
+        """402 for a payment that does not pay the offer and that the ledger does not know, unless
+        the chain shows that it has paid us (409) or cannot be asked (503).
+        """
+        signed = signed_transfer(payment, sale.offer, now_s=self.clock() // 1000)
+        answer = await self.settlement.ask_chain_about(signed)
+        if answer is None:
+            raise chain_unavailable()
+        self._check_not_settled(payment, answer)
+        return payment_required(sale, reason)
+
+    def _check_not_settled(self, payment: Payment, answer: ChainAnswer) -> None:
+        """Raise Problem 409 if the chain shows a settlement that the ledger does not know, as after
+        the restore of an older backup. A 402 would make the client pay again.
+        """
+        if answer.proof is Proof.PAID:
+            alarm("unknown-settlement", payment.id)
+            raise settled_unknown(payment.id, answer.transaction, self.contact)
 
     async def _carry_out(
         self, sale: Sale, payment: Payment, order: object, digest: str
@@ -237,24 +269,30 @@ class Gate:
         if not isinstance(reply, Refused):
             return self.settlement.attempt("verify", started, "valid")
         attempt = self.settlement.attempt("verify", started, reply.reason)
-        if await self._was_paid_meanwhile(row, attempt):
+        answer = await self._ask_about_refused(row, attempt)
+        # A payment that somebody else sent to the chain after our claim is honoured. Before the
+        # claim it may have paid another service of the same payTo: that unlocks nothing. Chains
+        # count whole seconds, and the second of the claim counts in the payer's favour.
+        paid = answer is not None and answer.proof is Proof.PAID
+        if answer and paid and (answer.at_s or 0) >= row.created_at // 1000:
             return attempt
         await self.settlement.give_back(row, reply.reason, attempt)
+        if answer is not None:
+            self._check_not_settled(payment, answer)
+        # The facilitator's node may be ahead of ours; without a node nobody can tell at all.
+        if reports_used_nonce(reply.reason) and (answer is None or answer.proof is Proof.UNUSED):
+            raise chain_unavailable()
         return payment_required(sale, reply.reason)
 
-    async def _was_paid_meanwhile(self, row: LedgerRow, attempt: Attempt) -> bool:
-        """Whether a refused payment was sent to the chain by somebody else after we claimed it.
-
-        Before the claim it may have paid another service of the same payTo: that unlocks nothing.
-        Chains count whole seconds, and the second of the claim counts in the payer's favour.
+    async def _ask_about_refused(self, row: LedgerRow, attempt: Attempt) -> ChainAnswer | None:
+        """What the chain says of a payment that the facilitator refused; None without a node. A
+        node that does not answer gives the claim back: Problem 503.
         """
-        if self.chain is None:
-            return False
         answer = await self.settlement.ask_chain(row)
-        if answer is None:
+        if answer is None and self.chain is not None:
             await self.settlement.give_back(row, attempt.outcome, attempt)
             raise chain_unavailable()
-        return answer.proof is Proof.PAID and (answer.at_s or 0) >= row.created_at // 1000
+        return answer
 
     async def _compute(
         self, sale: Sale, held: HeldClaim, order: object, verified: Attempt

@@ -252,9 +252,21 @@ def chain_unavailable() -> Problem:
     return Problem(
         503,
         "chain-unavailable",
-        "The facilitator refused this payment and the chain could not be asked whether "
-        "it was used already. Send the same request again.",
+        "This payment was refused, and we cannot check on chain whether it was used before. Do not "
+        "pay again: send the same request with the same payment later.",
         retry_after=5,
+    )
+
+
+def settled_unknown(payment_id: str, transaction: str | None, contact: str) -> Problem:
+    """409: the chain shows that a payment has paid us, and the ledger has no sale for it."""
+    ask = f"Contact {contact}" if contact else "Contact the operator of this service"
+    return Problem(
+        409,
+        "payment-settled-unknown",
+        "This payment was settled on chain, but this service has no record of a sale for it. Do "
+        f"not pay again. {ask} and name the transaction; nothing is refunded automatically.",
+        extra={"paymentId": payment_id, "transaction": transaction, "contact": contact or None},
     )
 
 

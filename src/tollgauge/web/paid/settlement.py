@@ -29,6 +29,7 @@ from tollgauge.clients.facilitator import Facilitator, SettledReply, Unclear
 from tollgauge.core.payment import (
     FINAL_MS,
     REST_MS,
+    Authorization,
     Offer,
     Proof,
     State,
@@ -174,10 +175,16 @@ class Settlement:
 
     async def ask_chain(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
         """What the chain says of a row; None without a node, or while it does not answer."""
+        return await self.ask_chain_about(row.authorization, hint=transaction or row.transaction)
+
+    async def ask_chain_about(
+        self, authorization: Authorization, *, hint: str | None = None
+    ) -> ChainAnswer | None:
+        """What the chain says of an authorization; None without a node, or without an answer."""
         if self.chain is None:
             return None
         try:
-            return await self.chain.proof(row.authorization, hint=transaction or row.transaction)
+            return await self.chain.proof(authorization, hint=hint)
         except RpcError:
             return None
 

@@ -267,7 +267,8 @@ def paid(
     """
     own = {
         400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
-        409: "The payment already pays for another request",
+        409: "The payment already pays for another request, or it was settled on chain and this "
+        "service has no record of it (`payment-settled-unknown`, with the transaction)",
         410: "The stored answer of this payment was dropped after 30 days",
         422: "Well-formed but invalid input; nothing was charged",
         429: "Too many requests from one address, or too many answers that one payer left unpaid; "
