@@ -213,6 +213,20 @@ async def test_a_payment_that_may_have_been_charged_before_is_kept_when_its_requ
     assert len(set(seller.payments)) == 1
 
 
+async def test_payment_settled_without_a_record_is_kept_and_never_replaced(
+    seller: Seller, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.payment"
+    problem = {"code": "payment-settled-unknown", "detail": "Contact ops@example.com."}
+    seller.answers = [(409, problem), (409, problem)]
+    for now_s in (0, 2_000_000_000):
+        with pytest.raises(RefusedError, match="ops@example.com") as refused:
+            await bought(seller, file, now_s=now_s)
+        assert "It was charged before" in refused.value.hint
+    assert names(tmp_path) == ["a.payment"]
+    assert len(set(seller.payments)) == 1
+
+
 async def test_two_commands_that_replace_one_refused_payment_send_one_new_payment(
     seller: Seller, tmp_path: Path
 ) -> None:

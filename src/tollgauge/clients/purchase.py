@@ -36,7 +36,14 @@ from x402.schemas import PaymentRequired, PaymentRequirements
 from tollgauge.clients.kept_payment import KeptPayment
 from tollgauge.core.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import EXPIRY_GRACE_S, SCHEME, Payment, canonical_body, decode
+from tollgauge.core.payment import (
+    EXPIRY_GRACE_S,
+    SCHEME,
+    SETTLED_UNKNOWN,
+    Payment,
+    canonical_body,
+    decode,
+)
 from tollgauge.core.strictjson import RECURSION_LIMIT
 from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS, dollars, known_asset, parse_amount
 
@@ -333,6 +340,14 @@ def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> Ref
         f"(nonce {payment.nonce}), and only then a new one: nothing is charged twice."
     )
     status = answer.status_code
+    if _document(answer).get("code") == SETTLED_UNKNOWN:
+        return RefusedError(
+            f"The service answered {status}{_why(answer)}",
+            hint=f"It was charged before (payment nonce {payment.nonce}). No other is signed for "
+            "this request while the kept payment exists.",
+            is_unpaid=False,
+            is_first=False,
+        )
     if status != httpx.codes.PAYMENT_REQUIRED:
         return RefusedError(
             f"The service answered {status}{_why(answer)}",

@@ -45,6 +45,8 @@ VALIDITY_SLACK_S: Final = 60
 """How much longer than the offer's timeout a payment may stay valid, for the same reason."""
 EXPIRED: Final = "expired"
 """The refusal of a payment whose time to settle has run out."""
+SETTLED_UNKNOWN: Final = "payment-settled-unknown"
+"""The problem code for a payment that the chain shows as settled and the ledger does not know."""
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Of secp256k1 (SEC 2). With s and with order - s, a signature recovers the same signer."""
 

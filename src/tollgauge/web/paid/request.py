@@ -30,6 +30,7 @@ from tollgauge.core.payment import (
     EXTENSION,
     HEADER_MAX,
     NEVER_PAID,
+    SETTLED_UNKNOWN,
     Offer,
     Payment,
     PaymentHeaderError,
@@ -263,7 +264,7 @@ def settled_unknown(payment_id: str, transaction: str | None, contact: str) -> P
     ask = f"Contact {contact}" if contact else "Contact the operator of this service"
     return Problem(
         409,
-        "payment-settled-unknown",
+        SETTLED_UNKNOWN,
         "This payment was settled on chain, but this service has no record of a sale for it. Do "
         f"not pay again. {ask} and name the transaction; nothing is refunded automatically.",
         extra={"paymentId": payment_id, "transaction": transaction, "contact": contact or None},
