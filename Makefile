@@ -8,22 +8,20 @@ ARGS ?=
 demo: setup  ## the whole service at work on this machine, until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
 
-test: setup setup-test  ## every gate: format, lint, types, layers, tests, the demo round
+test: setup-test  ## every gate: format, lint, types, layers, tests, the demo round
 	bash scripts/test.sh
 
-test-all: setup setup-test  ## the same with long schedules, then the other supported Pythons
+test-all: setup-test  ## the same with long schedules, then the other supported Pythons
 	bash scripts/test.sh all
 
 setup:  ## Python packages and the demo's Node parts, from the lock files
-	bash scripts/setup.sh venv $(VENV) $(PYTHON)
-	bash scripts/setup.sh node
+	bash scripts/setup.sh demo $(PYTHON)
 
-setup-test:
-	bash scripts/setup.sh postgres
-	bash scripts/setup.sh chromium
+setup-test:  ## the same and all programs that the tests start, from Debian
+	bash scripts/setup.sh test $(PYTHON)
 
-bench: setup setup-test  ## measure the service and write docs/benchmarks.md; takes an hour
-	bash scripts/setup.sh bench
+bench:  ## measure the service and write docs/benchmarks.md; takes an hour
+	bash scripts/setup.sh bench $(PYTHON)
 	$(VENV)/bin/python -m bench.document $(ARGS)
 
 docs:  ## write again what is generated from the code

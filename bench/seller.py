@@ -185,6 +185,11 @@ pid {folder}/nginx.pid;
 events {{ worker_connections 8192; }}
 http {{
   access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
   keepalive_timeout 0;
   map_hash_max_size 65536;
   map_hash_bucket_size 4096;

@@ -1,26 +1,13 @@
 #!/usr/bin/env bash
-# Make a checkout ready: scripts/setup.sh venv DIR [PYTHON] | node | postgres | chromium | bench
-# Each part does nothing when it is already done. Python's packages come from the hashed lock
-# files; Node's from package-lock.json; PostgreSQL and Chromium from Debian.
+# Make a checkout ready for a make target: scripts/setup.sh demo|test|bench [PYTHON]
+# or one part of it: scripts/setup.sh venv DIR [PYTHON] | typescript_guard
+# Each part does nothing when it is already done. Programs come from Debian (scripts/programs.txt),
+# Python's packages from the hashed lock files, Node's from package-lock.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 2; }
-
-apt_install() {
-  command -v apt-get >/dev/null || die "cannot install $*: no apt-get here; install it by hand"
-  local root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "installing $* needs root: run 'apt-get install $*' as root"
-    root=(sudo)
-  fi
-  say "installing Debian packages: $*"
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
-    { "${root[@]}" apt-get update -qq >/dev/null &&
-      "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; } ||
-    die "could not install $*"
-}
 
 # The distribution's Python, if it can do it: it takes a tenth less time than one that pyenv built,
 # where each call inside the interpreter goes through a shared library.
@@ -33,6 +20,56 @@ default_python() {
   fi
 }
 
+# Install what a target needs and this machine lacks; name all of it in one message if that fails.
+programs() {
+  local target=$1 python=$2 program package targets service missing=() packages=() services=()
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    missing+=("Python's venv") packages+=(python3-venv)
+  fi
+  while read -r program package targets service; do
+    case $program in '#'* | '') continue ;; esac
+    [[ ",$targets," == *",$target,"* ]] || continue
+    found "$program" && continue
+    missing+=("${program##*/}") packages+=("$package")
+    [ -z "$service" ] || services+=("$service")
+  done <scripts/programs.txt
+  [ ${#missing[@]} -eq 0 ] || apt_install "${missing[*]}" "${packages[*]}" "${services[*]:-}"
+}
+
+# `type -P`, not `command -v`, which would find a function of this file.
+found() {
+  type -P "${1##*/}" >/dev/null || compgen -G "$1" >/dev/null ||
+    PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -q "^[[:space:]]*$1 "
+}
+
+apt_install() {
+  local missing=$1 packages services root=()
+  packages=$(printf '%s\n' $2 | sort -u | paste -sd' ') services=$3
+  local by_hand="missing: $missing. Install them (as root: apt-get install $packages) and try again."
+  command -v apt-get >/dev/null || die "$by_hand"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "$by_hand"
+    root=(sudo)
+  fi
+  say "installing Debian packages: $packages"
+  "${root[@]}" sh -s "$packages" "$services" <<'ROOT' || die "$by_hand"
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+# Debian asks this program before it starts a service of a package. Those of ours must not run here.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  trap 'exit 1' HUP INT TERM
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+fi
+install() { apt-get install -y -qq --no-install-recommends $1 >/dev/null </dev/null; }
+install "$1" 2>/dev/null || { apt-get update -qq && install "$1"; }
+# Nor after the next start of the machine.
+if [ -n "$2" ] && command -v systemctl >/dev/null; then systemctl --quiet disable $2 || true; fi
+ROOT
+}
+
 venv() {
   local dir=$1 python=${2:-$(default_python)} stamp
   command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or newer"
@@ -40,7 +77,6 @@ venv() {
   stamp=$(cat requirements-dev.lock requirements-setup.lock pyproject.toml guard/python/pyproject.toml |
     sha256sum | cut -c1-64)
   if [ -f "$dir/.stamp" ] && [ "$(cat "$dir/.stamp")" = "$stamp" ]; then return; fi
-  "$python" -c 'import ensurepip, venv' 2>/dev/null || apt_install python3-venv
   say "building $dir"
   "$python" -m venv "$dir"
   local pip=("$dir/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes)
@@ -56,9 +92,11 @@ venv() {
   printf '%s' "$stamp" >"$dir/.stamp"
 }
 
-node() {
-  command -v npm >/dev/null || die "npm not found: the demo's chain comes from npm; install Node.js 20"
+# The packages of package-lock.json: the demo's chain, the clients of tests, the TypeScript compiler.
+node_packages() {
   local stamp
+  [ "$(node -p 'parseInt(process.versions.node)')" -ge 20 ] ||
+    die "$(node --version) of Node.js is too old: install Node.js 20 or newer"
   stamp=$(sha256sum <package-lock.json | cut -c1-64)
   if [ ! -f node_modules/.stamp ] || [ "$(cat node_modules/.stamp)" != "$stamp" ]; then
     say "installing the locked npm packages"
@@ -78,23 +116,23 @@ typescript_guard() {
   printf '%s' "$stamp" >"$built"
 }
 
-postgres() {
-  compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || apt_install postgresql
-}
-
-bench() {
-  # `type -P`, not `command -v`, which would find a function of this file.
-  type -P prometheus-blackbox-exporter >/dev/null || apt_install prometheus-blackbox-exporter
-  type -P nginx >/dev/null || apt_install nginx-light
-  type -P wrk >/dev/null || apt_install wrk
-}
-
-chromium() {
-  type -P chromium >/dev/null || apt_install chromium
+target() {
+  local target=$1 python=${2:-$(default_python)}
+  command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or newer"
+  programs "$target" "$python"
+  # The demo alone can do without Node.js, which brings its chain.
+  if type -P npm >/dev/null && type -P node >/dev/null; then
+    venv .venv "$python"
+    node_packages
+  else
+    say "npm is missing: the demo runs without a chain, so nothing is paid for (Node.js 20 brings it)"
+    venv .venv "$python"
+  fi
 }
 
 case ${1:-} in
+  demo | test | bench) target "$1" "${2:-}" ;;
   venv) venv "$2" "${3:-}" ;;
-  node | typescript_guard | postgres | chromium | bench) "$1" ;;
-  *) die "usage: setup.sh venv DIR [PYTHON] | node | postgres | chromium | bench" ;;
+  typescript_guard) typescript_guard ;;
+  *) die "usage: setup.sh demo|test|bench [PYTHON] | venv DIR [PYTHON] | typescript_guard" ;;
 esac

@@ -35,6 +35,7 @@ end() {
 }
 trap end EXIT
 
+export TOLLGAUGE_TEST_PROGRAMS=required # set-up installed them: a test that misses one fails
 [ "${1:-}" = all ] && export TOLLGAUGE_SCHEDULES=300
 step "format and lint";  $bin/ruff format --check --quiet . && $bin/ruff check --quiet .
 # The tests are imported on one core; beside that, and where they wait, the types are checked.

@@ -21,7 +21,7 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support import open_files, prepared, ready_tables
+from tests.support import open_files, prepared, programs, ready_tables
 from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
@@ -52,6 +52,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 open_files.install()  # before the workers and the prepared process are forked
+programs.install()
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
 
@@ -95,11 +96,11 @@ def one_day() -> None:
 
 @pytest.fixture(scope="session")
 def anvil() -> Path:
-    """The program of the local chain; without it the tests that need a chain are skipped."""
+    """The program of the local chain."""
     try:
         return find_anvil()
     except ChainError as error:
-        pytest.skip(f"{error} {error.hint}")
+        programs.missing(f"{error} {error.hint}")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import logging
-import shutil
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support.balance import balance
+from tests.support.paying_clients import node
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -246,14 +246,11 @@ async def test_the_buyer_buys_a_report_with_the_official_client(counter: Counter
 
 @pytest.mark.node
 async def test_the_official_typescript_client_pays_here_too(counter: Counter) -> None:
-    node = shutil.which("node")
-    if node is None or not (_ROOT / "node_modules/@x402/fetch").is_dir():
-        pytest.skip("Node.js or the locked @x402/fetch is missing: run `make setup`")
     payer = counter.chain.accounts[1]
     async with serve(_shop(counter)) as port:
         script = str(_ROOT / "scripts/buy-report.mjs")
         process = await asyncio.create_subprocess_exec(
-            node, script, f"http://127.0.0.1:{port}", "https://x.example/", payer.key, stdout=PIPE
+            node(), script, f"http://127.0.0.1:{port}", "https://x.example/", payer.key, stdout=PIPE
         )
         printed, _ = await process.communicate()
     bought = json.loads(printed)

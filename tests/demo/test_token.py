@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from tests.support.balance import balance
+from tests.support.paying_clients import node
 from web3 import Web3
 from web3.exceptions import ContractLogicError
 
@@ -192,11 +192,8 @@ async def test_an_empty_signature_is_nobodys(bench: Bench) -> None:
 
 @pytest.mark.node
 def test_the_committed_code_is_what_the_source_compiles_to() -> None:
-    node = shutil.which("node")
-    if node is None or not (_ROOT / "node_modules/solc").is_dir():
-        pytest.skip("Node.js or the locked solc is missing: run `make setup`")
     script = str(_ROOT / "scripts/compile-token.mjs")
     compiled = subprocess.run(
-        [node, script, "--check"], capture_output=True, text=True, timeout=60, check=False
+        [node(), script, "--check"], capture_output=True, text=True, timeout=60, check=False
     )
     assert compiled.returncode == 0, compiled.stderr

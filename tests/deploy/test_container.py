@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 from tests.support.containerfile import stages, values
 from tests.support.installed import ROOT, make_environment
 from tests.support.ports import free_port
+from tests.support.programs import require
 
 from tollgauge.config import load, unused
 
@@ -41,8 +42,6 @@ def health_check(declared: str) -> list[str]:
 
 def test_the_linter_finds_nothing_to_say_of_it() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
-    if not hadolint.exists():
-        pytest.skip("hadolint is not installed: run `make setup`")
     done = subprocess.run([hadolint, "--no-color", CONTAINERFILE], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -148,11 +147,10 @@ def run(line: str, root: Path) -> None:
 @pytest.fixture
 def as_stranger() -> list[str]:
     """Starts a program as the user of the image, which owns nothing here."""
-    setpriv = shutil.which("setpriv")
-    if setpriv is None or os.getuid() != 0:
-        pytest.skip("only root may start a process as another user, with setpriv")
+    if os.getuid() != 0:
+        pytest.skip("only root may start a process as another user")
     privileges = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
-    return [setpriv, f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *privileges]
+    return [require("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *privileges]
 
 
 @pytest.fixture

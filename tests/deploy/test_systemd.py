@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from tests.support.installed import ROOT
+from tests.support.programs import require
 
 from tollgauge.cli import app
 
@@ -41,16 +42,13 @@ def section(path: Path, name: str = "Service") -> dict[str, list[str]]:
 
 def test_systemd_finds_nothing_to_say_of_them(tmp_path: Path) -> None:
     """With a program in the place of ours, which is not installed here."""
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed")
     units = tmp_path / "units"
     shutil.copytree(UNITS, units)
     for unit in units.glob("*.service"):
         unit.write_text(unit.read_text().replace("/opt/tollgauge/bin/tollgauge", "/bin/true"))
     started = [f"tollgauge@{name}.service" for name in INSTANCES]
     done = subprocess.run(
-        [program, "verify", "--man=no", *started, "tollgauge-backup.timer"],
+        [require("systemd-analyze"), "verify", "--man=no", *started, "tollgauge-backup.timer"],
         cwd=units,
         capture_output=True,
         text=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from packaging.version import Version
 from tests.support.installed import ROOT, build_wheel, install
 from tests.support.npm_registry import registry
 from tests.support.prepared import command as prepared_command
+from tests.support.programs import require
 
 from tollgauge.demo.anvil import VERSION
 
@@ -150,9 +150,7 @@ def npm_environment(
     tmp_path: Path, environment: dict[str, str], anvil: Path
 ) -> Iterator[dict[str, str]]:
     """npm, and a registry on this machine that has the package of anvil."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed")
+    npm = require("npm")
     with registry({anvil.parents[1].name: (VERSION, anvil)}) as url:
         yield environment | {
             "PATH": f"{Path(npm).parent}{os.pathsep}/usr/bin{os.pathsep}/bin",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from guard.cases import resource_cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support.programs import missing, require
 
 from tollgauge.core.answer_signature import SigningKey, private_jwk
 from tollgauge.core.bundle import Variant, bundle_of, line_of
@@ -46,8 +46,9 @@ pytestmark = pytest.mark.node
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
     """The package as its sources are now."""
-    if shutil.which("node") is None or not COMPILER.exists():
-        pytest.skip("Node.js or its packages are missing: run 'scripts/setup.sh node'")
+    require("npm")
+    if not COMPILER.exists():
+        missing("the locked npm packages are missing: run `make setup`")
     run("bash", str(ROOT / "scripts" / "setup.sh"), "typescript_guard")
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
-from playwright.async_api import expect
+from playwright.async_api import Browser, Playwright, expect
+from tests.support.programs import require
 
 expect.set_options(timeout=30_000)  # a busy machine needs more than the usual 5 s
 
-CHROMIUM = shutil.which("chromium") or ""
-ARGUMENTS = (
+_ARGUMENTS = (
     "--no-sandbox",
     "--headless",
     "--disable-gpu",
@@ -18,3 +16,8 @@ ARGUMENTS = (
     "--disable-sync",
     "--no-first-run",
 )
+
+
+async def launch(playwright: Playwright) -> Browser:
+    """Start it. Skips the test where it is missing, and fails it in `make test`."""
+    return await playwright.chromium.launch(executable_path=require("chromium"), args=_ARGUMENTS)

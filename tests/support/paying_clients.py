@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import ssl
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import pytest
 import requests
 from eth_account import Account
+from tests.support.programs import missing, require
 from tests.support.seller_world import ORDER, SellerWorld
 from tests.support.sellers import After
 from x402 import x402Client, x402ClientSync
@@ -187,11 +186,10 @@ async def start_node(world: SellerWorld, order: bytes, script: Path = SCRIPT) ->
 
 
 def node() -> str:
-    """The program; a test that needs it is skipped where it is missing."""
-    program = shutil.which("node")
-    if program is None or not (_ROOT / "node_modules/@x402/fetch").is_dir():
-        pytest.skip("Node.js or the locked npm packages are missing: run `make setup`")
-    return program
+    """The program, where the locked npm packages are."""
+    if not (_ROOT / "node_modules/@x402/fetch").is_dir():
+        missing("the locked npm packages are missing: run `make setup`")
+    return require("node")
 
 
 UNGUARDED: Final[dict[str, Pay]] = {

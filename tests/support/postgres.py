@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
-import pytest
 from tests.support.parent_death import end_with_parent
+from tests.support.programs import missing
 
 from tollgauge.db.engine import Store
 
@@ -230,7 +230,7 @@ def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
     """
     installed = binaries()
     if installed is None:
-        pytest.skip("PostgreSQL is missing: apt-get install postgresql (`make test` does it)")
+        missing("PostgreSQL is missing: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
     postgres = Postgres(folder=folder, binaries=installed, user=unprivileged_user())
     if postgres.user is not None:

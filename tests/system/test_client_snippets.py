@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import pytest_asyncio
 from tests.support.prepared import command as prepared_command
 from tests.support.prepared import program
+from tests.support.programs import require
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,20 +58,13 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def needs(program: str) -> str:
-    place = shutil.which(program)
-    if place is None:
-        pytest.skip(f"{program} is missing")
-    return place
-
-
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_path: Path) -> None:
-    needs("curl")
+    require("curl")
     before = await shop.income()
     _, free, unpaid, _ = snippets("sh")
     reader = json.JSONDecoder()
-    text = await run(shop, needs("sh"), "-euc", free, cwd=tmp_path)
+    text = await run(shop, require("sh"), "-euc", free, cwd=tmp_path)
     answers: list[Any] = []
     while text.strip():
         value, end = reader.raw_decode(text)
@@ -84,7 +77,7 @@ async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_pa
     assert "samples" in preview
     assert models["models"]
     assert snapshot["resource"] == WEATHER
-    terms = json.loads(await run(shop, needs("sh"), "-euc", unpaid, cwd=tmp_path))
+    terms = json.loads(await run(shop, require("sh"), "-euc", unpaid, cwd=tmp_path))
     assert terms["accepts"][0]["amount"] == "20000"
     assert await shop.income() == before
 
@@ -119,7 +112,7 @@ async def script(shop: Storefront, number: int, folder: Path) -> str:
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     path = folder / "buy.mjs"
     path.write_text(snippets("ts")[number])
-    return await run(shop, needs("node"), str(path))
+    return await run(shop, require("node"), str(path))
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -169,7 +162,7 @@ async def test_the_shell_s_commands_buy_a_report_and_a_watch(
     before = await shop.income()
     path = f"PATH={program(tmp_path / 'bin').parent}:$PATH"
     commands = f"{path}\n{snippets('sh')[3]}"
-    printed = await run(shop, needs("sh"), "-euc", commands, cwd=tmp_path)
+    printed = await run(shop, require("sh"), "-euc", commands, cwd=tmp_path)
     assert await shop.income() - before == 5_000 + 200_000
     assert f"watches {WEATHER} until" in printed
     assert f"nothing happened to {WEATHER}" in printed

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
-from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.chromium import launch
 from tests.support.storefront import WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, INJECTED, Visit, Wallet
 
@@ -23,12 +23,6 @@ pytestmark = [
 REASON = "This demo runs on a local chain; a real wallet would sign for a real chain."
 
 
-@pytest.fixture(scope="module", autouse=True)
-def needs_parts() -> None:
-    if not CHROMIUM:
-        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shop() -> AsyncIterator[Storefront]:
     async with storefront(demo=True) as running:
@@ -38,9 +32,7 @@ async def shop() -> AsyncIterator[Storefront]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def context() -> AsyncIterator[BrowserContext]:
     async with async_playwright() as playwright:
-        browser: Browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=ARGUMENTS
-        )
+        browser: Browser = await launch(playwright)
         yield await browser.new_context()
         await browser.close()
 

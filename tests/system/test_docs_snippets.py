@@ -7,7 +7,6 @@ import html
 import json
 import os
 import re
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.support.prepared import command as prepared_command
+from tests.support.programs import require
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.tls import public_authorities
@@ -52,8 +52,7 @@ class Page:
 @pytest.fixture(scope="module", autouse=True)
 def needs_anvil_and_node() -> None:
     for program in ("node", "curl"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is missing")
+        require(program)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.balance import balance
+from tests.support.paying_clients import node
 from tests.support.prepared import command as prepared_command
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -251,12 +251,10 @@ async def test_the_guide_s_snippets_buy_a_report(
     if language == "python":
         program = prepared_command("-c", snippet)
     else:
-        node = shutil.which("node")
-        assert node is not None
         (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
         path = tmp_path / "snippet.mjs"
         path.write_text(snippet)
-        program = [node, str(path)]
+        program = [node(), str(path)]
     grade, _, transaction = (await printed(business, *program)).split()
     assert grade in "ABCDF"
     mined = await business.world.chain.rpc("eth_getTransactionReceipt", transaction)

@@ -9,7 +9,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from sqlalchemy import Connection
 from tests.support.balance import balance
+from tests.support.paying_clients import node
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -134,12 +134,9 @@ async def test_the_official_python_client_buys_a_report(business: Business) -> N
 
 
 async def test_the_official_typescript_client_buys_a_report(business: Business) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node.js is missing: the TypeScript client needs it")
     before = await business.income()
     process = await asyncio.create_subprocess_exec(
-        node,
+        node(),
         str(ROOT / "scripts" / "buy-report.mjs"),
         business.url,
         WEATHER,

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import json
 import os
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from tests.support.paying_clients import node
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.tls import public_authorities
@@ -55,12 +55,9 @@ async def shop() -> AsyncIterator[Storefront]:
 
 async def run(shop: Storefront, *arguments: str, key: str = "") -> Any:
     """What the stranger's client prints."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node.js is missing: the client needs it")
     verb, *rest = arguments
     process = await asyncio.create_subprocess_exec(
-        *(node, str(CLIENT), verb, shop.url, *rest),
+        *(node(), str(CLIENT), verb, shop.url, *rest),
         env=os.environ | {"PRIVATE_KEY": key or shop.world.buyer.key},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

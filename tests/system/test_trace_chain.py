@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.support.paying_clients import node
 from tests.support.trace_world import NETWORK, Signed, World, encoded
 
 from tollgauge.clients.chain.rpc import Node, RpcSettings, RpcUnavailable
@@ -344,12 +344,9 @@ async def test_the_next_node_answers_when_the_first_is_down(world: World) -> Non
 
 @pytest.mark.node
 async def test_the_committed_wrappers_are_what_their_source_compiles_to() -> None:
-    node = shutil.which("node")
-    if node is None or not (_ROOT / "node_modules/solc").is_dir():
-        pytest.skip("Node.js or the locked solc is missing: run `make setup`")
     script = str(_ROOT / "scripts/compile-wrappers.mjs")
     process = await asyncio.create_subprocess_exec(
-        node, script, "--check", stderr=asyncio.subprocess.PIPE
+        node(), script, "--check", stderr=asyncio.subprocess.PIPE
     )
     _, words = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, words.decode()

@@ -24,7 +24,7 @@ from playwright.async_api import (
     async_playwright,
     expect,
 )
-from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.chromium import launch
 from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
 
@@ -42,12 +42,6 @@ PRICE = 5_000
 Opener = Callable[..., Awaitable[Visit]]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def needs_parts() -> None:
-    if not CHROMIUM:
-        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shop() -> AsyncIterator[Storefront]:
     async with storefront() as shop:
@@ -57,7 +51,7 @@ async def shop() -> AsyncIterator[Storefront]:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = await launch(playwright)
         yield browser
         await browser.close()
 

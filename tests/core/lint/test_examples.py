@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import Any
 
@@ -10,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from tests.support.lint_envelopes import fired
+from tests.support.programs import require
 from x402 import x402ResourceServer
 from x402.extensions.bazaar import OutputConfig, declare_discovery_extension
 from x402.http import HTTPFacilitatorClient
@@ -28,7 +28,6 @@ from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, Kind
 
 SLUGS = [rule.slug for rule in ALL_RULES]
-NODE = shutil.which("node")
 
 
 def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
@@ -142,9 +141,7 @@ async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: Kind
 @pytest.mark.node
 @pytest.mark.parametrize("kind", Kind)
 def test_the_typescript_code_of_a_fix_parses(kind: Kind) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node.js is missing")
+    node = require("node")
     for framework, code in REMEDIES[kind].by_framework():
         if framework.language == "TypeScript":
             command = [node, "--input-type=module", "--check", "-"]

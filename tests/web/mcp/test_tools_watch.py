@@ -23,6 +23,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, TextContent
 from tests.support.http_service import BASE, PAY_TO
 from tests.support.prepared import command as prepared_command
+from tests.support.programs import require
 from tests.support.watch_service import QUOTE, WatchService, opened, path
 
 from tollgauge.db.engine import StoreUnavailable
@@ -221,15 +222,12 @@ async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_e
 async def test_the_typescript_client_reads_a_watch(
     watch_service: WatchService, environment: dict[str, str], over: str
 ) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node.js is missing: the TypeScript client needs it")
     bought = await watch_service.buy()
     async with serve(watch_service.running.app) as port:
         stdio = prepared_command("tollgauge", "mcp")
         target = [f"http://127.0.0.1:{port}/mcp"] if over == "http" else stdio
         process = await asyncio.create_subprocess_exec(
-            node,
+            require("node"),
             str(MCP_CLIENT),
             *target,
             env=environment | {"WATCH_ID": bought["watch_id"], "WATCH_SECRET": bought["secret"]},

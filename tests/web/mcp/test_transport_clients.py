@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.http_service import PAY_TO, configuration, opened
 from tests.support.prepared import command as prepared_command
+from tests.support.programs import require
 
 from tollgauge.demo.serving import serve
 
@@ -47,11 +47,8 @@ def environment(tmp_path: Path, market_database: Callable[[Path], str]) -> dict[
 
 
 async def typescript(*target: str, env: dict[str, str] | None = None) -> Any:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node.js is missing: the TypeScript client needs it")
     process = await asyncio.create_subprocess_exec(
-        node,
+        require("node"),
         str(MCP_CLIENT),
         *target,
         env=env,

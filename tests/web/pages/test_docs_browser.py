@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright, expect
-from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.chromium import launch
 from tests.support.http_service import configuration, opened
 
 from tollgauge.demo.serving import serve
@@ -26,10 +26,8 @@ async def docs_url() -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    if not CHROMIUM:
-        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
     async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        chromium = await launch(playwright)
         yield chromium
         await chromium.close()
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
-from tests.support.chromium import ARGUMENTS, CHROMIUM
+from tests.support.chromium import launch
 from tests.support.http_service import Running, configuration, opened
+from tests.support.programs import missing
 
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes
@@ -45,12 +46,10 @@ async def base_url(running: Running) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    if not CHROMIUM:
-        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
     if not AXE.exists():
-        pytest.skip("axe-core is missing: npm ci (`make test` does it)")
+        missing("axe-core is missing: run `make setup`")
     async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        chromium = await launch(playwright)
         yield chromium
         await chromium.close()
 

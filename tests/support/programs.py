@@ -1,0 +1,69 @@
+"""The external programs that tests start: scripts/programs.txt names them all, and set-up installs
+them from it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TABLE: Final = ROOT / "scripts/programs.txt"
+TARGETS: Final = {"demo", "test", "bench"}
+OURS: Final = (ROOT, Path(sys.prefix), Path(tempfile.gettempdir()))
+"""Where programs lie that the checkout builds, locks or writes itself."""
+
+
+class UnknownProgramError(BaseException):
+    """A test started a program that set-up does not install. Not an Exception, so that no handler
+    of the service hides it.
+    """
+
+
+def rows() -> list[list[str]]:
+    """The table: program, Debian package, make targets and perhaps a service."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    return [line.split() for line in lines if line and not line.startswith("#")]
+
+
+PACKAGES: Final = {program.rpartition("/")[2]: package for program, package, *_ in rows()}
+
+
+def require(name: str) -> str:
+    """The path of a program of the table. Where it is missing, the test is skipped, and fails in
+    `make test`, which installs all programs. Raises KeyError for a program without a row.
+    """
+    package = PACKAGES[name]
+    path = shutil.which(name)
+    if path is None:
+        missing(f"{name} is missing: apt-get install {package}")
+    return path
+
+
+def missing(what: str) -> NoReturn:
+    """Skip a test whose set-up was not done; fail it in `make test`, which does it."""
+    if os.environ.get("TOLLGAUGE_TEST_PROGRAMS") == "required":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+def install() -> None:
+    """Watch which programs this process and all that it forks from now on start."""
+    sys.addaudithook(_check)
+
+
+def _check(event: str, arguments: tuple[Any, ...]) -> None:
+    if event not in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
+        return
+    started = Path(os.fsdecode(arguments[0]))
+    if started.name in PACKAGES or any(started.is_relative_to(folder) for folder in OURS):
+        return
+    if not started.is_absolute() and (ROOT / started).exists():
+        return
+    raise UnknownProgramError(f"{started} is not in {TABLE.relative_to(ROOT)}")
