@@ -64,6 +64,7 @@ def _check(event: str, arguments: tuple[Any, ...]) -> None:
     started = Path(os.fsdecode(arguments[0]))
     if started.name in PACKAGES or any(started.is_relative_to(folder) for folder in OURS):
         return
-    if not started.is_absolute() and (ROOT / started).exists():
+    relative = (ROOT / started, Path(sys.prefix) / "bin" / started)
+    if not started.is_absolute() and any(path.exists() for path in relative):
         return
     raise UnknownProgramError(f"{started} is not in {TABLE.relative_to(ROOT)}")
