@@ -55,6 +55,7 @@ from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.paid.waiting import Waiting
 
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (
@@ -105,6 +106,7 @@ class Opened:
 
     def server(self) -> Dependencies:
         """The dependencies of the routes."""
+        slots = self.facilitator.sales_at_once
         return Dependencies(
             store=self.store,
             gate=Gate(
@@ -114,7 +116,8 @@ class Opened:
                 chain=self.chain,
                 contact=self.config.sale.contact,
             ),
-            live=LiveProbe(prober=self.prober()),
+            live=LiveProbe(prober=self.prober(), waiting=Waiting(max(1, slots // 2))),
+            deliveries=Waiting(max(1, slots // 4)),
             clock=self.clock,
             settings=self.config.sale,
             edge=self.config.server.front,

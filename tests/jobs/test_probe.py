@@ -29,6 +29,7 @@ from tollgauge.monitor import reports
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.paid.waiting import Waiting
 
 Mapped = dict[str, tuple[str, int]]
 DIRECTORY = "https://directory.example/discovery/resources"
@@ -204,7 +205,7 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
     prober = Prober(
         store=loop.store, egress=loop.egress, clock=loop.clock, cadence=Cadence(host_gap_ms=0)
     )
-    live = LiveProbe(prober=prober)
+    live = LiveProbe(prober=prober, waiting=Waiting(64))
     market = Perimeter(mapped=frozenset({honest.host, wild.host}))
     shown: dict[str, bool] = {}
     for url in (

@@ -138,7 +138,12 @@ def bearer(secret: str) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def opened(
-    url: str, folder: Path, *, key: str = KEY, deadline_ms: int = 20_000
+    url: str,
+    folder: Path,
+    *,
+    key: str = KEY,
+    deadline_ms: int = 20_000,
+    sales_at_once: int = 256,
 ) -> AsyncIterator[WatchService]:
     asked: Counter[str] = Counter()
     settles: list[bool] = []
@@ -149,7 +154,7 @@ async def opened(
     ):
         config = replace(
             http_service.configuration(store_url=url),
-            facilitator=facilitator,
+            facilitator=replace(facilitator, sales_at_once=sales_at_once),
             egress=world.egress(deadline_ms=deadline_ms),
             watch=WatchSettings(key=key),
         )

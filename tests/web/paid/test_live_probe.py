@@ -31,6 +31,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.paid.waiting import Waiting
 
 START = 1_795_000_000_000
 REFERENCE = "https://reference.example/"
@@ -83,7 +84,7 @@ class Ours:
 
     @property
     def live(self) -> LiveProbe:
-        return LiveProbe(prober=self.prober)
+        return LiveProbe(prober=self.prober, waiting=Waiting(64))
 
     async def look(self, url: str) -> ProbeResult:
         _, result = await self.live.fresh_result(

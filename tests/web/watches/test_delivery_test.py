@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -97,13 +98,49 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
                 CREATE, body, payment=watch_service.payment(payer=f"0x{payer:040x}")
             )
 
-        answers = await asyncio.gather(
-            *(ask(1 + number) for number in range(payer_limit.HOST_MOST))
-        )
-        assert {answer.json()["code"] for answer in answers} == {"destination-failed"}
+        payers = range(1, 1 + payer_limit.HOST_MOST)
+        for some in (payers[::2], payers[1::2]):  # more at once are refused before their tests
+            answers = await asyncio.gather(*map(ask, some))
+            assert {answer.json()["code"] for answer in answers} == {"destination-failed"}
         verified = watch_service.asked["/verify"]
         refused = await ask(900)
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
         assert watch_service.asked["/verify"] == verified
         body["delivery"] = {"webhook_url": f"https://{OTHER}/a"}
-        assert (await ask(901)).status_code == 200
+        assert (await ask(901)).json()["code"] == "host-busy", "a host of the same domain"
+        body["delivery"] = {"webhook_url": f"https://{DISCORD}/api/webhooks/1/x"}
+        assert (await ask(902)).status_code == 200
+
+
+async def test_silent_destinations_hold_few_sales_and_the_shop_sells_on(
+    database: str, tmp_path: Path
+) -> None:
+    """Many wallets, whose payments never settle, name hosts of one domain that never answer."""
+    async with opened(database, tmp_path, sales_at_once=32, deadline_ms=4_000) as service:
+        service.receivers.stuck = {ALERTS, OTHER}
+        attacks = [
+            asyncio.create_task(
+                service.ask(
+                    CREATE,
+                    {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{host}/a"}},
+                    payment=service.payment(payer=f"0x{number:040x}"),
+                )
+            )
+            for number in range(1, 31)
+            for host in (ALERTS, OTHER)[number % 2 :][:1]
+        ]
+        refused = [await answer for answer in itertools.islice(asyncio.as_completed(attacks), 28)]
+        assert {answer.status_code for answer in refused} == {503}
+        assert "host-busy" in {answer.json()["code"] for answer in refused}
+        slack = {"endpoint": RESOURCE, "delivery": {"slack_url": f"https://{SLACK}/services/a"}}
+        for route, body, price in (
+            ("/v1/x402-trust", {"resource": RESOURCE}, 5_000),
+            ("/v1/x402-history", {"resource": RESOURCE}, 20_000),
+            (CREATE, slack, 200_000),
+        ):
+            sold = await service.ask(
+                route, body, payment=service.payment(payer="0x" + "ee" * 20, value=price)
+            )
+            assert sold.status_code == 200, (route, sold.text)
+        service.receivers.released.set()
+        await asyncio.gather(*attacks)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
+from tollgauge.core.site import site
 from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.db.prepared import Prepared
 from tollgauge.store.ledger.attempts import payment_attempt
@@ -128,5 +129,7 @@ def for_probe(host: str) -> str:
 
 
 def for_delivery(host: str) -> str:
-    """A host as sales count it that deliver to it: a slow webhook says nothing of its reports."""
-    return f"delivery:{host}"
+    """The site of a host as sales count it that deliver to it: one domain may have many hosts, and
+    a slow webhook says nothing of its reports.
+    """
+    return f"delivery:{site(host)}"

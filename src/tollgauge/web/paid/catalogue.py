@@ -31,6 +31,7 @@ from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.paid.waiting import Waiting
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
 
@@ -127,11 +128,12 @@ class SaleSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidDependencies:
     """What the paid routes need to make their answers. They write under a claim alone. Without a
-    `signing_key` nothing is signed.
+    `signing_key` nothing is signed. `deliveries` are the tests of destinations in work.
     """
 
     store: ReadOnlyStore
     live: LiveProbe
+    deliveries: Waiting
     clock: Clock
     settings: SaleSettings
     base_url: str

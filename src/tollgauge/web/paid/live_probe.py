@@ -40,6 +40,7 @@ from tollgauge.store.probes import latest as latest_rows
 from tollgauge.store.probes.latest import Latest
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.waiting import Waiting
 
 SHARE_MS: Final = 10 * SECOND_MS
 LEASE_MS: Final = 45 * SECOND_MS
@@ -95,6 +96,7 @@ class LiveProbe:
     """
 
     prober: Prober
+    waiting: Waiting
     _turns: Turns = field(default_factory=Turns, init=False, repr=False)
 
     async def fresh_result(
@@ -109,6 +111,17 @@ class LiveProbe:
 
         Raises Problem 503 when we could not probe.
         """
+        with self.waiting.on((resource.host,)):
+            return await self._in_turn(resource, claim, accept=accept)
+
+    async def _in_turn(
+        self,
+        resource: Resource,
+        claim: HeldClaim,
+        *,
+        accept: Callable[[ProbeResult], None],
+    ) -> tuple[Endpoint, ProbeResult]:
+        """The same, for one of those who wait."""
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
             async with self._turns.turn(resource.id, until=until):

@@ -74,10 +74,11 @@ class DeliveryTester:
         self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
     ) -> list[dict[str, Any]]:
         """Test every destination, all at once; returns the results as the answer shows them. Raises
-        Problem 422 if any failed.
+        Problem 422 if any failed, 503 if too many tests are in work.
         """
-        tries = (self._try(target, watch_id, resource, signing) for target in targets)
-        results = await asyncio.gather(*tries)
+        with self.dependencies.deliveries.on({target.host for target in targets}):
+            tries = (self._try(target, watch_id, resource, signing) for target in targets)
+            results = await asyncio.gather(*tries)
         report = [
             {
                 "destination": target.masked,
