@@ -20,7 +20,7 @@ import uvicorn
 from tollgauge.app import DRAIN_SECONDS, Opened, read_status
 from tollgauge.config import Config
 from tollgauge.jobs.runner import Job, run_jobs
-from tollgauge.web.admin import Admin
+from tollgauge.web import admin
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.protocol import CountedProtocol, FindReady, no_ready
@@ -89,7 +89,10 @@ def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server,
         resources.alternatives.begin(resources.store)
     if listeners.admin is not None:
         status_of = partial(read_status, resources.config, resources.store, clock=resources.clock)
-        yield _server(Admin(status_of), settings), listeners.admin
+        yield (
+            _server(admin.create(status_of, hosts=settings.admin_hosts), settings),
+            listeners.admin,
+        )
 
 
 class _Server(uvicorn.Server):

@@ -102,6 +102,15 @@ async def test_valid_is_believed_of_a_200_only(status: int) -> None:
             await client.verify(payment(), {})
 
 
+@pytest.mark.parametrize("text", ["true", "1", 1])
+async def test_text_and_numbers_are_not_true(text: object) -> None:
+    async with facing(JSONResponse({"isValid": text})) as (client, _):
+        with pytest.raises(FacilitatorUnavailable, match="malformed"):
+            await client.verify(payment(), {})
+    async with facing(JSONResponse(SETTLED | {"success": text})) as (client, _):
+        assert isinstance(await client.settle(payment(), {}), Unclear)
+
+
 async def test_a_refusal_is_taken_with_any_status_of_the_callers_fault() -> None:
     refusal = JSONResponse({"isValid": False, "invalidReason": "expired"}, status_code=400)
     async with facing(refusal) as (client, _):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import orjson
 import pytest
+from starlette.types import ASGIApp
 from tests.support.http_service import Running, configuration, opened
 from tests.support.trust_records import add, priced
 
@@ -15,7 +16,6 @@ from tollgauge.db.engine import StoreUnavailable
 from tollgauge.monitor.status import Status, document
 from tollgauge.observe import REGISTRY
 from tollgauge.web import admin
-from tollgauge.web.admin import Admin
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ async def running() -> AsyncIterator[Running]:
         yield service
 
 
-def client(app: Admin) -> httpx.AsyncClient:
+def client(app: ASGIApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
 
 
@@ -42,7 +42,7 @@ async def test_it_tells_what_the_command_tells_and_measures_it(running: Running)
         printed.append(await read_status(service.config, service.store, clock=service.clock))
         return printed[-1]
 
-    async with client(Admin(look)) as http:
+    async with client(admin.create(look)) as http:
         ready = await http.get("/readyz")
         metrics = await http.get("/metrics")
         assert (await http.get("/healthz")).json() == {"status": "ok"}
@@ -71,7 +71,7 @@ async def test_metrics_are_told_when_the_database_tells_nothing(
             running.service.config, running.service.store, clock=running.service.clock
         )
 
-    async with client(Admin(look)) as http:
+    async with client(admin.create(look)) as http:
         await http.get("/metrics")
         assert figure("tollgauge_queue_due", queue="probes") is not None
         down.append(True)
@@ -90,7 +90,30 @@ async def test_however_many_ask_the_database_is_asked_once(running: Running) -> 
             running.service.config, running.service.store, clock=running.service.clock
         )
 
-    async with client(Admin(look)) as http:
+    async with client(admin.create(look)) as http:
         for _ in range(3):
             await http.get("/metrics")
     assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("localhost:8403", 200), ("127.0.0.1:8403", 200), ("[::1]:8403", 200)),
+        *(("LOCALHOST", 200), ("metrics.internal:8403", 200)),
+        *(("rebound.example:8403", 400), ("localhost.rebound.example", 400), ("", 400)),
+    ],
+)
+async def test_it_answers_to_names_of_loopback_and_configured_ones_only(
+    running: Running, host: str, status: int
+) -> None:
+    async def look() -> Status:
+        return await read_status(
+            running.service.config, running.service.store, clock=running.service.clock
+        )
+
+    async with client(admin.create(look, hosts=("metrics.internal",))) as http:
+        for path in ("/metrics", "/readyz", "/healthz"):
+            answer = await http.get(path, headers={"Host": host})
+            assert answer.status_code == status
+            assert ("tollgauge_" in answer.text) is (status == 200 and path == "/metrics")

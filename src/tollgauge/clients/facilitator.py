@@ -166,7 +166,7 @@ class Facilitator:
         if status >= 500:
             raise FacilitatorUnavailable(f"The facilitator answered {status} to verify.")
         try:
-            answer = VerifyResponse.model_validate(reply)
+            answer = VerifyResponse.model_validate(reply, strict=True)  # "true" is not true
         except ValidationError as error:
             raise FacilitatorUnavailable("The facilitator's verify reply is malformed.") from error
         if not answer.is_valid:
@@ -185,7 +185,7 @@ class Facilitator:
             status, reply = await self._post(
                 "settle", payment, requirements, self._settings.settle_timeout_s
             )
-            answer = SettleResponse.model_validate(reply)
+            answer = SettleResponse.model_validate(reply, strict=True)
         except FacilitatorUnavailable as error:
             return Unclear(reason=str(error))
         except ValidationError:

@@ -61,9 +61,6 @@ _DRIVERS: Final = {
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
 _MIGRATION_LOCK: Final = 8_402_402
-_READ_ONLY: Final = "25006"
-"""SQLSTATE read_only_sql_transaction. In `try_write` the server is a standby; anywhere else a
-function under `reading` writes, which is a fault of ours."""
 
 
 class StoreError(TollgaugeError, ValueError):
@@ -151,7 +148,7 @@ class Store:
         If the caller is cancelled meanwhile, the function is either run and committed, or not run
         at all. Raises StoreUnavailable when the database cannot serve now.
         """
-        with translated(on_error=self._note):
+        with translated(writing=True, on_error=self._note):
             return await self._database.run(_bound(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -172,15 +169,13 @@ class Store:
         self.check_undamaged()
         slow = Cause.LOCKED if self.dialect == "sqlite" else Cause.UNREACHABLE
         try:
-            with translated(on_error=self._note):
+            with translated(writing=True, on_error=self._note):
                 async with asyncio.timeout(seconds):
                     await self._database.rolled_back(work)
         except TimeoutError as error:
             raise StoreUnavailable("it did not answer in time", slow) from error
         except DBAPIError as error:
-            standby = getattr(error.orig, "sqlstate", None) == _READ_ONLY
-            cause = Cause.READ_ONLY if standby else Cause.TABLES
-            raise StoreUnavailable("a statement failed", cause) from error
+            raise StoreUnavailable("a statement failed", Cause.TABLES) from error
 
     def check_undamaged(self) -> None:
         """Raise StoreUnavailable if any statement so far has found the SQLite file damaged. What is

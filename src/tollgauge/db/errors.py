@@ -54,6 +54,7 @@ _POSTGRES: Final = (
     ("40", Cause.LOCKED),
     ("55P03", Cause.LOCKED),
     ("57014", Cause.LOCKED),
+    ("42P01", Cause.TABLES),
     ("XX001", Cause.CORRUPT),
     ("XX002", Cause.CORRUPT),
     ("08", Cause.UNREACHABLE),
@@ -63,8 +64,14 @@ _POSTGRES: Final = (
     ("58", Cause.UNREACHABLE),
 )
 """Prefixes of SQLSTATE (PostgreSQL, appendix A), the first that fits counts: disk full, other
-resources, idle time-out, rollback, lock not available, statement time-out, damaged data or index,
-connection, no such database, login, operator intervention (shutdown) and system errors.
+resources, idle time-out, rollback, lock not available, statement time-out, no such table, damaged
+data or index, connection, no such database, login, operator intervention (shutdown) and system
+errors.
+"""
+
+_READ_ONLY: Final = "25006"
+"""SQLSTATE read_only_sql_transaction: the server is a standby, or was told to take no writes. In a
+transaction of ours that only reads, it is a fault of ours: a function under `reading` writes.
 """
 
 _Reason = tuple[str, Cause]
@@ -86,16 +93,22 @@ class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers se
 
 @contextmanager
 def translated(
-    *, connecting: bool = False, on_error: Callable[[Cause], None] | None = None
+    *,
+    connecting: bool = False,
+    writing: bool = False,
+    on_error: Callable[[Cause], None] | None = None,
 ) -> Iterator[None]:
     """Raise StoreUnavailable in place of a driver's error that means "not now"; `on_error` is
     called with its cause. While `connecting`, errors of sockets count too; later they do not,
-    because code inside a transaction block may have sockets of its own.
+    because code inside a transaction block may have sockets of its own. While `writing`, a server
+    that takes no writes counts.
     """
     try:
         yield
     except Exception as error:  # what is not the database's is raised again
         reason = _reason(error) or (_connect_reason(error) if connecting else None)
+        if writing and _sqlstate(error) == _READ_ONLY:
+            reason = (f"SQLSTATE {_READ_ONLY}", Cause.READ_ONLY)
         if reason is None:
             raise
         text, cause = reason
@@ -112,6 +125,12 @@ def _reason(error: Exception) -> _Reason | None:
     if isinstance(error, InternalClientError):  # the server went away during a reply
         return _LOST
     return None
+
+
+def _sqlstate(error: Exception) -> object:
+    """The SQLSTATE of an error of asyncpg, or of one of SQLAlchemy around it."""
+    origin = error.orig if isinstance(error, exc.DBAPIError) else error
+    return getattr(origin, "sqlstate", None)
 
 
 _LOST: Final = ("the connection was lost", Cause.UNREACHABLE)
@@ -141,6 +160,8 @@ def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> _Reason | No
         return _sqlstate_reason(error.sqlstate)
     code = getattr(error, "sqlite_errorcode", None)
     cause = None if code is None else _SQLITE.get(code & 0xFF)
+    if code == sqlite3.SQLITE_ERROR and str(error).startswith("no such table"):
+        cause = Cause.TABLES
     if cause is None:
         return None
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")

@@ -66,6 +66,7 @@ class Sqlite:
             url = url.set(database=str(Path(self._folder) / "memory.db"))
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._file: Final = Path(url.database or "")
+        self._in_use: tuple[int, int] | None = None
         lasting = self._folder is None
         self._writer = _engine(url, pool_size=1, lasting=lasting)
         self._write_queue = WriteQueue(self._writer)
@@ -78,6 +79,7 @@ class Sqlite:
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Run work in a transaction of its own, in one job of a thread."""
+        self._check_in_place()
         if writing:
             return await self._write_queue.enqueue(work)
         await self._acquire_read_slot()
@@ -91,6 +93,7 @@ class Sqlite:
         """Run work in a transaction that is rolled back, on a connection of its own. It runs on the
         writer's thread, so that it waits for writers of other processes only.
         """
+        self._check_in_place()
         trial = partial(_try_to_write, self._trial, self._file, work)
         await asyncio.get_running_loop().run_in_executor(self._write_queue.thread, trial)
 
@@ -106,8 +109,24 @@ class Sqlite:
         threads, self._read_threads = self._read_threads, _reader_threads(self._max_readers)
         threads.shutdown()
         self._reader.dispose()
+        self._in_use = None
         if self._folder is not None:
             self._forget()
+
+    def _check_in_place(self) -> None:
+        """Check that the file is the one that was first used. A file that is deleted or replaced
+        under its connections takes all that they write with it. Raises StoreUnavailable.
+        """
+        try:
+            found = self._file.stat()
+        except OSError:
+            now = None
+        else:
+            now = (found.st_dev, found.st_ino)
+        if self._in_use is None:
+            self._in_use = now
+        elif now != self._in_use:
+            raise StoreUnavailable("its file was deleted or replaced", Cause.UNREACHABLE)
 
     async def _acquire_read_slot(self) -> None:
         """Wait for a reader. Raises SQLAlchemy's TimeoutError, as its pools do."""

@@ -6,6 +6,8 @@ Rules:
 - `/readyz` is what `tollgauge status --json` prints: 200 while the database can be read, whatever
   needs attention, else 503. The public `/readyz` (web/edge/health) says whether the service can
   sell;
+- only requests to a name of loopback, or to a configured one, are answered: a web page whose name
+  was pointed at loopback (DNS rebinding) reads nothing;
 - the database is read at most every EVERY_S seconds, however many requests come.
 """
 
@@ -13,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tollgauge.core.units import SECOND_MS
 from tollgauge.db.engine import StoreUnavailable
@@ -45,10 +48,19 @@ TRY_S: Final = 5.0
 _LABELLED: Final = (
     *(QUEUE_DUE, QUEUE_AGE, INDEX_LAG, PAYMENTS, BUNDLE_AGE, BUNDLE_BYTES, BUNDLE_SECONDS),
 )
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
-class Admin:
-    """The ASGI application. `read_status` gives the status (monitor/status)."""
+def create(read_status: Callable[[], Awaitable[Status]], *, hosts: Sequence[str] = ()) -> ASGIApp:
+    """The ASGI application of the admin port. `read_status` gives the status (monitor/status);
+    `hosts` are names by which it may be asked beside those of loopback.
+    """
+    allowed = (*_LOOPBACK, *hosts)
+    return TrustedHostMiddleware(_Admin(read_status), allowed, www_redirect=False)
+
+
+class _Admin:
+    """What answers requests to an allowed name."""
 
     def __init__(self, read_status: Callable[[], Awaitable[Status]]) -> None:
         self._read_status = read_status

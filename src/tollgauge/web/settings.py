@@ -38,6 +38,8 @@ class ServerSettings:
     """The port of the API and the pages."""
     admin_port: Port = 8403
     """The port of /metrics and the status, on loopback only; 0 switches it off."""
+    admin_hosts: tuple[str, ...] = ()
+    """Names beside localhost by which admin_port is asked, as behind a proxy; others get 400."""
     json_logs: bool = False
     """JSON lines for machines instead of text for a terminal."""
     front: EdgeSettings = field(default_factory=EdgeSettings)

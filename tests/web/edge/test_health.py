@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -31,6 +33,7 @@ from tollgauge.store.endpoints import endpoints, standings
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.payments import payment
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
+from tollgauge.web.paid import catalogue
 
 
 @pytest.fixture
@@ -280,6 +283,34 @@ async def test_tables_of_another_version_are_named(
         direct.execute("DROP TABLE payment_answer")
         direct.commit()
     assert await ready(running) == "wrong-tables"
+
+
+@pytest.mark.parametrize("what", ["tables", "file", "another file"])
+async def test_nothing_is_served_from_tables_or_a_file_that_are_gone(
+    tmp_path: Path, empty_sqlite: Path, what: str
+) -> None:
+    """An unlinked file would take every sale: they would be gone with the process."""
+    path = Path(shutil.copy(empty_sqlite, tmp_path / "a.db"))
+    async with paid_service.opened(f"sqlite:///{path}", PaidService) as service:
+        route, body = catalogue.BULK[10], {"resources": ["https://api.example.com/weather"]}
+        assert (await service.post(route, body)).status_code == 200
+        if what == "tables":
+            with contextlib.closing(sqlite3.connect(path)) as direct:
+                for (table,) in direct.execute(
+                    "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'pay%'"
+                ).fetchall():
+                    direct.execute(f"DROP TABLE {table}")
+        else:
+            os.unlink(path)  # noqa: PTH108 - at once
+        if what == "another file":
+            shutil.copy(empty_sqlite, path)
+        refused = await service.post(route, body)
+        assert (refused.status_code, refused.json()["code"]) == (503, "store-unavailable")
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert await ready(service.running) == (
+            "wrong-tables" if what == "tables" else "unreachable"
+        )
+        assert service.asked == {"/verify": 1, "/settle": 1}
 
 
 @pytest.fixture

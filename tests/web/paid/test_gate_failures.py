@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
+from tests.support import paid_service
 from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, sale, settled
+from tests.support.paid_service import PaidService
+from tests.support.postgres import Postgres, Server, server
 from tests.support.statements import fetch
 
 from tollgauge.core.payment import State, decode
@@ -17,6 +22,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import catalogue
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.gate import LEASE_MS
 from tollgauge.web.paid.settlement import SETTLE_LEASE_MS
@@ -308,3 +314,44 @@ async def test_every_attempt_is_recorded(client: GateClient) -> None:
     steps = [(row["kind"], row["outcome"]) for row in rows]
     assert [kind for kind, _ in steps] == ["verify", "intent", "settle", "intent", "settle"]
     assert steps[-1] == ("settle", "settled")
+
+
+@pytest.fixture
+def own_server(postgres_data: Path) -> Iterator[Server]:
+    """A PostgreSQL server of this test alone."""
+    with server(postgres_data) as running:
+        yield running
+
+
+async def turn(postgres: Postgres, store: Store, value: str) -> None:
+    """Set whether transactions may write by default, and wait until the server's processes know."""
+    postgres.sql(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+    postgres.sql("SELECT pg_reload_conf()")
+    show = sa.text("SHOW default_transaction_read_only")
+    async with asyncio.timeout(20):
+        while [str(row[0]) for row in await fetch(store, show)] != [value]:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.postgres
+async def test_a_postgresql_that_only_reads_sells_nothing_and_gives_out_what_was_paid(
+    own_server: Server,
+) -> None:
+    """As after a failover to a standby. What only needs a read is read."""
+    postgres, route = own_server.postgres, catalogue.BULK[10]
+    body = {"resources": ["https://api.example.com/weather"]}
+    async with paid_service.opened(postgres.url(postgres.template), PaidService) as service:
+        paid = paid_service.header(service.payment(route))
+        bought = await service.post(route, body, paid=paid)
+        assert bought.status_code == 200, bought.text
+        await turn(postgres, service.store, "on")
+        for _ in range(5):
+            again = await service.post(route, body, paid=paid)
+            assert (again.status_code, again.content) == (200, bought.content)
+            refused = await service.post(route, body)
+            assert (refused.status_code, refused.json()["code"]) == (503, "store-unavailable")
+            assert int(refused.headers["Retry-After"]) >= 1
+            assert (await service.running.get("/trust/leaderboard")).status_code == 200
+        await turn(postgres, service.store, "off")
+        assert (await service.post(route, body)).status_code == 200
+        assert service.asked == {"/verify": 2, "/settle": 2}

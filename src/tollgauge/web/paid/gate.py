@@ -235,9 +235,9 @@ class Gate:
     ) -> tuple[Claim, object]:
         """Insert the payment's key before any work: a ledger that cannot be written takes no
         payment. The claim, and what the sale's `check` returned if it is ours. Raises Problem for
-        an order that is not begun now, and StoreUnavailable; then nothing is claimed.
+        an order that is not begun now, and StoreUnavailable; then nothing is claimed. An answer
+        that is paid and stored is read where nothing can be written.
         """
-        self.store.check_undamaged()
 
         def insert(tx: Connection) -> tuple[Claim, object]:
             now = self.clock()
@@ -255,7 +255,14 @@ class Gate:
             admission.check(tx, claim.row, sale.hosts(order), now=now)
             return claim, sale.check(tx, order)
 
-        return await self.store.writing(insert)
+        try:
+            self.store.check_undamaged()
+            return await self.store.writing(insert)
+        except StoreUnavailable:
+            row = await self.settlement.row(payment.id)
+            if row is None or row.state is not State.SETTLED:
+                raise
+            return Claim(row=row, claimed=False), None
 
     async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
         """Ask the facilitator. A refusal (402) or silence (503) gives the claim back."""
