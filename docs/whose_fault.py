@@ -30,14 +30,14 @@ _NETWORK: Final = (
 )
 _LATE: Final = (
     f"our own thread or event loop was late by more than {LATE_MS} ms while we waited, and it was "
-    f"a time-out or the other side ended the connection; or whatever came, answer or not, came "
-    f"more than {LATE_MS} ms past the deadline"
+    f"an answer, a time-out, or the other side ended the connection; or whatever came, came more "
+    f"than {LATE_MS} ms past the deadline"
 )
 _COMMON: Final = "unrelated sites failed together as below"
 _UNPROVEN: Final = (
     "nobody answered and there was no reference to ask: unless another site answered in the minute "
-    "before, a name that is not found or that leads to "
-    f"a private address; and, unless the endpoint was down for {SURPRISE_MS // HOUR_MS} hours, TLS "
+    "before, a name that is not found or that leads to a private address, TLS and certificates; "
+    f"and, unless the endpoint was down for {SURPRISE_MS // HOUR_MS} hours, TLS "
     f"or a certificate when {TLS_SITES_MIN} or more unrelated sites, or any failure when "
     f"{SITES_MIN} or more, failed so within {RECENT_MS // MINUTE_MS} minutes and nobody answered "
     "since"

@@ -199,14 +199,13 @@ def answered(timings: Timings) -> ProbeResult:
     return judge(exchange, NOTHING)
 
 
-def test_a_delay_of_our_own_is_no_latency_of_the_target() -> None:
-    slow_here = answered(Timings(dns=1, connect=2, tls=3, ttfb=5_190, total=5_200, delay=5_000))
-    assert (slow_here.latency_ms, slow_here.timings.ttfb) == (200, 200)
-    punctual = answered(Timings(ttfb=5_190, total=5_200, delay=LATE_MS))
-    assert punctual.latency_ms == 5_200
-
-
-def test_an_answer_is_theirs_though_we_were_late_but_not_past_the_deadline() -> None:
-    assert whose(answered(Timings(total=700, delay=600))) == (Attribution.THEIRS, "")
+def test_an_answer_while_we_were_late_is_ours_and_keeps_the_time_that_was_measured() -> None:
+    """Less the delay it would make a slow target look fast."""
+    late = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS + 1))
+    assert whose(late) == (Attribution.OURS, LATE_HERE)
+    assert (late.scored, late.timings.total) == (False, 9_000)
+    punctual = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS))
+    assert whose(punctual) == (Attribution.THEIRS, "")
+    assert punctual.latency_ms == 9_000
     past = answered(Timings(total=14_000, delay=13_000, overrun=4_000))
     assert whose(past) == (Attribution.OURS, LATE_HERE)

@@ -217,9 +217,10 @@ def unresolved(
 def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, ...]:
     """The results of a wave without any answer where there was no reference to ask.
 
-    A name that is not found, or that leads to a private address, is attributed to nobody unless
-    another site answered in the minute before (`recent`), because a resolver of ours that answers
-    wrongly looks the same. So are, unless they are of dead endpoints,
+    A name that is not found or leads to a private address, and a TLS failure, is attributed to
+    nobody unless another site answered in the minute before (`recent`), because a resolver of ours
+    that answers wrongly, trust anchors that are missing, or a clock that is wrong look the same. So
+    are, unless they are of dead endpoints,
     TLS failures when at least TLS_SITES_MIN unrelated sites had one since anybody last answered,
     here or in `recent`, and all failures when at least SITES_MIN sites had one.
     """
@@ -231,8 +232,10 @@ def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, 
     doubt_tls = len(tls_sites) >= TLS_SITES_MIN
     doubt_all = len({site(asked.host) for asked in failed}) >= SITES_MIN
 
-    def resolves(asked: Asked) -> bool:
-        """Whether our resolver worked: another site answered within the minute."""
+    def works(asked: Asked) -> bool:
+        """Whether our resolver, trust anchors and clock worked: another site answered within the
+        minute.
+        """
         return any(
             other.sign is Sign.ANSWERED
             and asked.at - MINUTE_MS < other.at
@@ -244,7 +247,7 @@ def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, 
         replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
         if network_failure(result)
         and (
-            (_rests_on_resolver(result) and not resolves(asked))
+            (_rests_on_ourselves(result) and not works(asked))
             or (doubt_all and not asked.dead)
             or (doubt_tls and not asked.dead and asked.sign is Sign.TLS_FAILED)
         )
@@ -292,6 +295,8 @@ def _silent(minute: Sequence[Asked]) -> bool:
     return max(runs.values(), default=0) >= SITES_MIN
 
 
-def _rests_on_resolver(result: ProbeResult) -> bool:
-    """Whether a failure is what a resolver said: no such name, or a private address."""
-    return result.outcome is Outcome.DNS or result.reason == FaultKind.NOT_PUBLIC
+def _rests_on_ourselves(result: ProbeResult) -> bool:
+    """Whether a failure is what a resolver said (no such name, or a private address), or what our
+    trust anchors and our clock say of a certificate.
+    """
+    return result.outcome in (Outcome.DNS, Outcome.TLS) or result.reason == FaultKind.NOT_PUBLIC

@@ -229,8 +229,7 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
     that we were slow ourselves at do not count.
     """
     result, baseline = probed.result, state.baseline
-    ours = probed.slow_here or result.late_here
-    if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
+    if baseline is None or not result.up or baseline.count < BASELINE_MIN or probed.slow_here:
         return state, []
     if state.calm is not None:
         calm = state.calm + 1 if is_calm(result, baseline) else 0

@@ -4,8 +4,9 @@ Rules (docs/methodology.md):
 - only an attribution `theirs` is scored; our own faults are excluded, counted and shown;
 - up is an HTTP answer with status 402, 2xx, 400, 401, 403 or 422; 429 is excluded; every other
   answer, TLS and connection failures and time-outs are down;
-- a fault that lateness can cause (_LATENESS_FAULTS) is ours when our own thread or event loop was
-  late by more than LATE_MS, and so is whatever ends that far past the deadline;
+- an answer, and a fault that lateness can cause (_LATENESS_FAULTS), is ours when our own thread or
+  event loop was late by more than LATE_MS meanwhile, because nobody knows how long the target took;
+  so is whatever ends that far past the deadline;
 - compliance of a scored probe is 100 less 4 for each warning (at most 20) without errors, 50 when
   a stock client could still pay, 0 when it could not.
 """
@@ -13,7 +14,7 @@ Rules (docs/methodology.md):
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -176,7 +177,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         outcome=outcome,
         attribution=Attribution.OURS if excluded else Attribution.THEIRS,
         up=up,
-        timings=_without_delay(exchange.timings),
+        timings=exchange.timings,
         status=status,
         compliance=_compliance(lint) if up else 0,
         compliant=lint.compliant,
@@ -191,23 +192,12 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
     )
 
 
-def _without_delay(timings: Timings) -> Timings:
-    """The timings of an answer without a delay of our own that is more than LATE_MS, so that it is
-    not taken for the target's latency. What is left is the least that the target can have taken.
-    """
-    if timings.delay <= LATE_MS:
-        return timings
-    total = max(timings.total - timings.delay, 0)
-    phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
-    dns, connect, tls, ttfb = (None if phase is None else min(phase, total) for phase in phases)
-    return replace(timings, dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total)
-
-
 def _excluded(exchange: Exchange, outcome: Outcome) -> str:
     """Why an answer is not scored, empty where it is."""
     if outcome is Outcome.THROTTLED:
         return Outcome.THROTTLED.value
-    return LATE_HERE if exchange.timings.overrun > LATE_MS else ""
+    late = max(exchange.timings.delay, exchange.timings.overrun) > LATE_MS
+    return LATE_HERE if late else ""
 
 
 def _late(exchange: Exchange, fault: Fault) -> bool:
