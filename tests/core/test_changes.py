@@ -18,7 +18,7 @@ from tollgauge.core.changes import EVENTS, Baseline, Change
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ALL_RULES, ERROR_RULES, RuleSet
 from tollgauge.core.liveness import STEADY, turns
-from tollgauge.core.probe import LATE_MS, Outcome, ProbeResult
+from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 
@@ -408,20 +408,6 @@ def test_the_types_are_those_of_published_clients() -> None:
         "liveness_flapping",
         "latency_regression",
     )
-
-
-def test_an_answer_is_not_called_slow_while_we_were_late_ourselves() -> None:
-    def reported(delay: int) -> list[str]:
-        state, types = ChangeState(baseline=BASELINE), []
-        for number in range(5):
-            slow = probe(number, ms=2_000)
-            slow = replace(slow, timings=replace(slow.timings, delay=delay))
-            state, changes = advance(state, Probed(result=slow))
-            types += [change.type for change in changes]
-        return types
-
-    assert reported(LATE_MS) == ["latency_regression"]
-    assert reported(LATE_MS + 1) == []
 
 
 def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:

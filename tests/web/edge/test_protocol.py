@@ -6,6 +6,7 @@ import asyncio
 import re
 
 import pytest
+from structlog.testing import capture_logs
 from tests.support.edge_server import HEALTH, SHORT_MS, STATS, served, settings
 
 MODELS = b"GET /v1/models HTTP/1.1\r\nhost: t\r\n%b\r\n"
@@ -99,3 +100,36 @@ async def test_each_ready_answer_begins_a_new_wait_for_a_request() -> None:
             assert (await client.ask(STATS)).startswith(b"HTTP/1.1 200")
             await asyncio.sleep(SHORT_MS / 1_000)
         assert await client.until_closed() == b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"content-length: 500\r\n\r\n{",
+        b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
+        b"content-length: 500\r\nexpect: 100-continue\r\n\r\n{",
+    ],
+)
+async def test_a_client_that_hangs_up_within_its_body_is_no_error_of_ours(head: bytes) -> None:
+    async with served(settings()) as server:
+        with capture_logs() as logged:
+            for _ in range(20):
+                client = await server.client()
+                client.send(b"POST /v1/lint HTTP/1.1\r\nhost: t\r\n" + head)
+                await client.writer.drain()
+                client.writer.close()
+            async with asyncio.timeout(20):
+                while sum(entry.get("status") == 499 for entry in logged) < 20:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert (await (await server.client()).ask(HEALTH)).startswith(b"HTTP/1.1 200")
+    assert {(entry["log_level"], entry["path"]) for entry in logged} == {("debug", "/v1/lint")}
+
+
+async def test_a_request_that_comes_in_pieces_is_answered_when_it_is_whole() -> None:
+    async with served(settings()) as server:
+        client = await server.client()
+        client.send(b"POST /v1/lint HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\n{")
+        await asyncio.sleep(0.05)
+        client.send(b"}" + HEALTH)
+        assert (await client.answer())[0].startswith(b"HTTP/1.1 422")
+        assert (await client.answer())[0].startswith(b"HTTP/1.1 200")

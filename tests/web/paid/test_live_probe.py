@@ -174,10 +174,14 @@ async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_noth
     assert (result.attribution, result.reason) == (Attribution.OURS, "common-mode")
 
 
-async def test_a_bad_certificate_alone_is_a_result_that_is_sold(tmp_path: Path) -> None:
+async def test_a_bad_certificate_that_nobody_can_vouch_for_is_not_sold(tmp_path: Path) -> None:
+    """It may be a clock or trust anchors of ours."""
     async with ours(tmp_path, ca="wrong") as here:
-        result = await here.look(SHOP)
-    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.THEIRS)
+        with pytest.raises(Problem) as error:
+            await here.look(SHOP)
+        (result,) = await here.history(SHOP)
+    assert refused(error) == (503, "probe-failed-here")
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.UNKNOWN)
 
 
 async def test_a_result_of_our_own_fault_is_not_shared_with_the_next_caller(

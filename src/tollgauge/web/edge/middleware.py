@@ -8,7 +8,6 @@ without a body or special headers whose answer is cached (`Edge.ready`) skips th
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tollgauge.core.payment import HEADER_MAX
+from tollgauge.observe import log
 from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cached_answer
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv
@@ -182,9 +182,16 @@ class Edge:
         return new
 
 
+class _ClientGoneError(BaseException):
+    """The client hung up before its body was whole. Not an Exception, so that no handler makes an
+    answer for nobody: a thousand hang-ups at once would hold up everybody else for a second.
+    """
+
+
 async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Run a route. web/errors has answered and logged an unexpected exception when Starlette raises
-    it again for the server's log, where its text would appear; so it is dropped here.
+    it again for the server's log, where its text would appear; so it is dropped here. What a client
+    does not wait for is logged with nginx's status 499, for who looks for it.
     """
     answered = False
 
@@ -193,8 +200,13 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
         answered = True
         await send(message)
 
-    with contextlib.suppress(Exception):
+    try:
         await app(scope, _capped(receive), note_start)
+    except _ClientGoneError:
+        log().debug("request.gone", path=scope["path"], status=499)
+        return
+    except Exception:  # noqa: BLE001, S110 - web/errors has logged it
+        pass
     if not answered:
         await internal_error().response()(scope, receive, send)
 
@@ -257,12 +269,17 @@ def _header(scope: Scope, wanted: bytes) -> bytes | None:
 
 
 def _capped(receive: Receive) -> Receive:
-    """Raise Problem 413 when a body without a Content-Length passes the cap."""
-    received = 0
+    """Raise Problem 413 when a body without a Content-Length passes the cap, and _ClientGoneError
+    when the client hangs up before the end of its body.
+    """
+    received, whole = 0, False
 
     async def counted() -> Message:
-        nonlocal received
+        nonlocal received, whole
         message = await receive()
+        if message["type"] == "http.disconnect" and not whole:
+            raise _ClientGoneError
+        whole = not message.get("more_body", False)
         received += len(message.get("body", b""))
         if received > BODY_MAX:
             raise body_too_large()

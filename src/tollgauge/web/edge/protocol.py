@@ -5,6 +5,9 @@ uvicorn limits how long a connection idles between two requests, and nothing els
 for the client has its deadline (web/edge/connections): a request that is late gets 408 (RFC 9110
 section 15.5.9), a connection without a request is closed.
 
+A request goes to the application when its body is whole, so that thousands of clients that hang up
+in between cost no more than their bytes. One with a body of unknown or refused length goes at once.
+
 A request with a cached answer (web/edge/middleware, `Edge.ready`) is answered as soon as it is
 parsed, without a task. Every other one goes through ASGI.
 """
@@ -17,8 +20,10 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from tollgauge.observe import log
 from tollgauge.web.edge.cache import Ready
 from tollgauge.web.edge.connections import Admission, Connections, Phase
+from tollgauge.web.edge.limits import BODY_MAX
 from tollgauge.web.edge.middleware import HEALTH_ONLY
 from tollgauge.web.edge.rate import address_key
 
@@ -55,6 +60,7 @@ class CountedProtocol(HttpToolsProtocol):
         self.answered = False
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._unstarted: tuple[RequestResponseCycle, Any] | None = None
         settings = connections.settings
         self._head_s, self._body_s = settings.head_ms / 1_000, settings.body_ms / 1_000
         self._idle_s = settings.idle_ms / 1_000
@@ -76,6 +82,10 @@ class CountedProtocol(HttpToolsProtocol):
         self._connections.leave(self)
         self._deadline = None
         self._stop_timer()
+        if self._unstarted is not None:
+            # nginx's status for a client that hung up
+            log().debug("request.gone", path=self._unstarted[0].scope["path"], status=499)
+            self._unstarted = None
         super().connection_lost(exc)
 
     def end(self) -> None:
@@ -108,6 +118,9 @@ class CountedProtocol(HttpToolsProtocol):
         """The parser has a whole request."""
         self._reading = None
         super().on_message_complete()
+        if self._unstarted is not None:
+            (cycle, app), self._unstarted = self._unstarted, None
+            self._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """An answer is written. As in uvicorn, without its keep-alive timer: the deadline of this
@@ -124,10 +137,13 @@ class CountedProtocol(HttpToolsProtocol):
             self._update_phase()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Answer the next request, at once where its answer is cached. With more requests in the
-        pipeline a task answers it, because each answer starts the next one: answered here, they
-        would nest.
+        """Answer the next request when its body is whole, at once where its answer is cached. With
+        more requests in the pipeline a task answers it, because each answer starts the next one:
+        answered here, they would nest.
         """
+        if cycle.more_body and _is_short(cycle.scope):
+            self._unstarted = cycle, app
+            return
         may_send = not (self.pipeline or self.flow.write_paused or self.transport.is_closing())
         ready = self._find_ready(cycle.scope) if may_send else None
         if ready is None:
@@ -216,6 +232,14 @@ class CountedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _is_short(scope: Any) -> bool:
+    """Whether the body of a request has a known length that is taken, and is sent unasked."""
+    fields = dict(scope["headers"])
+    length = fields.get(b"content-length", b"0")
+    asks = b"expect" in fields or b"transfer-encoding" in fields
+    return not asks and length.isdigit() and int(length[:12]) <= BODY_MAX
 
 
 def _nothing() -> None:
