@@ -20,7 +20,9 @@ async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
     config = http_service.configuration()
     config = replace(config, server=replace(config.server, admin_port=port))
     stop, ready = asyncio.Event(), asyncio.Event()
-    with process.listen(config, serve=False) as listeners:
+    with listening(
+        config.server.host, config.server.port, admin_port=config.server.admin_port, serve=False
+    ) as listeners:
         async with root.opened(config) as service:
             working = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)

@@ -18,11 +18,10 @@ from typing import Any, Final
 import uvicorn
 
 from tollgauge.app import DRAIN_SECONDS, Opened, read_status
-from tollgauge.config import Config
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.web import admin
 from tollgauge.web.edge.connections import Connections
-from tollgauge.web.edge.listen import Listeners, listening
+from tollgauge.web.edge.listen import Listeners
 from tollgauge.web.edge.protocol import CountedProtocol, FindReady, no_ready
 from tollgauge.web.settings import ServerSettings
 
@@ -32,14 +31,6 @@ this needs the interpreter; Python's own 5 ms are as long as a whole answer.
 """
 _COLLECT_AFTER: Final = (10_000, 2, 100)
 """So many new objects are looked through at once, so many lots of them again, and then all."""
-
-
-def listen(config: Config, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
-    """Take the addresses that a configuration names, before its resources are opened. Raises
-    ListenError when it is entered.
-    """
-    server = config.server
-    return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)
 
 
 async def run(

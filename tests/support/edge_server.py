@@ -101,7 +101,9 @@ async def served(
         facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
     )
     stop, ready = asyncio.Event(), asyncio.Event()
-    with process.listen(config, serve=True) as listeners:
+    with listening(
+        config.server.host, config.server.port, admin_port=config.server.admin_port
+    ) as listeners:
         async with root.opened(config) as service:
             running = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)

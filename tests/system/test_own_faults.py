@@ -233,7 +233,7 @@ from tollgauge.config import load
 
 async def main():
     config = load(None, os.environ)
-    with process.listen(config, serve=True) as listeners:
+    with listen(config.server, serve=True) as listeners:
         async with app.opened(config) as service:
             def ready():
                 print(raised, sys.getrecursionlimit(), flush=True)

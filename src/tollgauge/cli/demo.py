@@ -6,13 +6,16 @@ import asyncio
 import gc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from tollgauge.cli.terminal import Json, errors, progress_bar, show
 from tollgauge.core.units import dollars
 from tollgauge.demo.tour import CONTROL_PORT, SERVICE_PORT
+
+if TYPE_CHECKING:
+    from tollgauge.web.edge.listen import Listeners
 
 _PLACES: Final = (
     ("leaderboard", "leaderboard"),
@@ -46,14 +49,32 @@ def demo(
     """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
     if context.invoked_subcommand is not None:
         return
+    from tollgauge.web.edge.listen import LOOPBACK, listening
+
+    # Bind first: a demo whose port is taken must not have started anything, and says so at once.
+    with listening(LOOPBACK, 0 if once else port, setting="--port") as listeners:
+        _play(listeners, once, history_days, folder, chain=chain, as_json=as_json)
+    # At its end Python looks through all objects again and again, for seconds; here nothing needs
+    # to be collected any more.
+    gc.freeze()
+
+
+def _play(
+    listeners: Listeners,
+    once: bool,
+    history_days: int,
+    folder: Path | None,
+    *,
+    chain: bool,
+    as_json: bool,
+) -> None:
+    """Run the demo and print what it does."""
     # The demo's parts (a chain, an EVM library) are heavy: only this command loads them.
     from tollgauge.demo import command
     from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error" if once else "warning")
-    options = command.Options(
-        once=once, chain=chain, history_days=history_days, port=port, folder=folder
-    )
+    options = command.Options(once=once, chain=chain, history_days=history_days, folder=folder)
     with progress_bar() as progress:
 
         def show_sale(document: dict[str, Any]) -> None:
@@ -68,12 +89,9 @@ def demo(
                 say(line)
 
         play = command.play(
-            options, progress=progress, say=say, show=show_sale, on_ready=show_start
+            options, listeners, progress=progress, say=say, show=show_sale, on_ready=show_start
         )
         asyncio.run(play)
-    # At its end Python looks through all objects again and again, for seconds; here nothing needs
-    # to be collected any more.
-    gc.freeze()
 
 
 @demo_app.command()

@@ -16,6 +16,7 @@ from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
+    from tollgauge.web.edge.listen import Listeners
 
 
 def run(config: ConfigFile = None) -> None:
@@ -56,28 +57,34 @@ def mcp(config: ConfigFile = None) -> None:
 
 def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...] | None) -> None:
     """Run on uvloop, the faster event loop; `only` None runs every loop."""
-    import uvloop
+    from tollgauge.observe import configure_logs
+    from tollgauge.web.settings import listen
 
     settings = load_config(config)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, serve=serve, only=only))
-
-
-async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
-    from tollgauge import app as root
-    from tollgauge import process
-    from tollgauge.observe import configure_logs, log
-
-    configure_logs(json_lines=config.server.json_logs)
-    places = config.probe.places
+    places = settings.probe.places
+    configure_logs(json_lines=settings.server.json_logs)
     if serve and not places.is_primary:
         raise TollgaugeError(
             f"The vantage {places.own!r} only probes: reports are made at {places.primary!r}.",
             hint="Use `tollgauge work` here, or put this vantage first in probe.vantages.",
         )
+    # Bind first: a process whose address is taken must not have changed anything, and says so
+    # before it imports the rest of the service.
+    with listen(settings.server, serve=serve) as listeners:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(settings, listeners, serve=serve, only=only))
+
+
+async def _run(
+    config: Config, listeners: Listeners, *, serve: bool, only: tuple[str, ...] | None
+) -> None:
+    from tollgauge import app as root
+    from tollgauge import process
+    from tollgauge.observe import log
+
     async with contextlib.AsyncExitStack() as stack:
-        # Bind first: a process whose address is taken must not have changed anything.
-        listeners = stack.enter_context(process.listen(config, serve=serve))
         for words in advised(config):
             log().warning("config.advice", advice=words)
         service = await stack.enter_async_context(root.opened(config))

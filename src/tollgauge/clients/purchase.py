@@ -22,15 +22,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
-from eth_account import Account
-from x402 import x402Client
-from x402.http import (
+from x402.http.utils import (
     decode_payment_required_header,
     decode_payment_response_header,
     encode_payment_signature_header,
 )
-from x402.mechanisms.evm.exact.register import register_exact_evm_client
-from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired, PaymentRequirements
 
 from tollgauge.clients.kept_payment import KeptPayment
@@ -44,6 +40,7 @@ from tollgauge.core.payment import (
     canonical_body,
     decode,
 )
+from tollgauge.core.signature import address_of
 from tollgauge.core.strictjson import RECURSION_LIMIT
 from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS, dollars, known_asset, parse_amount
 
@@ -118,7 +115,7 @@ class Purchase:
 
 def payer_of(key: str) -> str:
     """The address of a private key. Raises ValueError for a text that is none."""
-    return str(Account.from_key(key).address)
+    return address_of(bytes.fromhex(key.removeprefix("0x")))
 
 
 async def buy(
@@ -180,6 +177,12 @@ async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limit
     """A payment of what the route asks now, as PAYMENT-SIGNATURE carries it. Raises PurchaseError
     where it asks for what is outside of the limits.
     """
+    # Half a second of processor time, which nobody spends who is only told the price.
+    from eth_account import Account
+    from x402 import x402Client
+    from x402.mechanisms.evm.exact.register import register_exact_evm_client
+    from x402.mechanisms.evm.signers import EthAccountSigner
+
     try:
         answer = await http.post(order.url, json=order.body)
     except (httpx.TransportError, httpx.InvalidURL) as error:

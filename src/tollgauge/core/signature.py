@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from coincurve import PublicKey
+from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 
 _HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
@@ -32,6 +33,12 @@ def recovered(digest: bytes, signature: bytes) -> str | None:
     except ValueError:
         return None
     return "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
+
+
+def address_of(private_key: bytes) -> str:
+    """The address (EIP-55) of a private key. Raises ValueError for bytes that are none."""
+    public_key = PublicKey.from_secret(private_key).format(compressed=False)
+    return to_checksum_address(keccak(public_key[1:])[-20:])
 
 
 def text_digest(text: str) -> bytes:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import httpx
-from eth_account import Account
 
 from tollgauge.clients.tls import public_authorities
+from tollgauge.core.signature import address_of
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import LOOPBACK
@@ -72,7 +72,7 @@ class TestAccount:
 
 
 ACCOUNTS: Final = tuple(
-    TestAccount(address=Account.from_key(key).address, key=key) for key in _KEYS
+    TestAccount(address=address_of(bytes.fromhex(key.removeprefix("0x"))), key=key) for key in _KEYS
 )
 
 

@@ -34,7 +34,7 @@ from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor import reports
-from tollgauge.web.edge.listen import LOOPBACK, listening
+from tollgauge.web.edge.listen import Listeners
 from tollgauge.web.signing import new_key
 
 SALE_SECONDS: Final = 7.0
@@ -51,35 +51,31 @@ class DemoError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database and the configuration; without one they end with the demo. Without a `chain`
-    nothing can be paid.
+    """`once`: one round and no server left behind. `folder` keeps the database and the
+    configuration; without one they end with the demo. Without a `chain` nothing can be paid.
     """
 
     once: bool
     chain: bool
     history_days: int
-    port: int
     folder: Path | None
 
 
 async def play(
     options: Options,
+    listeners: Listeners,
     *,
     progress: Progress,
     say: Callable[[str], None],
     show: Callable[[dict[str, Any]], None],
     on_ready: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
-    """Run the demo. `say` gets what somebody should know who waits, `on_ready` the addresses of a
+    """Run the demo at `listeners`. `say` gets what somebody should know who waits, `on_ready` the addresses of a
     demo that stays, once its pages answer: the past is loaded behind them. `show` gets the round's
     summary once the report has been bought. Raises TollgaugeError when a part does not start or
     the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
-        # Bind first: a demo whose port is taken must not have started anything.
-        free_or_named = 0 if options.once else options.port
-        listeners = stack.enter_context(listening(LOOPBACK, free_or_named, setting="--port"))
         folder = stack.enter_context(_folder(options))
         path = None if folder is None else folder.path
         progress("starting a chain, a facilitator and the sellers", 0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import field
 from typing import Annotated, Final
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from tollgauge.web.edge.connections import ConnectionSettings
+from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.middleware import EdgeSettings
 
 _BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
@@ -50,3 +52,10 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if self.port and self.port == self.admin_port:
             raise ValueError("port and admin_port must differ")
+
+
+def listen(server: ServerSettings, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
+    """Take the addresses of a process, before its resources are opened. Raises ListenError when it
+    is entered.
+    """
+    return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)

@@ -13,15 +13,17 @@ The functions are filters of the templates (web/pages/render).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tollgauge.core.endpoint_filter import GRADES
 from tollgauge.core.finding import is_lint
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars
-from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web import wire
+
+if TYPE_CHECKING:
+    from tollgauge.monitor.reports import EndpointRow, Snapshot
 
 DASH: Final = "\N{EM DASH}"
 """The text of a figure that was not measured."""

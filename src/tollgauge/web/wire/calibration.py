@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tollgauge.core.calibration import (
     DAY,
     KEPT,
@@ -17,9 +19,11 @@ from tollgauge.core.calibration import (
 )
 from tollgauge.core.replay import SHORT_OUTAGE, WEEK_RANGE, Replaying
 from tollgauge.core.units import DAY_MS
-from tollgauge.monitor.calibration import Calibration
 from tollgauge.web.wire.figures import day, iso, permille
 from tollgauge.web.wire.shape import Shape
+
+if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
+    from tollgauge.monitor.calibration import Calibration
 
 
 class QualityShape(Shape):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from tollgauge.monitor.reports import Ecosystem
-from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import Shape
+
+if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
+    from tollgauge.monitor.reports import Ecosystem
+    from tollgauge.monitor.statistics import Bin, Statistics
 
 
 class CountedBinShape(Shape):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing, page_url
 from tollgauge.core.improvement import SHOWN
 from tollgauge.core.units import HOUR_MS
-from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
-from tollgauge.store.endpoints.seller_files import StoredSellerFile
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
@@ -23,6 +21,10 @@ from tollgauge.web.wire.shape import (
     Shape,
     absent_if_null,
 )
+
+if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
+    from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
+    from tollgauge.store.endpoints.seller_files import StoredSellerFile
 
 _NotAdvertised = Annotated[
     Literal["not advertised"],

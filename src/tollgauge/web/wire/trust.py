@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import WithJsonSchema
@@ -15,8 +15,6 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.text import shortened
 from tollgauge.core.units import SECOND_MS
 from tollgauge.core.vantage import VantageState
-from tollgauge.monitor.reports import Sample, TrustReport
-from tollgauge.monitor.reports.pace import Pace
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.lint import rule_page
 from tollgauge.web.wire.scores import (
@@ -33,6 +31,10 @@ from tollgauge.web.wire.shape import (
     absent_if_null,
     dump,
 )
+
+if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
+    from tollgauge.monitor.reports import Sample, TrustReport
+    from tollgauge.monitor.reports.pace import Pace
 
 
 class Advertised(Shape):
