@@ -54,7 +54,7 @@ from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import NewProbe
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
-from tollgauge.web.settings import ServerSettings
+from tollgauge.web.settings import ServerSettings, listen
 
 CATALOGUE: Final = 2_000
 KNOWN: Final = 20
@@ -225,7 +225,7 @@ async def serve(settings: Settings) -> None:
     configure_logs(json_lines=True)
     stop, configured = asyncio.Event(), config(settings)
     async with contextlib.AsyncExitStack() as stack:
-        listeners = stack.enter_context(process.listen(configured, serve=True))
+        listeners = stack.enter_context(listen(configured.server, serve=True))
         opened = await stack.enter_async_context(root.opened(configured))
         facilitator = SwitchableFacilitator(opened.config.facilitator)
         service = replace(opened, facilitator=facilitator)

@@ -13,6 +13,7 @@ from tests.support.ports import free_port
 from tollgauge import app as root
 from tollgauge import process
 from tollgauge.clients.tls import public_authorities
+from tollgauge.web.settings import listen
 
 
 async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
@@ -20,9 +21,7 @@ async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
     config = http_service.configuration()
     config = replace(config, server=replace(config.server, admin_port=port))
     stop, ready = asyncio.Event(), asyncio.Event()
-    with listening(
-        config.server.host, config.server.port, admin_port=config.server.admin_port, serve=False
-    ) as listeners:
+    with listen(config.server, serve=False) as listeners:
         async with root.opened(config) as service:
             working = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)

@@ -18,6 +18,7 @@ from tollgauge import process
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.web.edge.connections import ConnectionSettings
 from tollgauge.web.edge.middleware import EdgeSettings
+from tollgauge.web.settings import listen
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
 STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
@@ -101,9 +102,7 @@ async def served(
         facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
     )
     stop, ready = asyncio.Event(), asyncio.Event()
-    with listening(
-        config.server.host, config.server.port, admin_port=config.server.admin_port
-    ) as listeners:
+    with listen(config.server, serve=True) as listeners:
         async with root.opened(config) as service:
             running = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)

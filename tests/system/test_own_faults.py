@@ -230,6 +230,7 @@ import eth_account, x402.mechanisms.evm.signers
 raised = sys.getrecursionlimit()
 from tollgauge import app, process
 from tollgauge.config import load
+from tollgauge.web.settings import listen
 
 async def main():
     config = load(None, os.environ)

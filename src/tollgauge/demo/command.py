@@ -70,10 +70,10 @@ async def play(
     show: Callable[[dict[str, Any]], None],
     on_ready: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
-    """Run the demo at `listeners`. `say` gets what somebody should know who waits, `on_ready` the addresses of a
-    demo that stays, once its pages answer: the past is loaded behind them. `show` gets the round's
-    summary once the report has been bought. Raises TollgaugeError when a part does not start or
-    the round finds nothing.
+    """Run the demo at `listeners`. `say` gets what somebody should know who waits, `on_ready` the
+    addresses of a demo that stays, once its pages answer: the past is loaded behind them. `show`
+    gets the round's summary once the report has been bought. Raises TollgaugeError when a part does
+    not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(_folder(options))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import orjson
 
 from tollgauge.core.endpoint import Listing, page_url
 from tollgauge.core.text import shortened
+from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
+from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import (
     Chance,
@@ -22,10 +24,6 @@ from tollgauge.web.wire.shape import (
     dump,
 )
 from tollgauge.web.wire.trust import AdvertisedBy
-
-if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
-    from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 
 BRIEF_BYTES: Final = 720
 """What one endpoint of a brief answer has room for, so that five stay below 4 KB."""
