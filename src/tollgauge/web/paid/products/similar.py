@@ -21,6 +21,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}
@@ -43,6 +44,15 @@ ANSWER: Final = {
         }
     ],
 }
+TOOL: Final = ToolSpec(
+    name="x402_find_alternatives",
+    title="Better alternatives to a pay-per-call endpoint",
+    description=(
+        "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and score "
+        "better, with score, grade, recommendation, similarity and price. Those that are expected "
+        "to be payable come first."
+    ),
+)
 
 
 class AlternativeShape(wire.Shape):
@@ -100,6 +110,7 @@ def product(dependencies: PaidDependencies) -> Product:
         answer=dict(ANSWER),
         shape=SimilarShape,
         compute=partial(_answer, dependencies),
+        tool=TOOL,
         refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 
