@@ -33,6 +33,7 @@ from x402.extensions.bazaar import (
 
 from tollgauge.core import answer_signature, strictjson
 from tollgauge.core.payment import canonical_body, request_digest
+from tollgauge.core.units import dollars
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web.dependencies import Dependencies
@@ -290,7 +291,7 @@ def _prices(products: Sequence[Product]) -> dict[str, str]:
 def _price_text(prices: Mapping[str, str]) -> str:
     """`$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
     return ", ".join(
-        f"${catalogue.short_price(price)} "
+        f"{dollars(catalogue.micro_usd(price))} "
         + ("per call" if tier == "call" else f"for up to {tier} resources")
         for tier, price in prices.items()
     )

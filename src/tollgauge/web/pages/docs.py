@@ -22,13 +22,15 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import TRACE
+from tollgauge.web.paid.catalogue import BULK, TRACE
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
 """What somebody asks about who lost an answer, for the reader to fill in."""
 _OVER_HTTP: Final = (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)
+_LARGER_TIERS: Final = tuple(BULK.values())[1:]
+"""Routes whose tool has its program at the smallest tier: it differs in one argument."""
 _READERS_OWN: Final = frozenset({"delivery"})
 """Fields of examples that only work with the reader's own values: the page leaves them out."""
 
@@ -127,7 +129,7 @@ def _programs(
     body = _body(route.example, resource)
     for language in _OVER_HTTP:
         yield language, snippets.buy(language, base + route.path, body, network=network)
-    if route.tool:
+    if route.tool and route.path not in _LARGER_TIERS:
         arguments = _body(route.tool_example, resource)
         yield (
             Language.MCP,

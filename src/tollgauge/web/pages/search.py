@@ -133,9 +133,14 @@ class SearchPages:
 
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:
-    """What a live report costs, None while nothing is for sale."""
+    """The offer of a live report; None while nothing is for sale."""
+    return offer_of(dependencies, catalogue.TRUST)
+
+
+def offer_of(dependencies: PaidDependencies, route: str) -> Offer | None:
+    """The offer of a product; None while nothing is for sale."""
     try:
-        return dependencies.offer(catalogue.TRUST)
+        return dependencies.offer(route)
     except Problem:
         return None
 

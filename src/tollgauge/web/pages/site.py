@@ -18,9 +18,10 @@ from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.incidents import DAYS, incidents_html
-from tollgauge.web.pages.search import report_offer
+from tollgauge.web.pages.search import offer_of, report_offer
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
+from tollgauge.web.paid.catalogue import SIMILAR
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
@@ -137,11 +138,13 @@ class Site:
         now = self.dependencies.clock()
         view = await self.dependencies.read_endpoint(reports.view, id, now=now)
         offer = report_offer(self.dependencies)
+        similar = offer_of(self.dependencies, SIMILAR)
         html = views.endpoint_html(
             view,
             now=now,
             base_url=self.dependencies.base_url,
             report_micro_usd=offer.amount if offer else None,
+            similar_micro_usd=similar.amount if similar else None,
             loading=self.dependencies.loading.words,
         )
         return HTMLResponse(html)

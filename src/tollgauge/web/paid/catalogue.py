@@ -76,12 +76,6 @@ def micro_usd(text: str) -> int:
     return int(scaled)
 
 
-def short_price(price: str) -> str:
-    """A price in dollars without needless zeros: `0.20` of `0.200000`, `0.005` of `0.005000`."""
-    whole, _, decimals = price.partition(".")
-    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
-
-
 def _pay_to(address: str) -> str:
     if address and not EVM_ADDRESS_PATTERN.fullmatch(address):
         raise ValueError("must be an address: 0x and 40 hex digits")
