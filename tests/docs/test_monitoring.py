@@ -117,8 +117,8 @@ def test_our_own_network_alert_counts_our_failures_and_no_throttling_by_sellers(
 
     assert not is_counted(Answer(status=429))
     assert not is_counted(Answer(status=503))
-    assert not is_counted(Fault(FaultKind.CONNECT))
-    assert is_counted(Fault(FaultKind.LOCAL))
+    assert not is_counted(Fault(kind=FaultKind.CONNECT))
+    assert is_counted(Fault(kind=FaultKind.LOCAL))
 
 
 def test_every_alert_has_a_severity_and_stands_in_the_operator_s_table() -> None:
