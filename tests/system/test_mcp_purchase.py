@@ -20,6 +20,7 @@ from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.balance import balance
+from tests.support.better_alternative import add_better_alternative
 from tests.support.paying_clients import node
 from tests.support.prepared import command as prepared_command
 from x402 import x402Client
@@ -174,6 +175,8 @@ async def test_the_tool_answers_what_the_route_answers(
 
 
 async def test_alternatives_are_sold_by_the_same_gate(business: Business) -> None:
+    service = business.service
+    await add_better_alternative(service.store, WEATHER, now=service.clock())
     before = await business.income()
     result = await business.bought("x402_find_alternatives", {"resource": WEATHER, "limit": 3})
     assert not result.is_error, text(result)

@@ -22,7 +22,7 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import BULK, TRACE
+from tollgauge.web.paid.catalogue import BULK, SIMILAR, TRACE
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
@@ -52,16 +52,18 @@ def docs_html(
     resource: str | None,
     report: Offer | None,
     fingerprint: str | None,
+    replaceable: str | None = None,
 ) -> bytes:
     """How to ask. `report` is the offer of a trust report, None while nothing is sold. Examples ask
     about `resource`, which is monitored here; without one, about an invented one. `fingerprint` is
-    that of the key that signs, None while nothing is signed.
+    that of the key that signs, None while nothing is signed. `replaceable` is a resource that has
+    better alternatives, for the example of the route that sells them.
     """
     base, about = base_url.rstrip("/"), resource or RESOURCE
     network = report.network if report else ""
     free = [route for route in routes if route.micro_usd is None]
     paid = [
-        _paid(route, base, about, network)
+        _paid(route, base, (route.path == SIMILAR and replaceable) or about, network)
         for route in routes
         if report and route.micro_usd is not None
     ]

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.policy import POLICIES
 from tollgauge.monitor import calibration, reports, statistics
+from tollgauge.store.endpoints import alternative_counts
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
@@ -123,6 +124,8 @@ class Site:
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports.leaderboard)
+        ids = [row.id for row in board.rows]
+        better = await self.dependencies.store.reading(alternative_counts.counts, ids)
         key = self.dependencies.signing_key
         html = docs_html(
             self.documented,
@@ -130,6 +133,7 @@ class Site:
             resource=board.rows[0].resource if board.rows else None,
             report=report_offer(self.dependencies),
             fingerprint=key.fingerprint if key else None,
+            replaceable=next((row.resource for row in board.rows if better.get(row.id)), None),
         )
         return HTMLResponse(html)
 
