@@ -8,18 +8,17 @@ from tollgauge.core.endpoint import Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import alternative_counts, endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 
 _HOST = "better-alternative.example"
 
 
 async def add_better_alternative(store: Store, resource: str, *, now: int) -> None:
-    """Store an endpoint with the same purpose as a known one, another host, and a score of 99.
-    It is stored once.
-    """
-    known = await store.reading(endpoints.get, endpoint_id(resource))
-    assert known is not None
+    """Store an endpoint like a known one, on another host and with 6 points more; once at most."""
+    scored = await store.reading(alternative_counts.get, endpoint_id(resource))
+    assert scored is not None
+    known = scored.endpoint
     url = resource.replace(known.host, _HOST)
     if await store.reading(endpoints.get, endpoint_id(url)) is not None:
         return
@@ -36,7 +35,7 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
         endpoint_id=better.id,
         as_of=now,
         policy_version=1,
-        score_tenths=990,
+        score_tenths=(scored.score_tenths or 0) + 60,
         grade="A",
         recommendation="proceed",
         confidence_hundredths=100,

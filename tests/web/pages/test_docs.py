@@ -102,7 +102,7 @@ def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:
 def test_the_guard_has_its_variables_to_copy_where_the_service_signs() -> None:
     (_, commands), *_ = (row for row in programs(docs(fingerprint="-Ab9")) if row[0] == "shell")
     assert [shlex.split(line) for line in commands.splitlines()] == [
-        ["pip", "install", "tollgauge-guard[evm]"],
+        ["pip", "install", "./guard/python[evm]"],
         ["export", f"TOLLGAUGE_GUARD_BUNDLE={BASE}/trust/bundle"],
         ["export", "TOLLGAUGE_GUARD_KEY=-Ab9"],
         ["tollgauge-guard", "check", KNOWN],

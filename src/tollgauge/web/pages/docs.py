@@ -100,9 +100,9 @@ def _shell(resource: str, base: str, network: str) -> str:
 
 
 def _guard(resource: str, base: str, fingerprint: str) -> str:
-    """The commands that set up the payment guard, and ask it."""
+    """The commands that set up the payment guard in a checkout, and ask it."""
     lines = (
-        ("pip", "install", "tollgauge-guard[evm]"),
+        ("pip", "install", "./guard/python[evm]"),
         ("export", f"TOLLGAUGE_GUARD_BUNDLE={base}{BUNDLE_PATH}"),
         ("export", f"TOLLGAUGE_GUARD_KEY={fingerprint}"),
         ("tollgauge-guard", "check", resource),
