@@ -8,17 +8,18 @@ from tollgauge.core.endpoint import Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import alternative_counts, endpoints, scores
+from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 
 _HOST = "better-alternative.example"
 
 
-async def add_better_alternative(store: Store, resource: str, *, now: int) -> None:
-    """Store an endpoint like a known one, on another host and with 6 points more; once at most."""
-    scored = await store.reading(alternative_counts.get, endpoint_id(resource))
-    assert scored is not None
-    known = scored.endpoint
+async def add_better_alternative(
+    store: Store, resource: str, *, now: int, score_tenths: int = 990
+) -> None:
+    """Store an endpoint like a known one, on another host and with this score; once at most."""
+    known = await store.reading(endpoints.get, endpoint_id(resource))
+    assert known is not None
     url = resource.replace(known.host, _HOST)
     if await store.reading(endpoints.get, endpoint_id(url)) is not None:
         return
@@ -35,7 +36,7 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
         endpoint_id=better.id,
         as_of=now,
         policy_version=1,
-        score_tenths=(scored.score_tenths or 0) + 60,
+        score_tenths=score_tenths,
         grade="A",
         recommendation="proceed",
         confidence_hundredths=100,

@@ -73,7 +73,7 @@ class SearchRow(ListRow):
 
 class SearchShape(Shape):
     """What a search found, best first. `match` says what was searched by: the URL of an endpoint,
-    the host of a provider, or the meaning of words.
+    the host of a provider, the address that sellers are paid at, or the meaning of words.
     """
 
     match: Match
