@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.endpoint_filter import Sort
@@ -47,7 +48,7 @@ def test_every_order_and_every_status_is_named_with_the_default_first() -> None:
 def test_every_parameter_and_match_of_a_search_is_named() -> None:
     section = PAGE.split("## What a search finds")[1].split("\n## ")[0]
     assert {name for name in parameters(SearchParameters) if f"`{name}`" not in section} == set()
-    assert re.findall(r"^- \*\*`(\w+)`\*\*", section, re.MULTILINE) == list(Match.__args__)
+    assert re.findall(r"^- \*\*`(\w+)`\*\*", section, re.MULTILINE) == list(get_args(Match))
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:

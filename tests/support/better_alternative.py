@@ -14,10 +14,8 @@ from tollgauge.store.endpoints.scores import ScoreRow
 _HOST = "better-alternative.example"
 
 
-async def add_better_alternative(
-    store: Store, resource: str, *, now: int, score_tenths: int = 990
-) -> None:
-    """Store an endpoint like a known one, on another host and with this score; once at most."""
+async def add_better_alternative(store: Store, resource: str, *, now: int) -> None:
+    """Store an endpoint like a known one, on another host and with a score of 99; once at most."""
     known = await store.reading(endpoints.get, endpoint_id(resource))
     assert known is not None
     url = resource.replace(known.host, _HOST)
@@ -36,7 +34,7 @@ async def add_better_alternative(
         endpoint_id=better.id,
         as_of=now,
         policy_version=1,
-        score_tenths=score_tenths,
+        score_tenths=990,
         grade="A",
         recommendation="proceed",
         confidence_hundredths=100,

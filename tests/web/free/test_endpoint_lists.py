@@ -122,12 +122,12 @@ async def test_a_pay_to_address_finds_its_endpoints_before_there_is_an_index(
     address = "0x" + "ab" * 20
     store = running.service.store
     quote = Quote(network="eip155:137", asset=USDC, amount=9_000, pay_to=address)
-    for host, tenths, more in (
-        ("paid-well", 900, {}),
-        ("paid-too", 400, {"status": Listing.DELISTED}),
-        ("paid-new", None, {}),
+    for host, tenths, status in (
+        ("paid-well", 900, Listing.LISTED),
+        ("paid-too", 400, Listing.DELISTED),
+        ("paid-new", None, Listing.LISTED),
     ):
-        one = endpoint(host, "Translation", **more)
+        one = endpoint(host, "Translation", status=status)
         await store.writing(endpoints.insert, replace(one, quote=quote))
         if tenths is not None:
             row = score_row(one, tenths, "proceed", "A")
