@@ -31,8 +31,8 @@ from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.paid.waiting import Waiting
 from tollgauge.web.paid.tool_spec import ToolSpec
+from tollgauge.web.paid.waiting import Waiting
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
 
