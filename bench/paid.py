@@ -160,7 +160,7 @@ async def selling(running: Running, sales: int) -> dict[str, Any]:
         ("trust", TRUST, known, {}),
         ("history_1d", HISTORY, known, {"days": 1}),
         ("history_30d", HISTORY, known, {"days": 30}),
-        ("similar", SIMILAR, known, {}),
+        ("similar", SIMILAR, service.replaceable(), {}),
     ):
         bodies = [orjson.dumps({"resource": endpoint.resource, **more}) for endpoint in resources]
         await sold(running, route, bodies, min(sales, 2 * len(bodies)))

@@ -23,11 +23,13 @@ from functools import cache
 from typing import Any, Final
 
 import orjson
+import sqlalchemy as sa
 import uvloop
 from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from bench.child import print_json
+from bench.similar import entry_of
 from tollgauge import app as root
 from tollgauge import process
 from tollgauge.clients.egress.client import EgressSettings
@@ -44,6 +46,7 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.exchange import Timings
 from tollgauge.core.payment import Payment
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.similarity.index import Index
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
@@ -117,6 +120,15 @@ def live() -> tuple[Endpoint, ...]:
     return _one_a_host()[KNOWN : KNOWN + LIVE]
 
 
+def replaceable() -> tuple[Endpoint, ...]:
+    """Endpoints that have better alternatives: without any, nothing is sold."""
+    known_ids = {endpoint.id for endpoint in known()}
+    copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
+    index = Index(map(entry_of, copies.values()))
+    counted = index.counts(0, index.size)
+    return tuple(copies[id_].endpoint for id_, better in counted if better)[:KNOWN]
+
+
 def _one_a_host() -> tuple[Endpoint, ...]:
     first: dict[str, Endpoint] = {}
     for offer in offers():
@@ -155,6 +167,15 @@ def _copy_score(tx: Connection, rows: Iterable[Offer]) -> None:
         if offer.endpoint.id not in scored_ids
     ]
     tx.execute(schema.score.insert(), score_rows)
+    ranked = [column for column in schema.endpoint.c if column.name.startswith("ranked_")]
+    scored = schema.endpoint.c.id == computed["endpoint_id"]
+    figures = tx.execute(sa.select(*ranked).where(scored)).mappings().one()
+    tx.execute(
+        schema.endpoint.update()
+        .where(schema.endpoint.c.id == sa.bindparam("copy"))
+        .values({**figures, "ranked_score": sa.bindparam("points")}),
+        [{"copy": row["endpoint_id"], "points": row["score_tenths"]} for row in score_rows],
+    )
 
 
 def _probe(endpoint: Endpoint, at: int) -> ProbeResult:

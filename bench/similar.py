@@ -63,7 +63,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     nothing of this runs on two at once.
     """
     cpu = [time.process_time()]
-    reading, entries = timed(lambda: [_entry(offer) for offer in offers])
+    reading, entries = timed(lambda: [entry_of(offer) for offer in offers])
     building, index = timed(lambda: Index(entries))
     cpu.append(time.process_time())
     counting, counts = timed(lambda: index.counts(0, index.size))
@@ -157,7 +157,8 @@ class BruteForce:
         return tuple(Match(row[3], -row[0]) for row in sorted(rows)[:LIMIT])
 
 
-def _entry(offer: Offer) -> Entry:
+def entry_of(offer: Offer) -> Entry:
+    """An offer as the index knows it."""
     endpoint = offer.endpoint
     return Entry(
         id=endpoint.id,

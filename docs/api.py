@@ -5,8 +5,9 @@ sells everything (`GET /openapi.json`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
@@ -74,8 +76,9 @@ def api() -> str:
     return generated("HTTP API", "the interface description", "\n\n".join(parts) + "\n")
 
 
-async def _description() -> dict[str, Any]:
-    """The interface description of a service that sells everything."""
+@contextlib.asynccontextmanager
+async def example_service() -> AsyncIterator[Dependencies]:
+    """A service that sells everything."""
     config = Config(
         server=ServerSettings(base_url=_BASE_URL, admin_port=0),
         store=StoreSettings(url="sqlite://"),
@@ -84,7 +87,13 @@ async def _description() -> dict[str, Any]:
         watch=WatchSettings(key="a key that seals nothing: this service is never reached"),
     )
     async with app.opened(config) as service:
-        transport = httpx.ASGITransport(routes.create(service.server()))
+        yield service.server()
+
+
+async def _description() -> dict[str, Any]:
+    """The interface description of a service that sells everything."""
+    async with example_service() as dependencies:
+        transport = httpx.ASGITransport(routes.create(dependencies))
         async with httpx.AsyncClient(transport=transport, base_url=_BASE_URL) as http:
             answer = (await http.get("/openapi.json")).raise_for_status()
             document: dict[str, Any] = answer.json()

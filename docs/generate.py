@@ -1,5 +1,5 @@
-"""Writes the generated pages of this folder, and the example of the configuration:
-`.venv/bin/python docs/generate.py`.
+"""Writes the generated pages and tables of this folder and of the README, and the example of the
+configuration: `.venv/bin/python docs/generate.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ sys.path.insert(
 from docs.gaming import gaming
 from docs.methodology import methodology, page_name
 from docs.reference_pages import reference
+from docs.sections import pages_with_sections
 from tollgauge.config.template import template
 from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.lint.docs import markdown
@@ -29,6 +30,7 @@ def pages() -> dict[str, str]:
         "lint-rules.md": markdown(),
         "../tollgauge.example.toml": template(),
         **reference(),
+        **pages_with_sections(),
     }
 
 

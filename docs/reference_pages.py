@@ -45,13 +45,34 @@ def commands() -> str:
     """docs/reference/commands.md, from the commands themselves."""
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="tollgauge")
+    servers = _listed(without_json(app))
     introduction = (
-        "Every command prints text, or JSON with `--json`. It exits with 0 (good), 1 (what was "
+        f"Commands print text, or JSON with `--json`; {servers} print no result: "
+        "they serve until they are stopped. A command exits with 0 (good), 1 (what was "
         "examined is bad) or 2 (the command failed, or was used wrongly). Results go to standard "
         "output, everything else to standard error."
     )
     body = _COMMAND_LIST.sub("", text.partition("\n")[2]).strip()
     return generated("Command line", "the commands", f"{introduction}\n\n{body}\n")
+
+
+def without_json(typer_app: typer.Typer) -> tuple[str, ...]:
+    """The commands that have no option `--json`."""
+
+    def names(command: Any, path: str) -> Iterator[str]:
+        parts = getattr(command, "commands", {})
+        for name, part in parts.items():
+            yield from names(part, f"{path} {name}".strip())
+        if not parts and all("--json" not in option.opts for option in command.params):
+            yield path
+
+    return tuple(names(typer.main.get_command(typer_app), ""))
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """`a`, `b` and `c`."""
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def metrics() -> str:

@@ -1,5 +1,5 @@
 """An agent with ten cents a day that asks before it pays strangers (its arguments: URL …)"""
-# pip install 'tollgauge-guard[evm]'
+# in a checkout of tollgauge: pip install './guard/python[evm]'
 
 import asyncio
 import os

@@ -1,5 +1,5 @@
 """Pays each URL of the command line that the guard allows."""
-# pip install 'tollgauge-guard[evm]'
+# in a checkout of tollgauge: pip install './guard/python[evm]'
 
 import asyncio
 import os

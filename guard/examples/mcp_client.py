@@ -1,5 +1,5 @@
 """Calls paid tools of an MCP server, guarded (its arguments: URL TOOL ARGUMENTS …)"""
-# pip install 'tollgauge-guard[evm,mcp]'
+# in a checkout of tollgauge: pip install './guard/python[evm,mcp]'
 
 import asyncio
 import json

@@ -225,6 +225,29 @@ def test_the_same_file_once_more_is_no_second_crawl(command: DiscoverCommand) ->
     assert "delisted" not in command.events()
 
 
+def test_accept_shrink_confirms_a_directory_that_shrank(command: DiscoverCommand) -> None:
+    for count, words, code in (
+        (20, (), 0),
+        (3, (), 1),
+        (3, (), 2),
+        (0, ("--accept-shrink",), 1),
+        (3, ("--accept-shrink",), 0),
+    ):
+        path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
+        done = command.discover(path, "--name", "dir", *words)
+        assert done.code == code, done.err
+        assert ("--accept-shrink" in done.err) is (code == 2 or (count, code) == (3, 1))
+    assert Counter(command.events()) == {"listed": 20, "delisted": 17}
+    assert command.discover(path, "--name", "dir").code == 0  # it is no suspicious file any more
+
+
+def test_accept_shrink_confirms_the_first_crawl_of_it(command: DiscoverCommand) -> None:
+    for count, words in ((20, ()), (3, ("--accept-shrink",))):
+        path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
+        assert command.discover(path, "--name", "dir", *words).code == 0
+    assert Counter(command.events()) == {"listed": 20, "delisted": 17}
+
+
 def test_half_of_a_directory_may_leave_at_once(command: DiscoverCommand) -> None:
     for count, delisted in ((20, 0), (10, 10)):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})

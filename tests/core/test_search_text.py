@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError
-from tollgauge.core.search_text import Host, Words, read_search_text
+from tollgauge.core.search_text import Host, PayTo, Words, read_search_text
+
+EVM = "833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+SOLANA = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,23 @@ def test_a_url_names_its_resource_with_a_scheme_or_without(text: str, url: str) 
 @pytest.mark.parametrize("text", ["api.example.com", "API.Example.com.", "api.example.com/"])
 def test_a_single_word_with_a_dot_names_a_host(text: str) -> None:
     assert read_search_text(text, PUBLIC) == Host("api.example.com")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (" 0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913 ", f"0x{EVM}"),
+        (f"0x{EVM.upper()}", f"0x{EVM}"),
+        (SOLANA, SOLANA),
+    ],
+)
+def test_an_account_names_a_pay_to_in_any_case_of_its_hex_digits(text: str, address: str) -> None:
+    assert read_search_text(text, PUBLIC) == PayTo(address)
+
+
+@pytest.mark.parametrize("text", [f"0x{EVM}0", f"0x{EVM[1:]}", EVM, SOLANA + "11", "1" * 44])
+def test_what_is_no_account_is_words(text: str) -> None:
+    assert read_search_text(text, PUBLIC) == Words(text)
 
 
 def test_a_host_may_come_with_its_port() -> None:

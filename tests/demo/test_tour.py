@@ -70,7 +70,9 @@ def test_other_ports_and_no_folder_are_in_the_commands() -> None:
         'export PATH="/opt/bin:$PATH"',
         "export TOLLGAUGE_URL=http://127.0.0.1:9000",
     ]
-    assert other[-1].endswith("off --port 9001")
+    assert other[-1].endswith("down off")  # found by TOLLGAUGE_URL
+    elsewhere = tour(SELLERS[0], folder="", service=9_000, control=9_007).splitlines()
+    assert elsewhere[-1].endswith("off --port 9007")
     assert not any("8402" in line or "8403" in line for line in other)
 
 

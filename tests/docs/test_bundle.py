@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import subprocess
@@ -12,12 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 from tests.support.http_service import WEATHER, configuration, opened
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
-from tollgauge.core.preflight import Code
+from tollgauge.core.advice import RECOMMENDATIONS
+from tollgauge.core.bundle import LISTED_MS, SALT_BYTES, Variant, bundle_of, line_of
+from tollgauge.core.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decision
+from tollgauge.core.trust_record import ADDRESSES_MS, PaidAddress, TrustRecord
+from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
 from tollgauge.demo.serving import serve
+from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.web.free.bundle import CHECK_MS
 from tollgauge.web.signing import SigningSettings
+from tollgauge.web.wire.preflight import PreflightShape
+from tollgauge_guard.decision import STALE_S
 
 PAGE = (Path(__file__).parents[2] / "docs/bundle.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,6 +72,80 @@ async def test_the_programs_of_the_page_do_what_it_says(address: str, tmp_path: 
     assert (verdict["resource"], verdict["decision"]) == (WEATHER, "allow")
 
 
-def test_the_page_names_every_code_of_the_preflight() -> None:
-    table = PAGE.split("## The preflight")[1]
-    assert [code for code in Code if f"`{code}`" not in table] == []
+RECORD = TrustRecord(
+    resource=WEATHER,
+    recommendation="proceed",
+    grade="B",
+    score_tenths=772,
+    addresses=(
+        PaidAddress(pay_to="0x5ba2ec79ecd49ee6f7ecc90f4fb710730bd5361a", since=1_794_740_800_000),
+    ),
+    network="eip155:8453",
+    amount=2000,
+    flags=("no-settlements",),
+    as_of=1_795_000_000_000,
+)
+
+
+def test_the_examples_of_header_and_record_are_what_the_service_writes() -> None:
+    header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
+    salt = base64.urlsafe_b64decode(header["salt"] + "==")
+    assert len(salt) == SALT_BYTES
+    built = bundle_of(
+        [line_of(RECORD, salt)] * header["count"],
+        variant=Variant.ALL,
+        salt=salt,
+        policy_version=header["policyVersion"],
+        as_of=header["asOf"] * 1_000,
+        scored=1,
+    )
+    first, record, *_ = zstandard.ZstdDecompressor().decompress(built.body).splitlines()
+    assert json.loads(first) == header
+    assert list(json.loads(first)) == list(header)
+    assert json.loads(record)[1:] == shown[1:]
+    assert len(json.loads(record)[0]) == len(shown[0])
+
+
+def test_the_tables_name_every_member_and_place_in_order() -> None:
+    header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
+    members = PAGE.split("| member | meaning |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", members, re.MULTILINE) == list(header)
+    places = PAGE.split("| place | value |")[1].split("\n\n")[0]
+    numbers = re.findall(r"^\| (\d+) \|", places, re.MULTILINE)
+    assert numbers == [str(place) for place in range(len(shown))]
+    (recommendations,) = re.findall(r"^\| 1 \| .*$", places, re.MULTILINE)
+    assert re.findall(r"`([a-z-]+)`", recommendations) == [*RECOMMENDATIONS]
+
+
+def test_the_times_of_the_page_are_those_of_the_code() -> None:
+    words = " ".join(PAGE.split())
+    days = LISTED_MS // DAY_MS
+    assert f"a directory lists now or listed in the last {days} days" in words
+    assert f"be paid at in the last {ADDRESSES_MS // DAY_MS} days, newest first" in words
+    assert f"looks every {CHECK_MS // SECOND_MS} seconds whether they are newer" in words
+    assert BundleSettings().every_ms == HOUR_MS
+    assert "A bundle is built once an hour" in words
+    assert f"guards stop trusting a bundle after {STALE_S // 3_600} hours" in words
+
+
+def test_the_page_names_every_code_of_the_preflight_with_its_decision() -> None:
+    table = PAGE.split("| code | decision | when |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?) \| (\w+) \|", table, re.MULTILINE)
+    listed = [
+        (code, decision) for codes, decision in rows for code in re.findall(r"`(.*?)`", codes)
+    ]
+    assert [code for code, _ in listed] == [*Code]
+    asked = {Code.CAUTION, Code.GRADE_LOW, Code.UNKNOWN_RESOURCE}
+    assert {code for code, decision in listed if decision == Decision.ASK} == asked
+    assert {decision for code, decision in listed if code not in asked} == {Decision.REFUSE}
+    assert f"more than {'twice' if PRICE_FACTOR == 2 else PRICE_FACTOR} the known one" in table
+    assert f"the grade is below {MIN_GRADE}" in table
+
+
+def test_the_members_of_the_preflights_answer_are_those_of_the_route() -> None:
+    section = PAGE.split("## The preflight")[1]
+    members = section.split("| member | meaning |")[1].split("\n\n")[0]
+    heads = re.findall(r"^\| (`.*?) \|", members, re.MULTILINE)
+    named = [name for head in heads for name in re.findall(r"`(\w+)`", head)]
+    shape = PreflightShape.model_json_schema(by_alias=True)
+    assert sorted(named) == sorted(shape["properties"])

@@ -37,7 +37,7 @@ CHANGED = {
         "do sleep 0.5; done",
     },
     "postgresql": {
-        "systemctl stop tollgauge": "",
+        "systemctl stop tollgauge@run": "",
         "createdb tollgauge": "",
         'export DATABASE_URL="postgresql://tollgauge@db.example.com/tollgauge"': (
             'export DATABASE_URL="$EMPTY_DATABASE"'

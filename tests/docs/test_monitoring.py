@@ -13,10 +13,14 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from tollgauge import observe
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.finding import Lint
+from tollgauge.core.probe import judge
 
 DOCS = Path(__file__).parents[2] / "docs"
 SELECTOR = re.compile(r"\b(tollgauge_\w+)(?:\{([^}]*)\})?")
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
+MATCHER = re.compile(r'(\w+)\s*(!?=)\s*"([^"]*)"')
 LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 SHOWN = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 SUFFIXES = {
@@ -95,6 +99,26 @@ def test_panels_stand_beside_each_other_with_names_of_their_own() -> None:
     ]
     assert len(places) == len(set(places))
     assert all(x < 24 for x, _ in places)
+
+
+def test_our_own_network_alert_counts_our_failures_and_no_throttling_by_sellers() -> None:
+    (rule,) = (rule for rule in alerts() if rule["alert"] == "TollgaugeOurOwnNetwork")
+    counted, all_probes = (MATCHER.findall(text) for _, text in SELECTOR.findall(rule["expr"]))
+    assert not all_probes
+
+    def is_counted(result: Answer | Fault) -> bool:
+        timings = Timings(total=5)
+        exchange = Exchange(
+            url="https://a.example/x", method="GET", at=0, result=result, timings=timings
+        )
+        probe = judge(exchange, Lint(payable=False, compliant=False, version=None))
+        labels = {"outcome": probe.outcome.value, "attribution": probe.attribution.value}
+        return all((labels[name] == value) is (sign == "=") for name, sign, value in counted)
+
+    assert not is_counted(Answer(status=429))
+    assert not is_counted(Answer(status=503))
+    assert not is_counted(Fault(kind=FaultKind.CONNECT))
+    assert is_counted(Fault(kind=FaultKind.LOCAL))
 
 
 def test_every_alert_has_a_severity_and_stands_in_the_operator_s_table() -> None:

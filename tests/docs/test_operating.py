@@ -58,3 +58,16 @@ def test_workers_that_share_the_loops_have_every_loop() -> None:
 def test_the_help_of_work_names_every_loop() -> None:
     words = re.findall(r"[a-z-]+", work.__doc__ or "")
     assert set(loops(CONFIG)) <= set(words)
+
+
+def test_systemctl_is_given_units_that_are_shipped() -> None:
+    """In every document; `tollgauge@NAME` is an instance of the template."""
+    units = {path.name for path in (DOCS.parent / "deploy/systemd").iterdir()}
+    instances = {"run", "serve", "work"}
+    for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
+        for line in re.findall(r"^systemctl .*$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            for unit in re.findall(r"tollgauge\S*", line):
+                name, _, instance = unit.removesuffix(".service").partition("@")
+                shipped = f"{name}@.service" if instance else unit
+                assert shipped in units, f"{page.name}: {line}"
+                assert not instance or instance in instances

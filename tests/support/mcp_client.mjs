@@ -20,11 +20,11 @@ const { tools } = await client.listTools();
 const free = await client.callTool({ name: "x402_ecosystem_stats", arguments: {} });
 const paid = await client.callTool({
   name: "x402_trust_score",
-  arguments: { resource: "https://weather.example/v1/current" },
+  arguments: { resource: "https://api.example.com/weather" },
 });
 const refused = await client.callTool({
   name: "x402_trust_score",
-  arguments: { resource: "https://weather.example/v1/current" },
+  arguments: { resource: "https://api.example.com/weather" },
   _meta: { "x402/payment": { x402Version: 1 } },
 });
 const watched = await client.callTool({

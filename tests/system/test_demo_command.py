@@ -156,6 +156,15 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     (chain,) = status["chains"]
     assert chain["lagSeconds"] < 600
 
+    for words in ((), ("--service", demo.url)):
+        switched = demo.do("demo", "fault", "weather", "down", "on", *words, "--json")
+        assert (switched.returncode, json.loads(switched.stdout)["on"]) == (
+            0,
+            {"weather": ["down"]},
+        )
+        switched = demo.do("demo", "fault", "weather", "down", "off", *words, "--json")
+        assert (switched.returncode, json.loads(switched.stdout)["on"]) == (0, {})
+
     beside = demo.do("demo", "--port", "0", "--folder", str(demo.folder))
     assert (beside.returncode, beside.stdout) == (2, "")
     assert f"A demo runs in {demo.folder} already." in beside.stderr

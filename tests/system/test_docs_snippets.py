@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from tests.support.better_alternative import add_better_alternative
 from tests.support.prepared import command as prepared_command
 from tests.support.programs import require
 from tests.support.storefront import WEATHER, Storefront, storefront
@@ -23,8 +24,9 @@ from tollgauge.clients.tls import public_authorities
 from tollgauge.demo.buyer import buy
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd
+from tollgauge.web.paid.catalogue import BULK, PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd
 from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
+from tollgauge.web.watches.shapes import EXAMPLE_ID
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTICLE = re.compile(
@@ -71,6 +73,7 @@ async def page(shop: Storefront) -> Page:
     bought = await buy(shop.url, WEATHER, account=shop.world.buyer)
     async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         text = (await http.get(f"{shop.url}/docs")).text
+    await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     lost, _, trace = text.partition('id="lost"')[2].partition('id="money"')
     routes = {path: figures(rest) for path, rest in ARTICLE.findall(text)}
     return Page(routes, figures(lost), figures(trace), bought.transaction)
@@ -101,14 +104,16 @@ async def run(shop: Storefront, language: str, program: str, folder: Path, **mor
 
 def filled_in(program: str, page: Page, watch_id: str) -> str:
     """A program with what its reader has to fill in: a transaction, a watch's id."""
-    return program.replace(TRACE_EXAMPLE["txHash"], page.transaction).replace("{id}", watch_id)
+    program = program.replace(TRACE_EXAMPLE["txHash"], page.transaction)
+    return program.replace("{id}", watch_id).replace(EXAMPLE_ID, watch_id)
 
 
 async def test_every_paid_route_is_shown(page: Page) -> None:
     assert set(page.routes) == set(PRICES)
     for programs in page.routes.values():
         assert {Language.PYTHON, Language.TYPESCRIPT, Language.CURL} <= set(programs)
-    assert sum(Language.MCP in programs for programs in page.routes.values()) == 7
+    larger_tiers = {path for path, programs in page.routes.items() if Language.MCP not in programs}
+    assert larger_tiers == set(BULK.values()) - {BULK[10]}
     assert WEATHER in page.routes[TRUST][Language.PYTHON]
 
 

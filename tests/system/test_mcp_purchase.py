@@ -16,12 +16,14 @@ from typing import Any, cast
 import httpx
 import pytest
 import pytest_asyncio
+import sqlalchemy as sa
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.balance import balance
 from tests.support.paying_clients import node
 from tests.support.prepared import command as prepared_command
+from tests.support.statements import fetch
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -174,11 +176,17 @@ async def test_the_tool_answers_what_the_route_answers(
 
 
 async def test_alternatives_are_sold_by_the_same_gate(business: Business) -> None:
+    service = business.service
+    await service.round("similar")
+    replaceable = sa.text(
+        "SELECT resource FROM endpoint JOIN alternative_count ON endpoint_id = id WHERE better > 0"
+    )
+    resource = (await fetch(service.store, replaceable)).scalars().first()
     before = await business.income()
-    result = await business.bought("x402_find_alternatives", {"resource": WEATHER, "limit": 3})
+    result = await business.bought("x402_find_alternatives", {"resource": resource, "limit": 3})
     assert not result.is_error, text(result)
     assert result.structured_content is not None
-    assert len(result.structured_content["alternatives"]) <= 3
+    assert 1 <= len(result.structured_content["alternatives"]) <= 3
     assert await business.income() - before == 5_000
     row = (await business.service.store.reading(payments.latest, limit=1))[0]
     assert row.route == "/v1/similar"

@@ -25,6 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from tests.support.better_alternative import add_better_alternative
 from tests.support.fork_server import ForkServer, started, until_stopped
 from tests.support.killable_worker import Worker
 from tests.support.ledger_chain import NUMBERS, PAY_TO, word
@@ -256,5 +257,7 @@ async def test_a_stopped_worker_gives_no_other_answer_than_the_one_that_was_sold
     race: Race, product: str
 ) -> None:
     await race.market.watched()
+    async with race.market.store() as store:
+        await add_better_alternative(store, RESOURCE, now=NOW)
     for point in POINTS:
         await race.sale(point, f"/v1/{product}", {"resource": RESOURCE})

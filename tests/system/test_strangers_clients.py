@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from tests.support.better_alternative import add_better_alternative
 from tests.support.paying_clients import node
 from tests.support.storefront import WEATHER, Storefront, storefront
 
@@ -106,6 +107,8 @@ async def poll(shop: Storefront, watch: str, secret: str) -> httpx.Response:
 async def test_a_payment_without_accepted_buys_a_read_once(
     shop: Storefront, path: str, price: int
 ) -> None:
+    if path == "/v1/similar":
+        await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     sold = await buy(shop, path, {"resource": WEATHER}, price)
     assert sold.answer["resource"] == WEATHER
     assert sold.again["text"] == sold.first["text"]

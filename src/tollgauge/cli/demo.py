@@ -7,12 +7,15 @@ import gc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
-from tollgauge.cli.terminal import Json, errors, progress_bar, show
+from tollgauge.cli.buy import Service
+from tollgauge.cli.inputs import load_config
+from tollgauge.cli.terminal import ConfigFile, Json, errors, progress_bar, show
 from tollgauge.core.units import dollars
-from tollgauge.demo.tour import CONTROL_PORT, SERVICE_PORT
+from tollgauge.demo.tour import SERVICE_PORT
 
 if TYPE_CHECKING:
     from tollgauge.web.edge.listen import Listeners
@@ -99,13 +102,18 @@ def fault(
     seller: Annotated[str, typer.Argument(help="The first part of the seller's host.")] = "",
     kind: Annotated[str, typer.Argument(help="down, slow, price, payto, broken, delisted.")] = "",
     state: Annotated[str, typer.Argument(help="on or off.")] = "on",
-    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = CONTROL_PORT,
+    service: Service = "",
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port of the demo's control server. Default: found by the service."),
+    ] = None,
+    config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Switch a fault of a seller of the running demo on or off; without words, list them."""
+    """Switch a fault of a seller of the running demo on or off. Without arguments, list them."""
     from tollgauge.demo import control
 
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{port}" if port else _control_url(service, config)
     if state not in ("on", "off"):
         raise typer.BadParameter("A fault is switched on or off.")
     if seller and not kind:
@@ -114,6 +122,20 @@ def fault(
     lines = [] if seller else [f"{name:10} {text}" for name, text in faults["kinds"].items()]
     lines += [f"on at {label}: {', '.join(kinds)}" for label, kinds in faults["on"].items()]
     show(faults, lines if faults["on"] else [*lines, "no fault is on"], as_json=as_json)
+
+
+def _control_url(service: str, config: Path | None) -> str:
+    """The demo's control server, found as other commands find its service: by URL, by
+    tollgauge.toml, or at the default port. It listens at the port after the service's.
+    """
+    settings = load_config(config)
+    if settings.demo.control_url and not service:
+        return settings.demo.control_url
+    try:
+        port = urlsplit(service or settings.server.base_url).port or SERVICE_PORT
+    except ValueError as error:
+        raise typer.BadParameter("Give the URL of the demo.", param_hint="--service") from error
+    return f"http://127.0.0.1:{port + 1}"
 
 
 def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:

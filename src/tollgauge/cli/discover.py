@@ -34,6 +34,12 @@ def discover(
         str, typer.Option(help="The source's name in discovery events; that of all files.")
     ] = "",
     kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
+    accept_shrink: Annotated[
+        bool,
+        typer.Option(
+            "--accept-shrink", help="Believe a directory that lists less than half as much."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Load a directory into the store. Exit 1 when it could not be read to its end,
@@ -43,6 +49,8 @@ def discover(
     openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL a line, also
     gzipped. Several files are crawls, oldest first; what changed from one
     crawl of a directory to the next is reported if both have one name.
+    --accept-shrink confirms that the directory really shrank: what it no
+    longer lists is delisted now, also from a file that was loaded before.
     """
     _check_sources(sources)
     settings, directory = load_config(config), _directory(sources[0], name, kind)
@@ -50,7 +58,15 @@ def discover(
         progress("reading", 0, 0)
         entries_read = partial(progress, "entries read")
         tallies = with_service(
-            settings, lambda service: _discover(service, sources, directory, name, entries_read)
+            settings,
+            lambda service: _discover(
+                service,
+                sources,
+                directory,
+                name,
+                accept_shrink=accept_shrink,
+                progress=entries_read,
+            ),
         )
     documents = [_document(tally) for tally in tallies]
     show(
@@ -113,6 +129,8 @@ async def _discover(
     sources: list[str],
     directory: Source | None,
     name: str,
+    *,
+    accept_shrink: bool,
     progress: Callable[[int, int], None],
 ) -> tuple[Tally, ...]:
     from tollgauge.jobs.discover import run
@@ -126,6 +144,7 @@ async def _discover(
             source=name or None,
             now=now,
             perimeter=perimeter,
+            accept_shrink=accept_shrink,
             progress=progress,
         )
     tally = await run(
@@ -134,6 +153,7 @@ async def _discover(
         directory,
         now=now,
         perimeter=perimeter,
+        accept_shrink=accept_shrink,
         progress=progress,
     )
     return (tally,)

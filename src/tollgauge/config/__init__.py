@@ -176,7 +176,7 @@ def _is_of_demo(document: Mapping[str, Any]) -> bool:
     and config/rules refuses any other with a `[demo]`.
     """
     demo = document.get("demo")
-    return isinstance(demo, dict) and bool(demo.get("buyer_key"))
+    return isinstance(demo, dict) and bool(demo.get("buyer_key") or demo.get("control_url"))
 
 
 def _password_in(document: Mapping[str, Any]) -> bool:

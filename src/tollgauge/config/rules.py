@@ -49,7 +49,7 @@ def _rules(config: Config) -> Iterator[Rule]:
     )
     yield (
         frozenset({"demo", "rpc", "server"}),
-        bool(config.demo.buyer_key)
+        bool(config.demo.buyer_key or config.demo.control_url)
         and not all(map(is_loopback, (config.server.base_url, *config.rpc.url))),
         "demo is for a world on one machine: server.base_url and rpc.url must be loopback",
     )

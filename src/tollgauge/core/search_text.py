@@ -1,5 +1,5 @@
-"""What the text of a search names: an endpoint by its URL, a provider by its host, or a purpose in
-words.
+"""What the text of a search names: an endpoint by its URL, a provider by its host, those that are
+paid at an address, or a purpose in words.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tollgauge.core.endpoint import (
     canonical_host,
     parse_resource,
 )
+from tollgauge.core.lint.account import evm_address, solana_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,20 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class PayTo:
+    """An address that sellers are paid at, hexadecimal in lower case."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """Words of a purpose."""
 
     text: str
 
 
-Named = Resource | Host | Words
+Named = Resource | Host | PayTo | Words
 
 
 def with_scheme(text: str) -> str:
@@ -39,13 +47,16 @@ def with_scheme(text: str) -> str:
 
 def read_search_text(text: str, perimeter: Perimeter) -> Named:
     """What a text names. With a scheme it is a URL; without one, a single word with a dot is a
-    host, and with a path after it a URL. All else is words.
+    host, and with a path after it a URL; an EVM address or a key of Solana is a payTo. All else is
+    words.
 
     Raises ResourceError for a URL, a host or an address that is not on the public internet.
     """
     text = text.strip()
     if "://" in text:
         return parse_resource(text, perimeter, upgrade_http=True)
+    if address := evm_address(text) or solana_key(text):
+        return PayTo(address)
     authority, slash, path = text.partition("/")
     if "." not in authority.strip(".") or any(char.isspace() for char in text):
         return Words(text)

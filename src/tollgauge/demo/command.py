@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +91,9 @@ async def play(
         links = _links(config.server.base_url, world)
         if not options.once:
             control = run_control(world.faults, world.market.receiver, port=_next(listeners.port))
-            links |= _control_links(await stack.enter_async_context(control), world)
+            control_url = await stack.enter_async_context(control)
+            links |= _control_links(control_url, world)
+            config = replace(config, demo=replace(config.demo, control_url=control_url))
         if folder is not None:
             links["folder"] = str(folder.path)
             folder.write(config)

@@ -12,19 +12,18 @@ if TYPE_CHECKING:
     from tollgauge.demo.seller import Seller
 
 SERVICE_PORT: Final = 8402
-CONTROL_PORT: Final = SERVICE_PORT + 1
 _WAIT_S: Final = 120
 """How long an alert may take: two probes of a watched endpoint, and a busy machine."""
 
 
 def tour(
-    seller: Seller, *, folder: str, service: int = SERVICE_PORT, control: int = CONTROL_PORT
+    seller: Seller, *, folder: str, service: int = SERVICE_PORT, control: int = SERVICE_PORT + 1
 ) -> str:
     """The commands about a seller, for a service and a control server at these ports of this
     machine. `folder` is where `tollgauge` is installed, "" where the shell finds it.
     """
     fault = f"tollgauge demo fault {seller.label} down"
-    at = "" if control == CONTROL_PORT else f" --port {control}"
+    at = "" if control == service + 1 else f" --port {control}"
     url = f"http://127.0.0.1:{service}"
     commands = (
         f'export PATH="{folder}:$PATH"' if folder else "",

@@ -189,10 +189,11 @@ async def run(
     *,
     now: int,
     perimeter: Perimeter = PUBLIC,
+    accept_shrink: bool = False,
     progress: Progress | None = None,
 ) -> Tally:
-    """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's instant,
-    `progress` is called after each page.
+    """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's time,
+    `progress` is called after each page; `accept_shrink`: see discovery.end_crawl.
 
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
@@ -207,7 +208,15 @@ async def run(
             return Tally(source=source.name, problem=str(error))
     crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
     steps = _steps(egress, source, offset=crawl.offset, now=now)
-    return await _record(store, crawl, steps, now=now, perimeter=perimeter, progress=progress)
+    return await _record(
+        store,
+        crawl,
+        steps,
+        now=now,
+        perimeter=perimeter,
+        accept_shrink=accept_shrink,
+        progress=progress,
+    )
 
 
 def _steps(egress: Egress, source: Source, *, offset: int, now: int) -> AsyncGenerator[Step, None]:
@@ -259,16 +268,24 @@ async def record_file(
     *,
     now: int,
     perimeter: Perimeter,
+    accept_shrink: bool = False,
     progress: Progress | None,
 ) -> Tally:
-    """One crawl of what a file lists, for the source of that name.
+    """One crawl of what a file lists, for the source of that name. `accept_shrink`: see
+    discovery.end_crawl.
 
     Raises OldListingError when a newer listing of the source was read before; StoreUnavailable.
     """
     check_newer(source, listing.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=listing.taken_at, now=now)
     return await _record(
-        store, crawl, file.steps(listing), now=now, perimeter=perimeter, progress=progress
+        store,
+        crawl,
+        file.steps(listing),
+        now=now,
+        perimeter=perimeter,
+        accept_shrink=accept_shrink,
+        progress=progress,
     )
 
 
@@ -291,6 +308,7 @@ async def _record(
     *,
     now: int,
     perimeter: Perimeter,
+    accept_shrink: bool,
     progress: Progress | None,
 ) -> Tally:
     count, whole, problem = _Count(crawl.source), False, ""
@@ -319,4 +337,7 @@ async def _record(
         await record()
     if problem:
         return count.tally(CrawlEnding(problem=problem))
-    return count.tally(await discovery.end_crawl(store, crawl, whole=whole, now=now))
+    ending = await discovery.end_crawl(
+        store, crawl, whole=whole, accept_shrink=accept_shrink, now=now
+    )
+    return count.tally(ending)

@@ -75,10 +75,12 @@ async def load_files(
     source: str | None,
     now: int,
     perimeter: Perimeter = PUBLIC,
+    accept_shrink: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Tally, ...]:
     """One crawl of each file, in the order in which they were loaded. `source` is the name that was
-    asked for, for all of them.
+    asked for, for all of them. `accept_shrink` confirms that a directory lists much less than it
+    did, also with a file that was loaded before.
 
     Raises, before anything is written, DirectoryError when a file cannot be read, OldListingError
     when a newer listing of its source was read before, and UnclearSourceError when its source must
@@ -89,11 +91,18 @@ async def load_files(
         planned.sort(key=lambda plan: plan.taken_at or 0)
     await _check_sources(store, planned)
     await _check_order(store, planned, now=now)
-    await _check_repeated(store, planned)
+    if not accept_shrink:
+        await _check_repeated(store, planned)
     tallies: list[Tally] = []
     for plan in planned:
         tally = await record_file(
-            store, plan.source, plan.listing, now=now, perimeter=perimeter, progress=progress
+            store,
+            plan.source,
+            plan.listing,
+            now=now,
+            perimeter=perimeter,
+            accept_shrink=accept_shrink,
+            progress=progress,
         )
         digest = await asyncio.to_thread(_digest, plan.path) if tally.suspicious else ""
         await store.writing(meta.put, _SUSPICIOUS + plan.source, digest)
@@ -163,7 +172,8 @@ async def _check_repeated(store: Store, planned: Sequence[_Planned]) -> None:
             raise RepeatedFileError(
                 f"{plan.path.name} was loaded for {plan.source} before, and lists less than half "
                 "of what was there: the same file again is no second crawl.",
-                hint="Load a newer listing of the directory. If it really shrank, that one agrees.",
+                hint="Load a newer listing of the directory. If it really shrank, that one agrees; "
+                "or confirm it now: --accept-shrink.",
             )
 
 

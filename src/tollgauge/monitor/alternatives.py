@@ -74,10 +74,13 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedAlternatives:
-    """The endpoint that was asked for, and its alternatives, best first."""
+    """The endpoint that was asked for, and its alternatives, best first. `has_similar`: at least
+    one endpoint of a similar purpose may be paid, whatever its score.
+    """
 
     scored: ScoredEndpoint
     alternatives: tuple[Alternative, ...]
+    has_similar: bool
 
 
 class Alternatives:
@@ -169,12 +172,25 @@ def _ranked(
     target = alternative_counts.get(tx, endpoint_id)
     if target is None:
         return None
-    least, pay_to = (target.score_tenths or 0) + delta_tenths, _pay_to(target)
+    least = (target.score_tenths or 0) + delta_tenths
+    alternatives = _candidates(tx, index, target, least_tenths=least, limit=limit)
+    return RankedAlternatives(
+        scored=target,
+        alternatives=tuple(alternatives),
+        has_similar=bool(alternatives or _candidates(tx, index, target, least_tenths=0, limit=1)),
+    )
+
+
+def _candidates(
+    tx: Connection, index: Index, target: ScoredEndpoint, *, least_tenths: int, limit: int
+) -> list[Alternative]:
+    """At most `limit` endpoints of a similar purpose with at least this score, best first."""
+    pay_to = _pay_to(target)
     proposed = index.search(
         terms_of(wording_of(target.endpoint)),
         host=target.endpoint.host,
         pay_to=pay_to,
-        least_tenths=least,
+        least_tenths=least_tenths,
         limit=limit + PROPOSALS,
     )
     known = alternative_counts.get_many(tx, [match.id for match in proposed])
@@ -183,12 +199,12 @@ def _ranked(
         for match in proposed
         if (row := known.get(match.id)) is not None
         and is_offered(row)
-        and (row.score_tenths or 0) >= least
+        and (row.score_tenths or 0) >= least_tenths
         and row.endpoint.host != target.endpoint.host
         and (pay_to is None or _pay_to(row) != pay_to)
     ]
     alternatives.sort(key=_rank)
-    return RankedAlternatives(scored=target, alternatives=tuple(alternatives[:limit]))
+    return alternatives[:limit]
 
 
 def is_offered(row: ScoredEndpoint) -> bool:

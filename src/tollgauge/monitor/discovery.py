@@ -229,16 +229,19 @@ def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> i
     return delisted
 
 
-async def end_crawl(store: Store, crawl: Crawl, *, whole: bool, now: int) -> CrawlEnding:
+async def end_crawl(
+    store: Store, crawl: Crawl, *, whole: bool, accept_shrink: bool = False, now: int
+) -> CrawlEnding:
     """End a crawl, deciding whether it is complete: `whole` says that it read its listing to the
-    end. One that listed nothing, or suspiciously little, delists nothing.
+    end. One that listed nothing delists nothing. Neither does one that listed suspiciously little,
+    unless `accept_shrink`: the operator confirms that the directory shrank.
 
     What it takes away is taken REMOVED_AT_ONCE at a time, and the crawl ends last: one that is
     interrupted takes away the rest when it is resumed.
     """
     census = await store.reading(crawls.census, crawl)
     whole = whole and census.listed > 0
-    suspicious = whole and census.is_suspicious
+    suspicious = whole and census.is_suspicious and not accept_shrink
     complete = whole and not suspicious
     unseen = await store.reading(listings.unseen, crawl) if complete else ()
     delisted = 0
@@ -249,7 +252,8 @@ async def end_crawl(store: Store, crawl: Crawl, *, whole: bool, now: int) -> Cra
     if suspicious:
         problem = (
             f"Suspicious: it lists {census.listed} endpoints, and the last complete crawl listed "
-            f"{census.complete}. Nothing is delisted until a second crawl agrees."
+            f"{census.complete}. Nothing is delisted until a second crawl agrees, or you confirm "
+            "it with `tollgauge discover --accept-shrink`."
         )
     return CrawlEnding(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
 

@@ -3,8 +3,8 @@
 Rules (docs/search.md):
 - the index in memory (monitor/alternatives) chooses the endpoints; every figure is read from the
   present rows, and what is no longer public, or what a filter no longer admits, is left out;
-- a search by words finds listed endpoints. A URL or a host also finds those that are public and
-  not listed, and needs no index: a server that has just started has none yet.
+- a search by words finds listed endpoints. A URL, a host or a payTo address also finds those that
+  are public and not listed, and needs no index: a server that has just started has none yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Resource
 from tollgauge.core.endpoint_filter import Figures, Filter, Sort
-from tollgauge.core.search_text import Host, Named, Words
+from tollgauge.core.search_text import Host, Named, PayTo, Words
 from tollgauge.core.similarity.terms import terms_of_question
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import PROPOSALS, Alternatives
@@ -27,8 +27,12 @@ from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 LIST_ROWS: Final = 100
 """How many endpoints one page of a list has."""
 
-Match = Literal["endpoint", "provider", "meaning"]
-"""What a search found: the endpoint of a URL, the endpoints of a host, or those of a purpose."""
+PAY_TO_ROWS: Final = 500
+"""How many endpoints of a payTo address are read; filters apply to these."""
+Match = Literal["endpoint", "provider", "payto", "meaning"]
+"""What a search found: the endpoint of a URL, the endpoints of a host, those that ask to be paid at
+an address, or those of a purpose.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,10 @@ async def search(
             columns = (await alternatives.fresh(store)).columns
             ids = columns.page(of_host, Sort.SCORE, limit=limit).ids
             return _exact("provider", await store.reading(_admitted, ids, of_host))
+        case PayTo():
+            anywhere = replace(wanted, status=None)
+            found = await store.reading(_of_pay_to, named.address, anywhere)
+            return _exact("payto", found[:limit])
         case Words():
             index = await alternatives.fresh(store)
             terms = terms_of_question(named.text)
@@ -128,6 +136,11 @@ def _of_host(tx: Connection, of_host: Filter, *, limit: int) -> list[DescribedEn
     """The best endpoints of a host."""
     best = endpoint_list.of_host(tx, of_host.host or "", limit=limit)
     return _admitted(tx, [endpoint.id for endpoint in best], of_host)
+
+
+def _of_pay_to(tx: Connection, address: str, wanted: Filter) -> list[DescribedEndpoint]:
+    """The best endpoints that ask to be paid at an address."""
+    return _admitted(tx, endpoint_list.ids_of_pay_to(tx, address, limit=PAY_TO_ROWS), wanted)
 
 
 def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[DescribedEndpoint]:

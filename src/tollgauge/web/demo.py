@@ -41,6 +41,8 @@ class DemoSettings:
     """Private key of an account with money on the local chain: public, and worthless elsewhere."""
     chain_name: str = ""
     """What pages call that chain."""
+    control_url: str = ""
+    """Where `tollgauge demo fault` reaches the running demo."""
 
 
 @dataclass(slots=True)

@@ -61,6 +61,11 @@ def unknown_resource() -> Problem:
     )
 
 
+def unknown_pay_to() -> Problem:
+    """404 for an address that no endpoint asks to be paid at."""
+    return Problem(404, "unknown-payto", "No known endpoint asks to be paid at this address.")
+
+
 def unknown_host() -> Problem:
     """404 for a host of no endpoint."""
     return Problem(404, "unknown-host", "No endpoint of this host is known.")

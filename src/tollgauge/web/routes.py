@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import cached_property, partial
+from importlib import metadata
 from typing import Any, Final
 
 import orjson
@@ -24,10 +25,6 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.middleware import Edge
 from tollgauge.web.errors import add_error_handlers, error_response
-from tollgauge.web.free.api import FreeApi
-from tollgauge.web.free.endpoint_lists import EndpointLists
-from tollgauge.web.free.lint import Linting
-from tollgauge.web.free.preflight import Preflights
 from tollgauge.web.free.routes import discovery_routes, free_routes
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
@@ -39,7 +36,6 @@ from tollgauge.web.paid.routes import paid_routes
 from tollgauge.web.route import PlainRoute, Route, describe, serve
 from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import renew as renew_watch
-from tollgauge.web.watches.poll import Polling
 from tollgauge.web.watches.routes import watch_routes
 from tollgauge.web.wire import openapi
 
@@ -105,16 +101,8 @@ def create(dependencies: Dependencies) -> Edge:
 
 def mcp_server(dependencies: Dependencies) -> Server[Any]:
     """Everything that is sold or free, as tools for agents."""
-    tools = Tools(
-        products=products(dependencies),
-        free=FreeApi(dependencies),
-        lists=EndpointLists(dependencies),
-        preflights=Preflights(dependencies),
-        linting=Linting(dependencies),
-        polling=Polling(dependencies),
-        gate=dependencies.gate,
-    )
-    return transport.server(tools, version=VERSION)
+    tools = Tools(products=products(dependencies), dependencies=dependencies)
+    return transport.server(tools, version=metadata.version("tollgauge"))
 
 
 def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,11 @@ def endpoint(host: str, description: str, *, amount: int | None = 1_000, **more:
 async def add(running: Running, one: Endpoint, tenths: int | None, advice: str, grade: str) -> None:
     store = running.service.store
     await store.writing(endpoints.insert, one)
-    row = ScoreRow(
+    await store.writing(scores.save, score_row(one, tenths, advice, grade))
+
+
+def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> ScoreRow:
+    return ScoreRow(
         endpoint_id=one.id,
         as_of=NOW,
         policy_version=2,
@@ -55,7 +60,6 @@ async def add(running: Running, one: Endpoint, tenths: int | None, advice: str, 
         result=RESULT,
         payable_24h_permille=900,
     )
-    await store.writing(scores.save, row)
 
 
 @pytest.fixture
@@ -110,6 +114,39 @@ async def test_a_search_is_filtered(
     running: Running, parameters: dict[str, str], wanted: list[str]
 ) -> None:
     assert await hosts(running, "/trust/search", q="weather", **parameters) == wanted
+
+
+async def test_a_pay_to_address_finds_its_endpoints_before_there_is_an_index(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "0x" + "ab" * 20
+    store = running.service.store
+    quote = Quote(network="eip155:137", asset=USDC, amount=9_000, pay_to=address)
+    for host, tenths, status in (
+        ("paid-well", 900, Listing.LISTED),
+        ("paid-too", 400, Listing.DELISTED),
+        ("paid-new", None, Listing.LISTED),
+    ):
+        one = endpoint(host, "Translation", status=status)
+        await store.writing(endpoints.insert, replace(one, quote=quote))
+        if tenths is not None:
+            row = score_row(one, tenths, "proceed", "A")
+            await store.writing(scores.save, row)
+    monkeypatch.setattr(alternatives.Alternatives, "fresh", _no_index)
+    for text in (address, f" 0x{'AB' * 20} "):
+        answer = (await running.get("/trust/search", params={"q": text})).json()
+        assert answer["match"] == "payto"
+        assert [row["host"] for row in answer["results"]] == [
+            "paid-well.example.com",
+            "paid-too.example.com",
+            "paid-new.example.com",
+        ]
+    assert await hosts(running, "/trust/search", q=address, minGrade="A", limit="1") == [
+        "paid-well"
+    ]
+    assert await hosts(running, "/trust/search", q=address, network="base") == []
+    other = (await running.get("/trust/search", params={"q": "0x" + "cd" * 20})).json()
+    assert other == {"match": "payto", "results": []}
 
 
 async def test_a_server_that_has_no_index_yet_finds_urls_and_hosts(

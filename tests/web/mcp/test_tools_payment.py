@@ -31,16 +31,12 @@ from tollgauge.core.payment import State, canonical_body, decode, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
-from tollgauge.web.free.api import FreeApi
-from tollgauge.web.free.endpoint_lists import EndpointLists
-from tollgauge.web.free.lint import Linting
-from tollgauge.web.free.preflight import Preflights
+from tollgauge.web import wire
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_header
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
-from tollgauge.web.watches.poll import Polling
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,6 +44,12 @@ TOOL = "x402_trust_score"
 ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 TX = "0x" + "77" * 32
 ARGUMENTS = {"resource": WEATHER, "why": "before paying it"}
+
+
+class GradeShape(wire.Shape):
+    """The answer of this world."""
+
+    grade: str
 
 
 def settled() -> Response:
@@ -114,16 +116,8 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
             dependencies = running.service.server()
-            product = replace(trust.product(dependencies), compute=world.answer)
-            tools = Tools(
-                products=(product,),
-                free=FreeApi(dependencies),
-                lists=EndpointLists(dependencies),
-                preflights=Preflights(dependencies),
-                linting=Linting(dependencies),
-                polling=Polling(dependencies),
-                gate=dependencies.gate,
-            )
+            product = replace(trust.product(dependencies), compute=world.answer, shape=GradeShape)
+            tools = Tools(products=(product,), dependencies=dependencies)
             yield Sold(world, running, tools)
 
 

@@ -1,10 +1,11 @@
-"""The tool that reads a watch: what its route answers, to whom it answers, and what it keeps to
-itself. The watches are bought through the gate, with probes and alerts as in test_watch_routes.
+"""The tools of a watch: what their routes answer, to whom they answer, and what they keep to
+themselves. The watches are bought through the gate, with probes and alerts as in test_watch_routes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -13,18 +14,18 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 import pytest_asyncio
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.http_service import BASE, PAY_TO
 from tests.support.prepared import command as prepared_command
 from tests.support.programs import require
-from tests.support.watch_service import QUOTE, WatchService, opened, path
+from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, path
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
@@ -254,3 +255,72 @@ async def test_guesses_of_secrets_count_against_the_rate_limit(watch_service: Wa
     assert statuses[-1] == 429
     for answer in answers[: statuses.index(429)]:
         assert answer.json()["result"]["structuredContent"]["status"] == 401
+
+
+async def use(
+    watch_service: WatchService, name: str, arguments: dict[str, Any], payment: Any = None
+) -> CallToolResult:
+    meta = cast("RequestParamsMeta", {"x402/payment": payment}) if payment else None
+    async with Client(web.mcp_server(watch_service.running.service.server())) as client:
+        return await client.call_tool(name, arguments, meta=meta)
+
+
+def signed(watch_service: WatchService, **more: Any) -> Any:
+    return json.loads(base64.b64decode(watch_service.payment(**more)))
+
+
+async def test_a_watch_is_bought_renewed_changed_and_cancelled_with_tools_only(
+    watch_service: WatchService,
+) -> None:
+    before = watch_service.asked["/settle"]
+    order = {"endpoint": RESOURCE, "events": ["price_change"]}
+    terms = await use(watch_service, "x402_watch_create", order)
+    assert terms.is_error
+    assert said(terms)["accepts"][0]["amount"] == "200000"
+    payment = signed(watch_service, ticket="known to the buyer")
+    bought = said(await use(watch_service, "x402_watch_create", order, payment))
+    again = said(await use(watch_service, "x402_watch_create", order, payment))
+    assert again["secret"] == bought["secret"]
+    assert said(await call(watch_service, owned(bought)))["state"] == "active"
+
+    renewal = {"watch_id": bought["watch_id"]}
+    payment = signed(watch_service)
+    renewed = said(await use(watch_service, "x402_watch_renew", renewal, payment))
+    assert renewed["watch_id"] == bought["watch_id"]
+    assert renewed["expires_at"] > bought["expires_at"]
+    assert said(await use(watch_service, "x402_watch_renew", renewal, payment)) == renewed
+    other = await use(watch_service, "x402_watch_renew", {"watch_id": "wat_" + "0" * 24}, payment)
+    assert said(other)["code"] == "payment-reused"
+
+    edited = await use(
+        watch_service, "x402_watch_edit", {**owned(bought), "events": ["payto_change"]}
+    )
+    assert said(edited)["events"] == ["payto_change"]
+    cancelled = await use(watch_service, "x402_watch_cancel", owned(bought))
+    assert said(cancelled)["state"] == "cancelled"
+    assert said(await call(watch_service, owned(bought)))["state"] == "cancelled"
+    assert watch_service.asked["/settle"] == before + 2
+
+
+async def test_renewal_of_an_unknown_watch_charges_nothing(watch_service: WatchService) -> None:
+    before = watch_service.asked["/settle"]
+    unknown = {"watch_id": "wat_" + "0" * 24}
+    result = await use(watch_service, "x402_watch_renew", unknown, signed(watch_service))
+    assert (said(result)["status"], said(result)["code"]) == (404, "unknown-watch")
+    assert watch_service.asked["/settle"] == before
+
+
+@pytest.mark.parametrize("name", ["x402_watch_edit", "x402_watch_cancel"])
+async def test_only_the_owner_changes_a_watch(watch_service: WatchService, name: str) -> None:
+    mine, other = await watch_service.buy(), await watch_service.buy()
+    change = {"digest": True} if name == "x402_watch_edit" else {}
+    for secret, status in ((other["secret"], 404), ("whsec_0", 401), ("", 401), (None, 401)):
+        arguments = {"watch_id": mine["watch_id"], "secret": secret, **change}
+        refused = await use(watch_service, name, arguments)
+        assert refused.is_error
+        assert said(refused)["status"] == status, secret
+    assert said(await call(watch_service, owned(mine)))["state"] == "active"
+    nothing = await use(watch_service, "x402_watch_edit", owned(mine))
+    assert said(nothing)["code"] == "nothing-to-change"
+    misspelt = await use(watch_service, "x402_watch_edit", owned(mine, event="price_change"))
+    assert said(misspelt)["code"] == "unknown-field"

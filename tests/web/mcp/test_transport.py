@@ -37,19 +37,25 @@ from tollgauge.web.paid.catalogue import TRUST, SaleSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "b829ef3db8a16f7c1a7d5e514e0f48783481c938310d3c7b8d09b15612c7d0b6",
-    "x402_trust_bulk": "6c60ea43ec4273e96abf1ca6d098274f8033319be82a6fc75247796e9a88795a",
-    "x402_find_alternatives": "6769490a629d7254ee4eb2f6b9a6506e2f92ed787586268f2fa4b9ad03e0da4e",
-    "x402_trust_leaderboard": "b79953f8573ce762e2126686968704a87a1a724f4b2cfd4e56338f1f6826d46a",
-    "x402_trust_preview": "b417f2ce4915b55101b411a011e0fc04eac757d811753cffecce53e376afd77f",
-    "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
-    "x402_semantic_search": "6e0a8923cef2c47d1481772a778b33c7c4cf598b07664842c6dcb34fdccb0567",
-    "x402_preflight": "0a228d8d461614e4de0303d59800dc41ce65d00eca0c0c7e7c5434b03d6f00ac",
-    "x402_lint": "84506cb79e87936ef404702ee05a54b7692288e1eedb8961fe4e6455aecb51ba",
-    "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",
+    "x402_trust_score": "3d038030bc563946d47d10cb92c4b24753e9e7fc1951509df95f5928ef761440",
+    "x402_trust_bulk": "ea7e83a03844edc8bb9f7d1742bc51c3f6858ffbd058cf3d1ca1b72ebbe5c7f2",
+    "x402_history": "b2b34a177fbda6bf43ac7505f9c2338f1868dc749dd788cbcf3d9674cff04b2f",
+    "x402_payment_trace": "ac106e50ffaa88a887ffa9cda9f3fc36e03dfd54b2092d6c831023a4022e7cdc",
+    "x402_find_alternatives": "3045f82d3535c7c61c5e190ccd9942228953d5f20dc2d1017066b222c39a2dc4",
+    "x402_watch_create": "1456699b554ce7cf7467946ae849e9ee18c5eff791266438a07c1826fec6c83e",
+    "x402_watch_renew": "753b46e8bd6665e5842b9a781250e1314ba5f7ca2265ac1756a215da4ad3573e",
+    "x402_trust_leaderboard": "42e0cf9013dd3d4d831695cb322bf084553d824554fddb5a9b36495e66ffeabc",
+    "x402_trust_preview": "4a3c166c6b6825e6135c99c86b424eb685f7a18dc5d003ae283e297f7a13ca33",
+    "x402_ecosystem_stats": "208735f46584c51eb997a1a1ad165005f0d4819ac28ece6b1e596059cbcc550b",
+    "x402_semantic_search": "faaa8948f7a0d80f5844d6183c62d03581658450445d7e3ed153dfea54eb68ce",
+    "x402_preflight": "b59144aad819bff898126428ed2c735fa9b4c918454c1d10b8d9348bb29be2dd",
+    "x402_lint": "8525e370c8e452bef55fb2f2add9255f59b6616cbf0af2a49add6fcd684046ef",
+    "x402_watch_events": "e0b0195730378ca0a1249967f91311e9aef1f5d0126f725038620e980afcab2e",
+    "x402_watch_edit": "02aa77d2346f4b9c22733813dbc3566174c9fa9903f53f0eb696b831ec46b8a1",
+    "x402_watch_cancel": "a710a9e130761786dc02c89dc116ecaaf2d5e54095a37f77f6469aaf82f23071",
 }
 """SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
-PINNED_INSTRUCTIONS = "685f85aae1965ac03932a1e24dc6da72297ea3528d7e16279244a681fe2eca9b"
+PINNED_INSTRUCTIONS = "33558f197aba9ed00e64aa6d9999d08b9669616d4f6a138a76924b39cd96fbf3"
 HEADERS = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -192,7 +198,7 @@ async def test_unpaid_terms_are_those_of_the_route_with_the_tool_as_resource(
 ) -> None:
     over_http = (await served.running.http.post(TRUST)).json()
     async with Client(served.url) as client:
-        terms = body_of(await client.call_tool("x402_trust_score", {}))
+        terms = body_of(await client.call_tool("x402_trust_score", {"resource": WEATHER}))
     assert terms["x402Version"] == 2
     assert terms["accepts"] == over_http["accepts"]
     assert terms["resource"] == over_http["resource"] | {"url": "mcp://tool/x402_trust_score"}
@@ -211,7 +217,7 @@ async def test_what_an_agent_reads_of_the_tools_is_pinned(served: Served) -> Non
     assert digest(words) == PINNED_INSTRUCTIONS
 
 
-async def test_neither_configuration_nor_providers_reach_the_words_of_a_tool() -> None:
+async def test_only_the_configured_price_reaches_the_words_of_a_tool() -> None:
     listings = []
     for price, base_url in (("0.005000", BASE), ("0.700000", "https://other.example")):
         config = configuration()
@@ -224,11 +230,12 @@ async def test_neither_configuration_nor_providers_reach_the_words_of_a_tool() -
             opened(config) as running,
             Client(web.mcp_server(running.service.server())) as client,
         ):
-            listings.append((await client.list_tools()).model_dump()["tools"])
-            terms = body_of(await client.call_tool("x402_trust_score", {}))
+            listings.append(json.dumps((await client.list_tools()).model_dump()["tools"]))
+            terms = body_of(await client.call_tool("x402_trust_score", {"resource": WEATHER}))
             assert terms["accepts"][0]["amount"] == str(int(float(price) * 10**6))
-    assert listings[0] == listings[1]
-    assert "0.005" not in json.dumps(listings)
+    assert listings[0].count("$0.005 per call") == 2, "the report and the alternatives"
+    same = listings[0].replace("$0.005 per call", "$0.70 per call", 1)
+    assert same.replace('"0.005000"', '"0.700000"', 1) == listings[1]
 
 
 async def test_an_injection_stays_within_the_fields_that_are_called_unverified(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import os
 import signal
@@ -24,7 +25,11 @@ MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
 TOOLS = [
     "x402_trust_score",
     "x402_trust_bulk",
+    "x402_history",
+    "x402_payment_trace",
     "x402_find_alternatives",
+    "x402_watch_create",
+    "x402_watch_renew",
     "x402_trust_leaderboard",
     "x402_trust_preview",
     "x402_ecosystem_stats",
@@ -32,6 +37,8 @@ TOOLS = [
     "x402_preflight",
     "x402_lint",
     "x402_watch_events",
+    "x402_watch_edit",
+    "x402_watch_cancel",
 ]
 
 
@@ -62,6 +69,7 @@ async def typescript(*target: str, env: dict[str, str] | None = None) -> Any:
 
 def check(seen: Any) -> None:
     assert seen["server"]["name"] == "tollgauge"
+    assert seen["server"]["version"] == importlib.metadata.version("tollgauge")
     assert seen["tools"] == TOOLS
     assert not seen["free"].get("isError")
     assert seen["free"]["structuredContent"]["listed"] > 20
@@ -98,7 +106,8 @@ async def test_the_python_client_speaks_to_the_command(environment: dict[str, st
         counts = await client.call_tool("x402_ecosystem_stats", {})
         assert counts.structured_content is not None
         assert counts.structured_content["listed"] > 20
-        payment_required = await client.call_tool("x402_trust_score", {})
+        asked = {"resource": "https://api.example.com/weather"}
+        payment_required = await client.call_tool("x402_trust_score", asked)
         assert payment_required.is_error
 
 
@@ -125,7 +134,7 @@ async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
     }
     process.stdin.write(json.dumps(hello).encode() + b"\n")
     answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
-    assert answer["result"]["serverInfo"]["version"] == "2.1.0"
+    assert answer["result"]["serverInfo"]["version"] == importlib.metadata.version("tollgauge")
     return process
 
 

@@ -14,6 +14,7 @@ from tollgauge.core.payment import Offer
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.snippets import Language
+from tollgauge.web.paid.catalogue import BULK
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
@@ -28,7 +29,22 @@ REPORT = DocumentedRoute(
     tool_example=json.dumps({"resource": RESOURCE}),
 )
 TRACE = DocumentedRoute(
-    "POST", "/v1/x402-payment-trace", "A trace.", micro_usd=11_673, example='{"txHash": "0x5a"}'
+    "POST",
+    "/v1/x402-payment-trace",
+    "A trace.",
+    micro_usd=11_673,
+    example='{"txHash": "0x5a"}',
+    tool="x402_payment_trace",
+    tool_example='{"txHash": "0x5a"}',
+)
+LARGER_TIER = DocumentedRoute(
+    "POST",
+    BULK[50],
+    "Many scores.",
+    micro_usd=200_000,
+    example=json.dumps({"resources": [RESOURCE]}),
+    tool="x402_trust_bulk",
+    tool_example=json.dumps({"resources": [RESOURCE], "tier": 50}),
 )
 OFFER = Offer(
     route="/v1/x402-trust",
@@ -47,7 +63,7 @@ def docs(
     *, resource: str | None = KNOWN, report: Offer | None = OFFER, fingerprint: str | None = None
 ) -> Reader:
     page = docs_html(
-        (FREE, REPORT, TRACE),
+        (FREE, REPORT, TRACE, LARGER_TIER),
         base_url=BASE,
         resource=resource,
         report=report,
@@ -69,12 +85,12 @@ def programs(reader: Reader) -> list[tuple[str, str]]:
     return list(zip(reader.pieces["figcaption"], reader.pieces["pre"], strict=True))
 
 
-def test_a_paid_route_has_a_program_in_every_language_that_can_buy_it() -> None:
+def test_paid_routes_have_a_program_in_every_language_and_larger_tiers_name_their_tool() -> None:
     names = [name for name, _ in programs(docs())]
     http = ["Python", "TypeScript", "curl"]
     lost = ["shell", *http]
-    assert names == ["curl", *http, "MCP", *http, *lost, *http]
-    assert "No tool sells this: buy it over HTTP." in docs().words
+    assert names == ["curl", *http, "MCP", *http, "MCP", *http, *lost, *http]
+    assert "The tool x402_trust_bulk above sells this too" in docs().words
 
 
 def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:
@@ -86,7 +102,7 @@ def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:
 def test_the_guard_has_its_variables_to_copy_where_the_service_signs() -> None:
     (_, commands), *_ = (row for row in programs(docs(fingerprint="-Ab9")) if row[0] == "shell")
     assert [shlex.split(line) for line in commands.splitlines()] == [
-        ["pip", "install", "tollgauge-guard[evm]"],
+        ["pip", "install", "./guard/python[evm]"],
         ["export", f"TOLLGAUGE_GUARD_BUNDLE={BASE}/trust/bundle"],
         ["export", "TOLLGAUGE_GUARD_KEY=-Ab9"],
         ["tollgauge-guard", "check", KNOWN],

@@ -114,6 +114,23 @@ async def test_what_is_known_leads_to_its_page(running: Running, text: str, page
     assert (answer.status_code, answer.headers["location"]) == (307, f"{BASE}{page}")
 
 
+async def test_a_pay_to_address_leads_to_its_endpoints(running: Running) -> None:
+    query = sa.text("SELECT quote_pay_to FROM endpoint WHERE id = :id")
+    address = (await fetch(running.service.store, query, {"id": WEATHER_ID})).scalar_one()
+    answer = await read(running, "/search", q=address)
+    assert answer.status_code == 200
+    assert f"/endpoint/{WEATHER_ID}" in links(answer)
+    assert "to be paid at this address" in Reader(answer.content).words
+    nobody = "0x" + "9a" * 20
+    unknown = await read(running, "/search", q=nobody)
+    assert (unknown.status_code, f"No endpoint of {nobody} is known here." in unknown.text) == (
+        404,
+        True,
+    )
+    machine = await running.get("/search", params={"q": nobody})
+    assert (machine.status_code, machine.json()["code"]) == (404, "unknown-payto")
+
+
 async def test_words_lead_to_endpoints_with_what_their_providers_say(running: Running) -> None:
     answer = await read(running, "/search", q="weather forecast")
     words = Reader(answer.content).words

@@ -218,12 +218,29 @@ def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
         "Price stability (30d)": "stable",
         "Network": "eip155:8453 base",
         "First seen": "2025-09-25",
-        "Last probed": "2025-11-24",
+        "Last probed": "2025-11-24 15:00 UTC",
         "Status": "listed",
         "Snapshot computed": "2025-11-24 11:00 UTC 5 hours old",
         "Better alternatives": "3",
     }
     assert {name: facts_shown.get(name) for name in wanted} == wanted
+
+
+def test_number_of_better_alternatives_leads_to_where_they_are_sold() -> None:
+    page = views.endpoint_html(
+        view(), now=NOW, base_url=BASE, report_micro_usd=5_000, similar_micro_usd=7_000
+    )
+    reader = check_structure(page)
+    links = [attrs.get("href") for attrs in reader.all("a")]
+    assert "#alternatives" in links
+    assert [attrs for _, attrs in reader.elements if attrs.get("id") == "alternatives"]
+    assert "3 listed endpoints of other providers serve a similar purpose" in reader.words
+    assert "$0.007" in reader.words
+    assert f"{BASE}/v1/similar" in reader.words
+    assert "/docs#post-v1-similar" in links
+    none = check_structure(endpoint(view(snapshot(better_alternatives=0))))
+    assert "#alternatives" not in [attrs.get("href") for attrs in none.all("a")]
+    assert facts(endpoint(view(snapshot(better_alternatives=0))))["Better alternatives"] == "0"
 
 
 def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:

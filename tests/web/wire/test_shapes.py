@@ -225,7 +225,7 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
     has(document, SNAPSHOT, beside="id resource endpointPage simulated improvements")
     assert document["resource"] == WEATHER
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["firstSeen"])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["lastProbed"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", document["lastProbed"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", document["snapshotComputed"])
     assert document["status"] == "listed"
     assert document["advertisedPriceUsd"] == 0.001

@@ -52,6 +52,12 @@ _SCORED_BEHIND: Final = Prepared(
 )
 _UNSCORED: Final = Prepared(_WITHOUT_SCORE)
 _UNSCORED_BEHIND: Final = Prepared(_WITHOUT_SCORE.where(endpoint_table.c.id < sa.bindparam("id")))
+_OF_PAY_TO: Final = Prepared(
+    sa.select(endpoint_table.c.id)
+    .where(endpoint_table.c.quote_pay_to == sa.bindparam("pay_to"), PUBLIC)
+    .order_by(endpoint_table.c.ranked_score.desc().nulls_last(), endpoint_table.c.id)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
 _PLACE: Final = Prepared(
     sa.select(endpoint_table.c.id, endpoint_table.c.ranked_score).where(
         endpoint_table.c.id == sa.bindparam("id"), endpoint_table.c.host == sa.bindparam("host")
@@ -129,6 +135,11 @@ def of_host(
         if len(listed) == limit:
             break
     return tuple(listed)
+
+
+def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]:
+    """The ids of the public endpoints that ask to be paid at an address, the best scores first."""
+    return tuple(row.id for row in _OF_PAY_TO.rows(tx, {"pay_to": pay_to, "limit": limit}))
 
 
 def page(

@@ -55,7 +55,7 @@ EXAMPLE: Final = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
 
 def _not_empty(text: str) -> str:
     if not text.strip():
-        refuse(invalid("", "The search is empty: give a URL, a host, or words."))
+        refuse(invalid("", "The search is empty: give a URL, a host, a payTo address, or words."))
     return text
 
 
@@ -73,7 +73,9 @@ _NotNull = BeforeValidator(_not_null)
 _Price = Annotated[float, Field(ge=0, le=1_000_000)]
 _MAX_PRICE: Final = "The most that a call may cost, in dollars"
 _RECOMMENDATION: Final = "Only those with this recommendation"
-_QUERY: Final = "The URL of an endpoint, the host of a provider, or what you need, in words"
+_QUERY: Final = (
+    "The URL of an endpoint, the host of a provider, a payTo address, or what you need, in words"
+)
 _MIN_GRADE: Final = "Only those with this grade or a better"
 
 
@@ -99,7 +101,7 @@ class _ListedRequest(RequestModel):
 
 
 class SearchRequest(_ListedRequest):
-    """What to search for: the URL of an endpoint, the host of a provider, or words."""
+    """What to search for: the URL of an endpoint, the host of a provider, a payTo, or words."""
 
     query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_not_empty)] = Field(
         description=_QUERY

@@ -1,29 +1,29 @@
-"""The tools that agents call: the same products and free answers as over HTTP, with payment in
+"""The tools that agents call: every product, and free answers, as over HTTP, with payment in
 `_meta` (x402 transport for MCP).
 
 Rules:
-- names, descriptions (web/mcp/tool_texts) and schemas are static;
+- every product (web/routes) is a tool, under the name of its ToolSpec; its description states the
+  configured price, and everything else in names, descriptions and schemas is static;
 - a paid tool goes through the gate of the paid routes: same ledger, same price, same answer; its
   payment is bound to the tool's name and its canonical arguments;
-- the tool of a watch's owner takes the secret as an argument, because clients cannot send a header
-  with one call; arguments are never logged;
+- arguments are validated before terms are quoted;
+- a long answer is given in pages (web/mcp/answer_pages); the arguments that choose a page are not
+  part of what is paid for;
 - terms of payment and problem documents are results with `isError`.
 
-An answer is the same JSON twice: as text and as structured content. No tool declares an output
-schema, because clients would validate the terms of payment by it too.
+An answer is the same JSON twice: as text and as structured content.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import orjson
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
-from pydantic import Field
 from starlette.responses import Response
 from x402.extensions.bazaar import (
     DeclareMcpDiscoveryConfig,
@@ -33,72 +33,31 @@ from x402.extensions.bazaar import (
 
 from tollgauge.core import answer_signature, strictjson
 from tollgauge.core.payment import canonical_body, request_digest
+from tollgauge.core.units import dollars
 from tollgauge.db.engine import StoreUnavailable
-from tollgauge.monitor import ranking
 from tollgauge.observe import PAID_REQUESTS, log, place_of
-from tollgauge.web import wire
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem, internal_error, store_unavailable
-from tollgauge.web.free.api import FreeApi
-from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
-from tollgauge.web.free.lint import CAPTURE_WORDS, Capture, Linting
-from tollgauge.web.free.preflight import PreflightRequest, Preflights
-from tollgauge.web.mcp.tool_texts import (
-    LEADERBOARD,
-    LINT,
-    PAID,
-    PREFLIGHT,
-    PREVIEW,
-    SEARCH,
-    STATS,
-    WATCHED,
-    ToolTexts,
-)
+from tollgauge.web.mcp import answer_pages, output_schema
+from tollgauge.web.mcp.answer_pages import PageRequest
+from tollgauge.web.mcp.free_tools import FreeTool, FreeTools
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product, Sale
-from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.products import bulk
 from tollgauge.web.paid.request import payment_required, read_payment
-from tollgauge.web.watches.poll import CURSOR, Polling
-from tollgauge.web.watches.shapes import ID_PATTERN
-from tollgauge.web.watches.watch_auth import UnauthorizedProblem
-from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.request_model import invalid
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
 SIGNATURE: Final = "tollgauge/signature"
 """What is the header Tollgauge-Signature over HTTP: the signature of the result's text."""
+PRICE: Final = "tollgauge/price"
+"""The price of a tool, in its `_meta`: dollars per call, or by tier."""
 UNPAID: Final = "Payment required to access this tool"
-_NOTHING: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {},
-    "additionalProperties": False,
-}
-_Cursor = Annotated[str, Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}$"})]
-
-
-class LeaderboardArguments(RequestModel):
-    """How many endpoints an agent wants to see."""
-
-    limit: Annotated[int, Field(ge=1, le=ranking.SIZE)] = Field(
-        10, description="How many, best first"
-    )
-
-
-class LintArguments(RequestModel):
-    """What an agent wants to check."""
-
-    capture: Capture = Field(description=CAPTURE_WORDS)
-
-
-class PollArguments(RequestModel):
-    """The arguments of the poll. The rules of ids and cursors are the route's (web/watches)."""
-
-    watch_id: str = Field(description="The watch's id", json_schema_extra={"pattern": ID_PATTERN})
-    secret: Annotated[str, Field(min_length=1, max_length=200)] = Field(
-        description="The watch's secret, shown once, in the answer that sold the watch",
-    )
-    since: _Cursor = Field("0", description="`next_cursor` of your last poll")
-    watch_since: _Cursor = Field("0", description="`watch_events_cursor` of your last poll")
+_HOW_TO_PAY: Final = (
+    "Paid per call with x402: without a payment the result holds the terms; sign them and call "
+    'again with the same arguments and the payment in _meta["x402/payment"].'
+)
 
 
 class UnknownToolError(LookupError):
@@ -107,35 +66,22 @@ class UnknownToolError(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The tools of a service: its products, its free answers, and the reader of watches."""
+    """The tools of a service: its products and its free answers."""
 
     products: tuple[Product, ...]
-    free: FreeApi
-    lists: EndpointLists
-    preflights: Preflights
-    linting: Linting
-    polling: Polling
-    gate: Gate
+    dependencies: Dependencies
 
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
-        sold = [
-            _tool(texts, _chosen(products, {}).request.json_schema(), paid=True)
-            for texts, products in self._sold().items()
-        ]
-        board = _tool(LEADERBOARD, LeaderboardArguments.json_schema())
-        free = [_tool(texts, _NOTHING) for texts in (PREVIEW, STATS)]
-        free.append(_tool(SEARCH, SearchRequest.json_schema()))
-        free.append(_tool(PREFLIGHT, PreflightRequest.json_schema()))
-        free.append(_tool(LINT, LintArguments.json_schema()))
-        return [*sold, board, *free, _tool(WATCHED, PollArguments.json_schema())]
+        sold = [_paid_tool(products) for products in self._sold().values()]
+        return [*sold, *(_free_tool(tool) for tool in FreeTools(self.dependencies).all())]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> CallToolResult:
         """One call. Raises UnknownToolError; every other failure is a result."""
         try:
-            return await self._call(name, arguments, meta)
+            return await self._call(name, arguments, meta.get(PAYMENT))
         except Problem as problem:
             return _refused(problem)
         except StoreUnavailable:
@@ -146,87 +92,58 @@ class Tools:
             log().error("tool.fail", tool=name, error=type(error).__name__, where=place_of(error))
             return _refused(internal_error())
 
-    def _sold(self) -> dict[ToolTexts, list[Product]]:
-        """The products of each paid tool."""
-        products_by_tool: dict[ToolTexts, list[Product]] = {}
+    def _sold(self) -> dict[str, list[Product]]:
+        """The products of each paid tool, by its name."""
+        products_by_tool: dict[str, list[Product]] = {}
         for product in self.products:
-            if product.route in PAID:
-                products_by_tool.setdefault(PAID[product.route], []).append(product)
+            products_by_tool.setdefault(product.tool.name, []).append(product)
         return products_by_tool
 
     async def _call(
-        self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
+        self, name: str, arguments: Mapping[str, Any], payment: object
     ) -> CallToolResult:
-        free: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[bytes]]] = {
-            LEADERBOARD.name: self._leaderboard,
-            PREVIEW.name: self._preview,
-            STATS.name: self._stats,
-            SEARCH.name: self._search,
-            PREFLIGHT.name: self._preflight,
-            LINT.name: self._lint,
-            WATCHED.name: self._poll,
-        }
-        if name in free:
-            return _answered(await free[name](arguments))
-        sold = next((item for item in self._sold().items() if item[0].name == name), None)
-        if sold is None:
+        document = _strict(arguments)
+        for tool in FreeTools(self.dependencies).all():
+            if tool.name == name:
+                return _answered(await tool.answer(document))
+        products = self._sold().get(name)
+        if products is None:
             raise UnknownToolError
-        return await self._buy(*sold, arguments, meta.get(PAYMENT))
+        brief = products[0].tool.brief
+        if brief is None:
+            return await self._buy(products, document, payment)
+        model = answer_pages.page_request(brief)
+        chosen = {_alias(field): document.get(_alias(field)) for field in model.model_fields}
+        page = model.read({key: value for key, value in chosen.items() if key in document})
+        order = {key: value for key, value in document.items() if key not in chosen}
+        if page.answer_id is None:
+            return await self._buy(products, order, payment, page)
+        if order:
+            raise invalid(min(order), "answerId goes with offset and details only.")
+        return await self._read_page(products[0], page, page.answer_id)
 
-    async def _leaderboard(self, arguments: Mapping[str, Any]) -> bytes:
-        """The first rows of the leaderboard. Raises Problem 422."""
-        limit = LeaderboardArguments.read(strict(arguments)).limit
-        board = await self.free.best()
-        return wire.dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
-
-    async def _preview(self, _arguments: Mapping[str, Any]) -> bytes:
-        """The sample reports in short: an agent reads all that it is given."""
-        return wire.outline(await self.free.samples())
-
-    async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
-        return bytes((await self.free.stats()).body)
-
-    async def _search(self, arguments: Mapping[str, Any]) -> bytes:
-        """What a search finds, in short. Raises Problem 422 and 503."""
-        request = SearchRequest.read(strict(arguments))
-        return wire.lists.brief_search(await self.lists.results(request), limit=request.limit)
-
-    async def _preflight(self, arguments: Mapping[str, Any]) -> bytes:
-        """The verdict about an offer. Raises Problem 422."""
-        return wire.dump(await self.preflights.judge(strict(arguments)))
-
-    async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
-        """The lint of an answer in short. Raises Problem 422."""
-        capture = LintArguments.read(strict(arguments)).capture
-        return wire.brief(await self.linting.captured(capture))
-
-    async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
-        """The poll of a watch. Raises Problem 401, 404 or 422, as the route does."""
-        try:
-            poll = PollArguments.read(strict(arguments))
-            events = await self.polling.read(
-                poll.watch_id, poll.secret, since=poll.since, watch_since=poll.watch_since
-            )
-            return events.model_dump_json().encode()
-        except UnauthorizedProblem as error:
-            raise _no_secret() from error
-        except Problem as problem:
-            if any(error.path == "secret" for error in problem.errors):
-                raise _no_secret() from problem
-            raise
+    async def _read_page(
+        self, product: Product, page: PageRequest, answer_id: str
+    ) -> CallToolResult:
+        """A page of an answer that was paid for before. Raises Problem 404 or 422."""
+        payment_id = answer_id.partition(".")[0]
+        row = await self.dependencies.gate.settlement.row(payment_id)
+        routes = {sold.route for sold in self._sold()[product.tool.name]}
+        body = answer_pages.stored_answer(row if row and row.route in routes else None, answer_id)
+        return _answered(_page(product, body, page))
 
     async def _buy(
         self,
-        texts: ToolTexts,
         products: Sequence[Product],
-        arguments: Mapping[str, Any],
+        order: Mapping[str, Any],
         payment: object,
+        page: PageRequest | None = None,
     ) -> CallToolResult:
         """One call of a paid tool, counted as a paid request of its own name."""
-        name, status = texts.name, 500
+        name, status = products[0].tool.name, 500
         try:
-            sale = _sale(_chosen(products, arguments), texts)
-            response = await self._sell(sale, arguments, payment)
+            product = _as_tool(_chosen(products, order))
+            response = await self._sell(_sale(product), order, payment)
             status = response.status_code
         except Problem as problem:
             status = problem.status
@@ -237,19 +154,15 @@ class Tools:
         body = bytes(response.body)
         if status != 200:
             return _answered(body, is_error=True)
-        receipt = orjson.loads(base64.b64decode(response.headers["PAYMENT-RESPONSE"]))
-        meta = {RECEIPT: receipt}
-        if signature := response.headers.get(answer_signature.HEADER):
-            meta[SIGNATURE] = signature
-        return _answered(body, meta=meta)
+        return _answered(_page(product, body, page), meta=_receipt(response))
 
-    async def _sell(self, sale: Sale, arguments: Mapping[str, Any], payment: object) -> Response:
+    async def _sell(self, sale: Sale, order: Mapping[str, Any], payment: object) -> Response:
         if payment is None:
+            sale.validate(order)
             return payment_required(sale, UNPAID)
         paid_with = read_payment(as_header(payment), sale.offer)
-        document = strict(arguments)
-        digest = request_digest("MCP", sale.offer.resource, canonical_body(document))
-        return await self.gate.sell(sale, paid_with, document, digest=digest)
+        digest = request_digest("MCP", sale.offer.resource, canonical_body(order))
+        return await self.dependencies.gate.sell(sale, paid_with, order, digest=digest)
 
 
 def as_header(payment: object) -> str:
@@ -265,7 +178,7 @@ def as_header(payment: object) -> str:
     return base64.b64encode(_text(payment).encode("utf-8", "surrogatepass")).decode()
 
 
-def strict(arguments: Mapping[str, Any]) -> object:
+def _strict(arguments: Mapping[str, Any]) -> Any:
     """Arguments, which a transport has parsed by its own rules, parsed again by ours. Raises
     Problem 400.
     """
@@ -279,50 +192,121 @@ def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _chosen(products: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
+def _alias(field: str) -> str:
+    return PageRequest.model_fields[field].alias or field
+
+
+def _chosen(products: Sequence[Product], order: Mapping[str, Any]) -> Product:
     """The product that a call of a tool buys. Raises Problem 422."""
-    return products[0] if len(products) == 1 else bulk.chosen(products, arguments)
+    return products[0] if len(products) == 1 else bulk.chosen(products, order)
 
 
-def _sale(product: Product, texts: ToolTexts) -> Sale:
+def _as_tool(product: Product) -> Product:
+    """A product with the request and the answer of its tool."""
+    tool = product.tool
+    return replace(
+        product,
+        request=tool.request or product.request,
+        compute=answer_pages.with_id(product.compute) if tool.brief else product.compute,
+    )
+
+
+def _page(product: Product, body: bytes, page: PageRequest | None) -> bytes:
+    """What a call shows of an answer: all of it, or a page of a long one. Raises Problem 422."""
+    brief = product.tool.brief
+    if brief is None:
+        return body
+    return answer_pages.page(body, brief, page or PageRequest.read({}), tool=product.tool.name)
+
+
+def _sale(product: Product) -> Sale:
     """A product's sale, as the tool that directories may list."""
-    sale = product.sale()
+    sale, tool = product.sale(), product.tool
     extension = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
-            tool_name=texts.name,
+            tool_name=tool.name,
             input_schema=product.request.json_schema(),
-            description=texts.description,
+            description=tool.description or product.description,
             transport="streamable-http",
-            example=product.example,
+            example=dict(tool.example or product.example),
             output=OutputConfig(example=catalogue.beginning(product.answer)),
         )
     )
-    offer = replace(sale.offer, resource=f"mcp://tool/{texts.name}")
+    offer = replace(sale.offer, resource=f"mcp://tool/{tool.name}")
     return replace(sale, offer=offer, bazaar=extension["bazaar"])
 
 
-def _tool(texts: ToolTexts, arguments: Mapping[str, Any], *, paid: bool = False) -> Tool:
-    """A tool as it is listed. A paid one moves money, so it is not read-only; it is idempotent,
+def _paid_tool(products: Sequence[Product]) -> Tool:
+    """A paid tool as it is listed. It moves money, so it is not read-only; it is idempotent,
     because the same payment never pays twice.
     """
-    annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    if paid:
-        annotations = ToolAnnotations(
-            read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
-        )
+    product, tool = products[0], products[0].tool
+    schema = (tool.request or product.request).json_schema()
+    answers = [output_schema.of_shape(product.shape)]
+    if tool.brief is not None:
+        schema = answer_pages.arguments_schema(tool.brief, schema)
+        answers = [*output_schema.of_pages(tool.brief, product.shape)]
+    prices = _prices(products)
     return Tool(
-        name=texts.name,
-        title=texts.title,
-        description=texts.description,
-        input_schema=dict(arguments),
-        annotations=annotations,
+        name=tool.name,
+        title=tool.title or product.summary,
+        description=f"{tool.description or product.description} Price: "
+        f"{_price_text(prices)}. {_HOW_TO_PAY}",
+        input_schema=schema,
+        output_schema=output_schema.output_schema(answers, paid=True),
+        annotations=ToolAnnotations(
+            read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
+        ),
+        _meta={PRICE: {"currency": "USD", "amounts": prices}},
     )
 
 
-def _no_secret() -> Problem:
-    """401 as a tool says it, which has no header to send."""
-    words = "Pass `watch_id` and `secret` as the answer that sold the watch has them."
-    return Problem(401, "unauthorized", words)
+def _free_tool(tool: FreeTool) -> Tool:
+    """A free tool as it is listed."""
+    return Tool(
+        name=tool.name,
+        title=tool.title,
+        description=f"{tool.description} Free.",
+        input_schema=dict(tool.arguments),
+        output_schema=output_schema.output_schema([tool.output], paid=False),
+        annotations=ToolAnnotations(
+            read_only_hint=tool.read_only,
+            destructive_hint=None if tool.read_only else tool.destructive,
+            idempotent_hint=None if tool.read_only else True,
+            open_world_hint=False,
+        ),
+        _meta={PRICE: {"currency": "USD", "amounts": {"call": "0"}}},
+    )
+
+
+def _prices(products: Sequence[Product]) -> dict[str, str]:
+    """Dollars per call, or by tier."""
+    tiers = {route: str(tier) for tier, route in catalogue.BULK.items()}
+    return {
+        tiers.get(product.route, "call"): product.dependencies.settings.price(product.route)
+        for product in products
+    }
+
+
+def _price_text(prices: Mapping[str, str]) -> str:
+    """`$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
+    return ", ".join(
+        f"{dollars(catalogue.micro_usd(price))} "
+        + ("per call" if tier == "call" else f"for up to {tier} resources")
+        for tier, price in prices.items()
+    )
+
+
+def _receipt(response: Response) -> dict[str, Any]:
+    """The `_meta` of a paid answer: its receipt and its signature, as over HTTP in headers. Where
+    nothing was charged there is no receipt.
+    """
+    meta: dict[str, Any] = {}
+    if receipt := response.headers.get("PAYMENT-RESPONSE"):
+        meta[RECEIPT] = orjson.loads(base64.b64decode(receipt))
+    if signature := response.headers.get(answer_signature.HEADER):
+        meta[SIGNATURE] = signature
+    return meta
 
 
 def _answered(
@@ -332,7 +316,7 @@ def _answered(
         content=[TextContent(text=body.decode())],
         structured_content=orjson.loads(body),
         is_error=is_error,
-        _meta=meta,
+        _meta=meta or None,
     )
 
 

@@ -42,7 +42,8 @@ from tollgauge.web.wire import openapi
 PURPOSE: Final = "The same as tools for agents: MCP over Streamable HTTP"
 INSTRUCTIONS: Final = (
     "Trust and reliability of pay-per-call (x402) endpoints. Call x402_trust_score before paying "
-    "an endpoint that you do not know. A paid tool first answers with its terms (isError, an x402 "
+    "an endpoint that you do not know, and pay only if `recommendation` is `proceed` or `caution`. "
+    "A paid tool first answers with its terms (isError, an x402 "
     "PaymentRequired): sign one of `accepts` and call again with the same arguments and the "
     'payment in _meta["x402/payment"]. When an answer to a payment says that its settlement is not '
     "known yet, do not pay again: repeat the call with the same payment. Fields named advertisedBy "

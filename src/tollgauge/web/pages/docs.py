@@ -22,13 +22,15 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import TRACE
+from tollgauge.web.paid.catalogue import BULK, SIMILAR, TRACE
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
 """What somebody asks about who lost an answer, for the reader to fill in."""
 _OVER_HTTP: Final = (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)
+_LARGER_TIERS: Final = tuple(BULK.values())[1:]
+"""Routes whose tool has its program at the smallest tier: it differs in one argument."""
 _READERS_OWN: Final = frozenset({"delivery"})
 """Fields of examples that only work with the reader's own values: the page leaves them out."""
 
@@ -50,16 +52,18 @@ def docs_html(
     resource: str | None,
     report: Offer | None,
     fingerprint: str | None,
+    replaceable: str | None = None,
 ) -> bytes:
     """How to ask. `report` is the offer of a trust report, None while nothing is sold. Examples ask
     about `resource`, which is monitored here; without one, about an invented one. `fingerprint` is
-    that of the key that signs, None while nothing is signed.
+    that of the key that signs, None while nothing is signed. `replaceable` is a resource that has
+    better alternatives, for the example of the route that sells them.
     """
     base, about = base_url.rstrip("/"), resource or RESOURCE
     network = report.network if report else ""
     free = [route for route in routes if route.micro_usd is None]
     paid = [
-        _paid(route, base, about, network)
+        _paid(route, base, (route.path == SIMILAR and replaceable) or about, network)
         for route in routes
         if report and route.micro_usd is not None
     ]
@@ -96,9 +100,9 @@ def _shell(resource: str, base: str, network: str) -> str:
 
 
 def _guard(resource: str, base: str, fingerprint: str) -> str:
-    """The commands that set up the payment guard, and ask it."""
+    """The commands that set up the payment guard in a checkout, and ask it."""
     lines = (
-        ("pip", "install", "tollgauge-guard[evm]"),
+        ("pip", "install", "./guard/python[evm]"),
         ("export", f"TOLLGAUGE_GUARD_BUNDLE={base}{BUNDLE_PATH}"),
         ("export", f"TOLLGAUGE_GUARD_KEY={fingerprint}"),
         ("tollgauge-guard", "check", resource),
@@ -127,7 +131,7 @@ def _programs(
     body = _body(route.example, resource)
     for language in _OVER_HTTP:
         yield language, snippets.buy(language, base + route.path, body, network=network)
-    if route.tool:
+    if route.tool and route.path not in _LARGER_TIERS:
         arguments = _body(route.tool_example, resource)
         yield (
             Language.MCP,

@@ -17,12 +17,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tollgauge.core.endpoint import Listing, Resource
 from tollgauge.core.endpoint_filter import GRADES, Sort
 from tollgauge.core.payment import Offer
-from tollgauge.core.search_text import Named
+from tollgauge.core.search_text import Named, PayTo
 from tollgauge.core.units import dollars
 from tollgauge.monitor.endpoint_pages import EndpointPage, Search
 from tollgauge.monitor.reports import row_of
 from tollgauge.store.endpoints import endpoint_list, public
-from tollgauge.web.dependencies import Dependencies, unknown_host, unknown_resource
+from tollgauge.web.dependencies import (
+    Dependencies,
+    unknown_host,
+    unknown_pay_to,
+    unknown_resource,
+)
 from tollgauge.web.edge.headers import accepts_page
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.endpoint_lists import (
@@ -76,7 +81,7 @@ class SearchPages:
             if problem.status != 422 or not _is_browser(request):
                 raise
             return self._results(q, message=str(problem), status=422)
-        if search.match == "meaning":
+        if search.match == "meaning" or (search.match == "payto" and search.results):
             return self._results(q, search)
         if search.results:
             best = search.results[0].endpoint
@@ -111,12 +116,12 @@ class SearchPages:
         return HTMLResponse(html, status)
 
     async def _unknown(self, request: Request, named: Named, text: str) -> Response:
-        """The offer to probe a resource that is not known, or that a host is not; to machines
-        Problem 404.
+        """The offer to probe a resource that is not known, or that a host or a payTo is not; to
+        machines Problem 404.
         """
         if not isinstance(named, Resource):
             if not _is_browser(request):
-                raise unknown_host()
+                raise unknown_pay_to() if isinstance(named, PayTo) else unknown_host()
             message = f"No endpoint of {text.strip()} is known here."
             return self._results(text, message=message, status=404)
         if not _is_browser(request):
@@ -133,16 +138,21 @@ class SearchPages:
 
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:
-    """What a live report costs, None while nothing is for sale."""
+    """The offer of a live report; None while nothing is for sale."""
+    return offer_of(dependencies, catalogue.TRUST)
+
+
+def offer_of(dependencies: PaidDependencies, route: str) -> Offer | None:
+    """The offer of a product; None while nothing is for sale."""
     try:
-        return dependencies.offer(catalogue.TRUST)
+        return dependencies.offer(route)
     except Problem:
         return None
 
 
 def search_html(text: str, search: Search | None, *, message: str = "", base_url: str) -> bytes:
-    """What was found for words. `search` is None where nothing was searched, for which `message`
-    says why.
+    """What was found for words or a payTo address. `search` is None where nothing was searched, for
+    which `message` says why.
     """
     results = search.results if search else ()
     return render(
@@ -150,6 +160,7 @@ def search_html(text: str, search: Search | None, *, message: str = "", base_url
         base_url,
         text=text,
         searched=search is not None,
+        by_pay_to=search is not None and search.match == "payto",
         message=message,
         rows=[row_of(result.endpoint) for result in results],
         said={result.endpoint.id: _provider_words(result.endpoint) for result in results},

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.policy import POLICIES
 from tollgauge.monitor import calibration, reports, statistics
+from tollgauge.store.endpoints import alternative_counts
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
@@ -18,9 +19,10 @@ from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.incidents import DAYS, incidents_html
-from tollgauge.web.pages.search import report_offer
+from tollgauge.web.pages.search import offer_of, report_offer
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
+from tollgauge.web.paid.catalogue import SIMILAR
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
@@ -122,6 +124,8 @@ class Site:
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports.leaderboard)
+        ids = [row.id for row in board.rows]
+        better = await self.dependencies.store.reading(alternative_counts.counts, ids)
         key = self.dependencies.signing_key
         html = docs_html(
             self.documented,
@@ -129,6 +133,7 @@ class Site:
             resource=board.rows[0].resource if board.rows else None,
             report=report_offer(self.dependencies),
             fingerprint=key.fingerprint if key else None,
+            replaceable=next((row.resource for row in board.rows if better.get(row.id)), None),
         )
         return HTMLResponse(html)
 
@@ -137,11 +142,13 @@ class Site:
         now = self.dependencies.clock()
         view = await self.dependencies.read_endpoint(reports.view, id, now=now)
         offer = report_offer(self.dependencies)
+        similar = offer_of(self.dependencies, SIMILAR)
         html = views.endpoint_html(
             view,
             now=now,
             base_url=self.dependencies.base_url,
             report_micro_usd=offer.amount if offer else None,
+            similar_micro_usd=similar.amount if similar else None,
             loading=self.dependencies.loading.words,
         )
         return HTMLResponse(html)

@@ -37,6 +37,7 @@ from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.reliability import reliability_diagram
 from tollgauge.web.pages.charts.timeline import timeline
 from tollgauge.web.pages.render import render
+from tollgauge.web.paid.catalogue import SIMILAR, TRUST
 
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
@@ -104,10 +105,17 @@ def leaderboard_html(
 
 
 def endpoint_html(
-    view: EndpointView, *, now: int, base_url: str, report_micro_usd: int | None, loading: str = ""
+    view: EndpointView,
+    *,
+    now: int,
+    base_url: str,
+    report_micro_usd: int | None,
+    similar_micro_usd: int | None = None,
+    loading: str = "",
 ) -> bytes:
-    """The snapshot of one endpoint with its charts. `now` ages it; `report_micro_usd` is what
-    a live report costs, None while nothing is sold.
+    """The snapshot of one endpoint with its charts. `now` ages it; `report_micro_usd` and
+    `similar_micro_usd` are the prices of a live report and of the list of better alternatives,
+    None while nothing is sold.
     """
     snapshot = view.snapshot
     policy = POLICIES.get(snapshot.policy_version)
@@ -143,8 +151,10 @@ def endpoint_html(
         flags=sorted(view.flags, key=_worst_first),
         events=sorted(view.events, key=lambda event: event.at, reverse=True)[:EVENT_ROWS],
         report_price=None if report_micro_usd is None else dollars(report_micro_usd),
-        command=snippets.post(
-            f"{base_url.rstrip('/')}/v1/x402-trust", {"resource": snapshot.resource}
+        command=snippets.post(f"{base_url.rstrip('/')}{TRUST}", {"resource": snapshot.resource}),
+        similar_price=None if similar_micro_usd is None else dollars(similar_micro_usd),
+        similar_command=snippets.post(
+            f"{base_url.rstrip('/')}{SIMILAR}", {"resource": snapshot.resource}
         ),
     )
 

@@ -31,6 +31,7 @@ from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.paid.waiting import Waiting
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
@@ -222,7 +223,8 @@ class Product:
     `parameters` those of its path (name, pattern, example). `prepare` turns a valid request into
     the route's order before a payment is taken, or raises Problem; `compute` makes the whole
     answer's JSON bytes under the payment's claim, or raises one. `reveal`, `hosts` and `check` are
-    those of the sale. An answer with a `typ` is signed as that (docs/signatures.md).
+    those of the sale. An answer with a `typ` is signed as that (docs/signatures.md). `tool` is how
+    agents buy it over MCP.
     """
 
     dependencies: PaidDependencies
@@ -234,6 +236,7 @@ class Product:
     answer: dict[str, Any]
     shape: type[wire.Shape]
     compute: Callable[[Any, HeldClaim], Awaitable[bytes]]
+    tool: ToolSpec
     refusals: Mapping[int, str] = field(default_factory=dict)
     prepare: Callable[[Any, Call | None], object] = lambda request, _call: request
     parameters: tuple[tuple[str, str, str], ...] = ()

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.mcp.tool_texts import PAID
 from tollgauge.web.paid import request
 from tollgauge.web.paid.catalogue import BULK, Product
 from tollgauge.web.route import Route
@@ -44,8 +43,7 @@ def paid_routes(dependencies: Dependencies, sold: tuple[Product, ...]) -> Iterab
 
 
 def _tool_of(product: Product) -> dict[str, Any]:
-    """The tool that sells a product, if there is one, and its arguments."""
-    texts = PAID.get(product.route)
+    """The tool that sells a product, and an example of its arguments."""
     tiers = {route: {"tier": tier} for tier, route in BULK.items()}
-    arguments = product.example | tiers.get(product.route, {})
-    return {"tool": texts and texts.name, "tool_example": orjson.dumps(arguments).decode()}
+    arguments = {**(product.tool.example or product.example), **tiers.get(product.route, {})}
+    return {"tool": product.tool.name, "tool_example": orjson.dumps(arguments).decode()}

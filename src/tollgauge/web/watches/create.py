@@ -46,6 +46,7 @@ from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_request import WatchFields
@@ -58,6 +59,17 @@ EXAMPLE: Final[dict[str, Any]] = {
     "liveness_sensitivity_n": 2,
     "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
 }
+TOOL: Final = ToolSpec(
+    name="x402_watch_create",
+    title="Watch a pay-per-call endpoint for 30 days",
+    description=(
+        "Watch a pay-per-call (x402) endpoint for 30 days: alerts on changes of payTo, price, "
+        "asset or network, on spec regressions, delisting, downtime and slow answers. It is "
+        "checked every 5 minutes. Alerts go to webhooks, Slack or Discord, or are read with "
+        "x402_watch_events. The answer shows the watch's `secret` once; keep it, and never repeat "
+        "it anywhere else."
+    ),
+)
 _SEALED: Final = b'{"sealed":"'
 _KEEP: Final = "Keep the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
@@ -167,6 +179,7 @@ def product(dependencies: PaidDependencies) -> Product:
         shape=WatchShape,
         prepare=partial(_prepare, dependencies),
         compute=partial(_create, dependencies),
+        tool=TOOL,
         reveal=partial(_reveal, dependencies),
         hosts=_hosts,
         refusals={

@@ -83,18 +83,22 @@ class Watching:
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Change a watch; fields that are left out keep their values, in `delivery` too."""
-        watch = await own_watch(self.dependencies, id, bearer(request))
-        body = await read_body(request, bodyless=True)
-        changes = EditRequest.read(body, self.dependencies.perimeter)
+        secret = bearer(request)
+        watch = await own_watch(self.dependencies, id, secret)
+        return answer(await self.change(watch, secret, await read_body(request, bodyless=True)))
+
+    async def change(self, watch: Watch, secret: str, document: object) -> StateShape:
+        """Change a watch of this secret, over HTTP or as a tool. Raises Problem 422 or 503."""
+        changes = EditRequest.read(document, self.dependencies.perimeter)
         if watch.state is not WatchState.ACTIVE:
             raise _ended()
         if not changes.model_fields_set:
             names = ", ".join(EditRequest.model_fields)
             raise Problem(422, "nothing-to-change", f"Name what is to be changed: {names}.")
-        new = await self._test_new(watch, changes.targets, bearer(request))
+        new = await self._test_new(watch, changes.targets, secret)
         sealed_key = None
         if any(target.kind is Kind.JSON for target in new):
-            key = webhooks.secret_key(bearer(request)) or b""
+            key = webhooks.secret_key(secret) or b""
             sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
         await self.dependencies.store.writing(self._edit, watch.id, changes, new, sealed_key)
         return await self._state(watch.id)
@@ -135,7 +139,10 @@ class Watching:
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """End a watch at once; doing it again changes nothing."""
-        watch = await own_watch(self.dependencies, id, bearer(request))
+        return answer(await self.end(await own_watch(self.dependencies, id, bearer(request))))
+
+    async def end(self, watch: Watch) -> StateShape:
+        """End a watch, over HTTP or as a tool."""
         await self.dependencies.store.writing(_cancel, watch, now=self.dependencies.clock())
         return await self._state(watch.id)
 
@@ -186,13 +193,13 @@ class Watching:
         except SealError:
             return ""
 
-    async def _state(self, watch_id: str) -> Response:
+    async def _state(self, watch_id: str) -> StateShape:
         watch, watch_destinations, endpoint = await self.dependencies.store.reading(
             _watch_with_parts, watch_id
         )
         if watch is None:
             raise unknown_watch()
-        shape = StateShape(
+        return StateShape(
             watch_id=watch.id,
             state=watch.state.value,
             resource=endpoint.resource if endpoint else "",
@@ -211,7 +218,6 @@ class Watching:
                 for destination in watch_destinations
             ],
         )
-        return answer(shape)
 
 
 def _cancel(tx: Connection, watch: Watch, *, now: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field
 from sqlalchemy import Connection
 
 from tollgauge.core.units import iso_seconds
@@ -16,6 +17,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.watches.shapes import (
     EXAMPLE_BASE_URL,
     EXAMPLE_ID,
@@ -43,6 +45,12 @@ class RenewalRequest(RequestModel):
     """An empty request: the path names the watch."""
 
 
+class RenewalArguments(RequestModel):
+    """The arguments of the tool, which has no path."""
+
+    watch_id: Annotated[str, Field(pattern=ID_PATTERN)] = Field(description="The watch's id")
+
+
 def product(dependencies: PaidDependencies) -> Product:
     """30 more days of a watch."""
     return Product(
@@ -61,6 +69,9 @@ def product(dependencies: PaidDependencies) -> Product:
         shape=RenewedShape,
         prepare=_prepare,
         compute=partial(_renew, dependencies),
+        tool=ToolSpec(
+            name="x402_watch_renew", request=RenewalArguments, example={"watch_id": EXAMPLE_ID}
+        ),
         parameters=(("id", ID_PATTERN, EXAMPLE_ID),),
         refusals={
             404: "There is no such watch; nothing was charged",
@@ -69,8 +80,10 @@ def product(dependencies: PaidDependencies) -> Product:
     )
 
 
-def _prepare(_request: RenewalRequest, call: Call | None) -> str:
+def _prepare(request: RenewalRequest | RenewalArguments, call: Call | None) -> str:
     """The id of the watch. Raises Problem 404."""
+    if isinstance(request, RenewalArguments):
+        return request.watch_id
     watch_id = call.parameters.get("id", "") if call else ""
     if not ID.fullmatch(watch_id):
         raise Problem(404, "unknown-watch", _NO_WATCH)

@@ -28,10 +28,11 @@ from tollgauge.web.wire.trust import AdvertisedBy
 BRIEF_BYTES: Final = 720
 """What one endpoint of a brief answer has room for, so that five stay below 4 KB."""
 _BRIEF_DESCRIPTION: Final = 120
-_BRIEF: Final = (
+BRIEF: Final = (
     *("resource", "similarity", "recommendation", "grade", "score", "payable24h", "confidence"),
     *("uptime30d", "amountUsd", "network", "advertisedBy", "endpointPage"),
 )
+"""The fields of a result in a brief answer."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet would run (OWASP, CSV Injection)."""
 
@@ -72,7 +73,7 @@ class SearchRow(ListRow):
 
 class SearchShape(Shape):
     """What a search found, best first. `match` says what was searched by: the URL of an endpoint,
-    the host of a provider, or the meaning of words.
+    the host of a provider, the address that sellers are paid at, or the meaning of words.
     """
 
     match: Match
@@ -104,7 +105,7 @@ def brief_search(search: SearchShape, *, limit: int) -> bytes:
     rows, room = [], limit * BRIEF_BYTES
     for row in search.results:
         full = orjson.loads(dump(row))
-        brief = {name: full[name] for name in _BRIEF}
+        brief = {name: full[name] for name in BRIEF}
         advertised = brief["advertisedBy"]
         advertised["description"] = shortened(advertised["description"], _BRIEF_DESCRIPTION)
         room -= len(orjson.dumps(brief))

@@ -44,7 +44,7 @@ OfferedNetwork = Annotated[
 SearchText = Annotated[
     str,
     Query(
-        description="The URL of an endpoint, a host, or words; empty for the form alone",
+        description="A URL, a host, a payTo address, or words; empty for the form alone",
         examples=["weather forecast"],
         json_schema_extra={"maxLength": 300},
     ),

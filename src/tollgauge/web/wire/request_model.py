@@ -47,7 +47,7 @@ UNKNOWN_FIELDS: Final = (
 )
 """What becomes of unknown fields, for the interface description."""
 _KEYS: Final = (
-    *("type", "anyOf", "required", "minProperties", "items", "enum", "minimum", "maximum"),
+    *("type", "anyOf", "required", "minProperties", "items", "enum", "const", "minimum", "maximum"),
     *("minLength", "maxLength", "minItems", "maxItems", "pattern", "default", "description"),
     *("additionalProperties", "properties", "$ref", "$defs"),
 )

@@ -186,7 +186,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         price_stability=f"{changes} change(s)" if changes else "stable",
         network=view.network,
         first_seen=day(view.first_seen),
-        last_probed=day(view.last_probed) if view.last_probed is not None else None,
+        last_probed=minute(view.last_probed) if view.last_probed is not None else None,
         status=view.status,
         snapshot_computed=minute(view.computed_at),
         age_hours=max(0, now - view.computed_at) // HOUR_MS,

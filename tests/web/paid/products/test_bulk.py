@@ -342,14 +342,13 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
     paid_server = each_shop
     await known(paid_server.store, (1,), scored_at=FRESH)
     for arguments, tier in (
-        ({}, 10),
         ({"resources": urls(10)}, 10),
         ({"resources": [*urls(10), url(1)]}, 10),
         ({"resources": urls(11)}, 50),
         ({"resources": urls(101)}, 200),
         ({"resources": urls(201)}, 500),
         ({"resources": urls(2), "tier": 50}, 50),
-        ({"tier": 500}, 500),
+        ({"resources": urls(1), "tier": 500}, 500),
     ):
         payment_required = await paid_server.call(arguments)
         terms = payment_required.structured_content
@@ -363,7 +362,11 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
         {"resources": urls(11)}, paid_server.payment(catalogue.BULK[50])
     )
     assert not result.is_error, result.structured_content
-    assert result.structured_content == over_http
+    assert result.structured_content is not None
+    page = result.structured_content
+    assert [row[:3] for row in page["rows"]] == [
+        [row["resource"], row["recommendation"], row["score"]] for row in over_http["results"]
+    ]
     assert result.meta is not None
     assert result.meta["x402/payment-response"]["success"] is True
     cheap = await paid_server.call({"resources": urls(11)}, paid_server.payment(catalogue.BULK[10]))

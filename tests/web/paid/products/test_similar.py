@@ -12,7 +12,7 @@ from dataclasses import replace
 import httpx
 import pytest
 from tests.support.http_service import BASE, NOW
-from tests.support.paid_service import USDC, PaidService, opened
+from tests.support.paid_service import USDC, PaidService, header, opened
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
@@ -159,7 +159,6 @@ async def test_the_least_difference_and_the_number_of_answers_are_the_callers(
     assert await names(minScoreDelta=0) == ["twin", "equal", "cousin"]
     assert await names(minScoreDelta=5.1) == ["twin", "cousin"]
     assert await names(minScoreDelta=5.11) == ["twin"]
-    assert await names(minScoreDelta=100) == []
     assert await names(limit=1) == ["twin"]
     assert await names(limit=25.0) == ["twin", "cousin"]
 
@@ -218,13 +217,36 @@ async def test_an_unknown_resource_is_404_and_costs_nothing(shop: PaidServer) ->
     assert "/settle" not in shop.asked
 
 
-async def test_an_endpoint_that_nothing_is_better_than_is_a_paid_empty_answer(
-    shop: PaidServer,
+@pytest.mark.parametrize(
+    ("name", "body", "reason"),
+    [
+        ("asked", {"minScoreDelta": 100}, "none-better"),
+        ("twin", {"minScoreDelta": 100}, "none-better"),
+        ("other", {}, "nothing-similar"),
+    ],
+)
+async def test_no_alternatives_cost_nothing_and_the_answer_says_why(
+    shop: PaidServer, name: str, body: dict[str, object], reason: str
 ) -> None:
-    await add(shop.store, endpoint("alone"), 900)
-    answer = await shop.ask(resource=endpoint("alone").resource)
-    assert answer.status_code == 200
-    assert answer.json()["alternatives"] == []
+    known = await market(shop.store)
+    answer = await shop.ask(resource=known[name].resource, **body)
+    assert answer.status_code == 404
+    problem = answer.json()
+    assert (problem["code"], problem["reason"]) == ("no-alternatives", reason)
+    assert (problem["resource"], problem["alternatives"]) == (known[name].resource, [])
+    assert "Nothing was charged" in problem["detail"]
+    assert "PAYMENT-RESPONSE" not in answer.headers
+    assert "/settle" not in shop.asked
+
+
+async def test_payment_that_bought_no_alternatives_buys_others(shop: PaidServer) -> None:
+    known = await market(shop.store)
+    paid = header(shop.payment("/v1/similar"))
+    resource = known["asked"].resource
+    none = await shop.post("/v1/similar", {"resource": resource, "minScoreDelta": 100}, paid=paid)
+    assert none.json()["code"] == "no-alternatives"
+    some = await shop.post("/v1/similar", {"resource": resource}, paid=paid)
+    assert (some.status_code, len(some.json()["alternatives"])) == (200, 2)
     assert shop.asked["/settle"] == 1
 
 

@@ -11,8 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
@@ -35,6 +35,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import Brief, ToolSpec
 from tollgauge.web.wire.request_model import (
     RequestedResource,
     RequestModel,
@@ -202,8 +203,42 @@ def _limited(model: type[Request], most: int) -> type[Request]:
 
 
 _REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in catalogue.BULK}
-TOOL: Final = _limited(ToolRequest, max(catalogue.BULK))
-"""The model of the tool's arguments."""
+_ARGUMENTS: Final = _limited(ToolRequest, max(catalogue.BULK))
+_COLUMNS: Final = ("resource", "recommendation", "score", "grade", "payable24h", "amountUsd")
+
+
+def _head(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the first page says of all rows."""
+    counts = Counter(row["recommendation"] for row in answer["results"])
+    return {
+        "recommendations": dict(counts),
+        "notFound": sum(not row["found"] for row in answer["results"]),
+        "recomputeLimitHit": answer["recomputeLimitHit"],
+    }
+
+
+def _brief_rows(answer: Mapping[str, Any]) -> list[list[Any]]:
+    return [[row[name] for name in _COLUMNS] for row in answer["results"]]
+
+
+TOOL: Final = ToolSpec(
+    name="x402_trust_bulk",
+    title="Trust scores of many pay-per-call endpoints",
+    description=(
+        "Score up to 500 pay-per-call (x402) endpoints in one call. The answer is a table in the "
+        "order of the request, as many rows as 8 KB hold: recommendation, score from 0 to 100, "
+        "grade, the chance that it can be paid in 24 hours, and price. `answerId` with `offset` "
+        "gives the next rows, and with `details: results` whole rows with reason, confidence, "
+        "flags and payTo; both cost nothing more for 30 days. Nothing is probed: scores older than "
+        "15 minutes are computed again from stored evidence, a limited number per call "
+        "(`recomputeLimitHit`). An endpoint that is not known is `unverified` and is paid for; "
+        "x402_trust_score probes one now. The smallest tier that fits the resources is charged, or "
+        "`tier`. Pay only if `recommendation` is `proceed` or `caution`."
+    ),
+    request=_ARGUMENTS,
+    brief=Brief(lists=("results",), columns=_COLUMNS, head=_head, rows=_brief_rows),
+)
+"""All tiers are one tool."""
 
 
 def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
@@ -212,17 +247,16 @@ def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
 
 
 def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
-    """What a call of the tool buys: the tier that it names, or the smallest that its resources fit;
-    without resources the terms of the example, so that everyone can see some.
+    """What a call of the tool buys: the tier that it names, or the smallest that its resources fit.
 
     Raises Problem 422 for arguments that fit no tier.
     """
-    request = TOOL.read({**EXAMPLE, **arguments}, tiers[0].dependencies.perimeter)
+    request = _ARGUMENTS.read(arguments, tiers[0].dependencies.perimeter)
     count = len(request.resources)
     if request.tier is not None and count > request.tier:
         raise _too_many(request.tier, path="resources")
     tier = request.tier or min(size for size in catalogue.BULK if count <= size)
-    return replace(tiers[list(catalogue.BULK).index(tier)], request=TOOL)
+    return tiers[list(catalogue.BULK).index(tier)]
 
 
 async def recompute(
@@ -260,6 +294,7 @@ def _product(dependencies: PaidDependencies, tier: int) -> Product:
         answer=dict(ANSWER),
         shape=BulkShape,
         compute=partial(_answer, dependencies),
+        tool=TOOL,
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Annotated, Any, Final
 
 import orjson
@@ -34,6 +35,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import Brief, ToolSpec
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
@@ -150,6 +152,49 @@ class HistoryRequest(RequestModel):
     )
 
 
+_SAME: Final = ("outcome", "status", "up", "compliant", "attribution", "amountUsd")
+"""The fields that probes of one span share."""
+_COLUMNS: Final = ("from", "to", "probes", "firstProbe", *_SAME, "avgLatencyMs")
+_LATEST: Final = 5
+
+
+def _head(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the first page says of the whole history."""
+    return {
+        **{name: answer[name] for name in ("resource", "from", "to", "days")},
+        **{name: len(answer[name]) for name in ("probes", "discovery", "payers")},
+        "latestDiscovery": answer["discovery"][-_LATEST:],
+    }
+
+
+def _spans(answer: Mapping[str, Any]) -> list[list[Any]]:
+    """Probes in a row that differ only in time and latency, as one row of `_COLUMNS` each."""
+    spans: list[list[Any]] = []
+    first = 0
+    for same, group in groupby(answer["probes"], lambda probe: [probe.get(k) for k in _SAME]):
+        probes = list(group)
+        latencies = [probe["latencyMs"] for probe in probes if "latencyMs" in probe]
+        average = round(sum(latencies) / len(latencies)) if latencies else None
+        span = [probes[0]["ts"], probes[-1]["ts"], len(probes), first, *same, average]
+        spans.append(span)
+        first += len(probes)
+    return spans
+
+
+TOOL: Final = ToolSpec(
+    name="x402_history",
+    title="Observation history of a pay-per-call endpoint",
+    description=(
+        "What was observed of a pay-per-call (x402) endpoint in up to 90 days. The answer is a "
+        "table of spans, oldest first, as many as 8 KB hold: consecutive probes with the same "
+        "outcome, price and compliance are one row. `answerId` with `offset` gives the next spans, "
+        "and with `details` the single `probes`, the `discovery` events (changes of listing, "
+        "price, payTo, network) or the `payers` who paid most; all cost nothing more for 30 days."
+    ),
+    brief=Brief(lists=("probes", "discovery", "payers"), columns=_COLUMNS, head=_head, rows=_spans),
+)
+
+
 def product(dependencies: PaidDependencies) -> Product:
     """The observation history of one endpoint."""
     return Product(
@@ -164,6 +209,7 @@ def product(dependencies: PaidDependencies) -> Product:
         answer=dict(ANSWER),
         shape=HistoryShape,
         compute=partial(_answer, dependencies),
+        tool=TOOL,
         refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 

@@ -1,8 +1,7 @@
 """`POST /v1/similar`: better-scored alternatives to an endpoint, ranked.
 
-Ranking and what is left out: monitor/alternatives (docs/similarity.md). An endpoint that is
-down, or that nothing is better than, is a normal answer; one that nobody knows is 404 and costs
-nothing.
+Ranking and what is left out: monitor/alternatives (docs/similarity.md). An endpoint that is not
+known, or that has no better alternatives, is 404 and costs nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}
@@ -43,6 +43,15 @@ ANSWER: Final = {
         }
     ],
 }
+TOOL: Final = ToolSpec(
+    name="x402_find_alternatives",
+    title="Better alternatives to a pay-per-call endpoint",
+    description=(
+        "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and score "
+        "better, with score, grade, recommendation, similarity and price. Those that are expected "
+        "to be payable come first. If there are none, nothing is charged and `reason` says why."
+    ),
+)
 
 
 class AlternativeShape(wire.Shape):
@@ -100,7 +109,12 @@ def product(dependencies: PaidDependencies) -> Product:
         answer=dict(ANSWER),
         shape=SimilarShape,
         compute=partial(_answer, dependencies),
-        refusals={404: "Nothing is known of this resource; nothing was charged"},
+        tool=TOOL,
+        refusals={
+            404: "The resource is not known (`unknown-resource`), or it has no better alternatives "
+            "(`no-alternatives`; `reason` is `nothing-similar` or `none-better`); nothing was "
+            "charged"
+        },
     )
 
 
@@ -127,7 +141,31 @@ async def _answer(
         raise Problem(
             404, "unknown-resource", "Nothing is known of this resource. Nothing was charged."
         )
+    if not ranking.alternatives:
+        raise _no_alternatives(ranking, request)
     return wire.dump(_shape(ranking, base_url=dependencies.base_url))
+
+
+def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Problem:
+    """Why there is nothing to sell. An empty list would be charged as an answer."""
+    reason = "none-better" if ranking.has_similar else "nothing-similar"
+    why = {
+        "none-better": "Endpoints with a similar purpose are known, but none that may be paid "
+        f"scores {request.min_score_delta:g} points better. Try a smaller minScoreDelta.",
+        "nothing-similar": "No listed endpoint of another host and payTo with a similar purpose "
+        "may be paid now. Search for it in other words: GET /trust/search.",
+    }[reason]
+    return Problem(
+        404,
+        "no-alternatives",
+        f"{why} Nothing was charged.",
+        extra={
+            "resource": ranking.scored.endpoint.resource,
+            "score": wire.tenths(ranking.scored.score_tenths),
+            "alternatives": [],
+            "reason": reason,
+        },
+    )
 
 
 def _shape(ranking: RankedAlternatives, *, base_url: str) -> SimilarShape:

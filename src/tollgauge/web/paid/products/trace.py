@@ -44,6 +44,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 
 DEADLINE_S: Final = 25.0
@@ -240,6 +241,7 @@ def product(dependencies: PaidDependencies) -> Product:
         shape=PaymentTraceShape,
         prepare=partial(_prepare, dependencies),
         compute=partial(_answer, dependencies),
+        tool=ToolSpec(name="x402_payment_trace"),
         refusals={
             404: "The chain does not know this transaction; nothing was charged",
             503: "The network has no configured node, or we cannot tell; nothing was charged "

@@ -1,0 +1,137 @@
+"""Pages of a long paid answer: an agent reads everything that a tool returns, so a page has at most
+PAGE_BYTES.
+
+The ledger stores the whole answer with its payment. `answerId` names it: the payment's id and a
+random text that only the stored answer contains, because the id of a payment can be computed from
+the chain. Whoever has it reads every page without another payment, as long as the answer is stored.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
+
+import orjson
+from pydantic import ConfigDict, Field, create_model
+
+from tollgauge.core.payment import State
+from tollgauge.store.ledger.payments import LedgerRow
+from tollgauge.web import wire
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.tool_spec import Brief
+from tollgauge.web.wire.request_model import RequestModel, invalid
+
+Order = TypeVar("Order")
+
+PAGE_BYTES: Final = 7_300
+"""Text and structured content of a page; with its receipt, a result stays below 8,000 bytes."""
+_ID: Final = r"[0-9a-f]{32}\.[A-Za-z0-9_-]{22}"
+_MORE: Final = (
+    "Paid. For the next rows call {tool} again with only answerId and offset = nextOffset. For "
+    "whole rows add details ({lists}). Free for 30 days."
+)
+
+
+class PageRequest(RequestModel):
+    """Which page of which stored answer an agent wants."""
+
+    model_config = ConfigDict(alias_generator=wire.camel)
+
+    answer_id: Annotated[str, Field(pattern=f"^{_ID}$")] | None = Field(
+        None, description="`answerId` of an answer that you paid for, in place of other arguments"
+    )
+    offset: Annotated[int, Field(ge=0)] = Field(0, description="`nextOffset` of the last page")
+    details: str | None = Field(None, description="A list of the answer, for its whole rows")
+
+
+@cache
+def page_request(brief: Brief) -> type[PageRequest]:
+    """The model of the page arguments of one tool."""
+    field = Field(None, description=PageRequest.model_fields["details"].description)
+    details: Any = Annotated[str, wire.OneOf(brief.lists)] | None
+    return create_model("PageRequest", __base__=PageRequest, details=(details, field))
+
+
+def arguments_schema(brief: Brief, order: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments: those of a new order, or those of a page."""
+    page = page_request(brief).json_schema()
+    return {
+        **{name: value for name, value in order.items() if name != "required"},
+        "properties": order["properties"] | page["properties"],
+        "anyOf": [{"required": order["required"]}, {"required": ["answerId"]}],
+    }
+
+
+def with_id(
+    compute: Callable[[Order, HeldClaim], Awaitable[bytes]],
+) -> Callable[[Order, HeldClaim], Awaitable[bytes]]:
+    """The same answer with a new `answerId`, which is stored in it."""
+
+    async def computed(order: Order, claim: HeldClaim) -> bytes:
+        body = await compute(order, claim)
+        answer_id = f"{claim.payment_id}.{secrets.token_urlsafe(16)}"
+        return body[:-1] + f',"answerId":"{answer_id}"}}'.encode()
+
+    return computed
+
+
+def stored_answer(row: LedgerRow | None, answer_id: str) -> bytes:
+    """The whole answer with this id, from the row of its payment. Raises Problem 404."""
+    if row is not None and row.state is State.SETTLED and row.answer is not None:
+        known = str(orjson.loads(row.answer.body).get("answerId", ""))
+        if hmac.compare_digest(known, answer_id):
+            return row.answer.body
+    raise Problem(
+        404,
+        "unknown-answer",
+        "This tool has no answer with this answerId. Answers are kept for 30 days. Nothing was "
+        "charged.",
+    )
+
+
+def page(body: bytes, brief: Brief, request: PageRequest, *, tool: str) -> bytes:
+    """As many rows of an answer as a page holds, at least one. Raises Problem 422 for an offset
+    behind the last row.
+    """
+    answer = orjson.loads(body)
+    document: dict[str, Any] = {}
+    if request.details is not None:
+        name, rows = request.details, answer[request.details]
+    else:
+        name, rows = "rows", brief.rows(answer)
+        document = brief.head(answer) if request.offset == 0 else {}
+        document["columns"] = brief.columns
+    if request.offset and request.offset >= len(rows):
+        raise invalid("offset", f"offset must be less than {len(rows)}, the number of rows.")
+    document |= {
+        "total": len(rows),
+        "offset": request.offset,
+        "answerId": answer["answerId"],
+        "more": _MORE.format(tool=tool, lists=", ".join(brief.lists)),
+    }
+    shown = _fitting(rows[request.offset :], PAGE_BYTES - _bytes_in_result(document | {name: []}))
+    end = request.offset + len(shown)
+    if end < len(rows):
+        document["nextOffset"] = end
+    return orjson.dumps(document | {name: shown})
+
+
+def _fitting(rows: list[Any], room: int) -> list[Any]:
+    """The first rows that fit into so many bytes of a result, at least one."""
+    shown: list[Any] = []
+    for row in rows:
+        room -= _bytes_in_result(row)
+        if room < 0 and shown:
+            break
+        shown.append(row)
+    return shown
+
+
+def _bytes_in_result(value: Any) -> int:
+    """What a value takes in a result: once in structured content, and once in a JSON string."""
+    text = orjson.dumps(value)
+    return len(text) + len(orjson.dumps(text.decode())) + len(",,")

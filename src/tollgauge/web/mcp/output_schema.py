@@ -1,0 +1,111 @@
+"""The output schemas of the tools.
+
+A schema admits everything that a tool may put into `structuredContent`, because clients validate
+all of it: the answer, the terms of payment, and a problem. It is two levels deep and without
+descriptions: /openapi.json describes every field, and a client loads all tools in one list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from tollgauge.web import wire
+from tollgauge.web.paid.tool_spec import Brief
+
+Schema = dict[str, Any]
+
+_DEPTH: Final = 2
+_KEPT: Final = ("type", "enum", "const", "anyOf", "items", "required", "additionalProperties")
+_TERMS: Final[Schema] = {
+    "type": "object",
+    "description": "x402 v2 PaymentRequired, with isError",
+    "required": ["x402Version", "error", "resource", "accepts"],
+    "properties": {
+        "x402Version": {"const": 2},
+        "error": {"type": "string"},
+        "resource": {"type": "object"},
+        "accepts": {"type": "array", "items": {"type": "object"}},
+        "extensions": {"type": "object"},
+    },
+}
+_PROBLEM: Final[Schema] = {
+    "type": "object",
+    "description": "RFC 9457 problem, with isError",
+    "required": ["type", "title", "status", "detail", "code"],
+    "properties": {
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+        "retryAfter": {"type": "integer", "description": "Seconds"},
+    },
+}
+
+
+def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema:
+    """The schema of everything that a tool may answer; a paid one also answers terms."""
+    others = [_TERMS, _PROBLEM] if paid else [_PROBLEM]
+    return {"type": "object", "anyOf": [*answers, *others]}
+
+
+def of_shape(shape: type[wire.Shape], *fields: str) -> Schema:
+    """The schema of an answer, or of some of its fields."""
+    whole = shape.model_json_schema(mode="serialization")
+    schema: Schema = _pruned(whole, whole.get("$defs", {}), _DEPTH)
+    if fields:
+        schema["properties"] = {name: schema["properties"][name] for name in fields}
+        schema["required"] = [name for name in schema["required"] if name in fields]
+        schema.pop("additionalProperties", None)
+    return schema
+
+
+def of_pages(brief: Brief, shape: type[wire.Shape]) -> Iterable[Schema]:
+    """The schemas of the pages of a long answer: of its table, and of each of its lists."""
+    frame: Schema = {
+        "total": {"type": "integer"},
+        "offset": {"type": "integer"},
+        "nextOffset": {"type": "integer"},
+        "answerId": {"type": "string"},
+        "more": {"type": "string"},
+    }
+    required = ["total", "offset", "answerId", "more"]
+    table = {
+        "columns": {"const": list(brief.columns)},
+        "rows": {"type": "array", "items": {"type": "array"}},
+    }
+    yield {
+        "type": "object",
+        "required": [*table, *required],
+        "properties": table | frame,
+    }
+    lists = of_shape(shape)["properties"]
+    for name in brief.lists:
+        yield {
+            "type": "object",
+            "required": [name, *required],
+            "properties": {name: lists[name]} | frame,
+            "additionalProperties": False,
+        }
+
+
+def _pruned(schema: Any, definitions: Mapping[str, Any], depth: int) -> Any:
+    """A schema without references and texts, where objects below `depth` have any fields."""
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if "properties" in schema and depth == 0:
+        return {"type": "object"}
+    pruned = {name: schema[name] for name in _KEPT if name in schema}
+    for name in ("items", "additionalProperties"):
+        if name in pruned:
+            pruned[name] = _pruned(pruned[name], definitions, depth)
+    if "anyOf" in pruned:
+        pruned["anyOf"] = [_pruned(part, definitions, depth) for part in pruned["anyOf"]]
+    if "properties" in schema:
+        fields = schema["properties"].items()
+        pruned["properties"] = {
+            name: _pruned(field, definitions, depth - 1) for name, field in fields
+        }
+    return pruned

@@ -1,0 +1,60 @@
+"""docs/search.md says what searches and lists do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from tollgauge.core.endpoint import Listing
+from tollgauge.core.endpoint_filter import Sort
+from tollgauge.core.similarity.index import QUESTION_FLOOR, QUESTION_SHARE
+from tollgauge.monitor.alternatives import FIRST_S
+from tollgauge.monitor.endpoint_pages import LIST_ROWS, Match
+from tollgauge.web.free.endpoint_lists import (
+    LIMIT_MAX,
+    ListParameters,
+    SearchParameters,
+    SearchRequest,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text(encoding="utf-8")
+WORDS = " ".join(PAGE.split())
+LISTS = PAGE.split("## Lists")[1].split("\n## ")[0]
+
+
+def parameters(model: type[ListParameters | SearchParameters]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def row(parameter: str) -> str:
+    (found,) = re.findall(rf"^\| `{parameter}`.*$", LISTS, re.MULTILINE)
+    return str(found)
+
+
+def test_the_table_of_lists_names_every_parameter() -> None:
+    heads = re.findall(r"^\| (`.*?) \|", LISTS, re.MULTILINE)
+    named = {name for head in heads for name in re.findall(r"`(\w+)`", head)}
+    assert named == parameters(ListParameters)
+
+
+def test_every_order_and_every_status_is_named_with_the_default_first() -> None:
+    assert re.findall(r"`(\w+)`", row("sort"))[1:] == [*Sort]
+    assert re.findall(r"`(\w+)`", row("status"))[1:] == [*Listing]
+    assert ListParameters().request().sort == Sort.SCORE
+    assert ListParameters().request().status == Listing.LISTED
+
+
+def test_every_parameter_and_match_of_a_search_is_named() -> None:
+    section = PAGE.split("## What a search finds")[1].split("\n## ")[0]
+    assert {name for name in parameters(SearchParameters) if f"`{name}`" not in section} == set()
+    assert re.findall(r"^- \*\*`(\w+)`\*\*", section, re.MULTILINE) == list(get_args(Match))
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    default = SearchRequest.model_fields["limit"].default
+    assert f"`limit` is {default}, at most {LIMIT_MAX}" in WORDS
+    assert f"`GET /trust/endpoints`, {LIST_ROWS} a page" in WORDS
+    assert QUESTION_SHARE == 10
+    assert f"{QUESTION_FLOOR} % is the least, and a tenth of the best match" in WORDS
+    assert f"{FIRST_S:g} seconds at most, and then answers 503" in WORDS

@@ -1,0 +1,51 @@
+"""The lines that install the guards work from a checkout: the packages are not published."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.programs import require
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "src/tollgauge/web/pages/docs.py",
+    *(ROOT / "guard").glob("*/README.md"),
+    *(ROOT / "guard/examples").iterdir(),
+    *(ROOT / "docs").rglob("*.md"),
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_installs_a_guard_by_its_name(page: Path) -> None:
+    lines = re.findall(
+        r"^.*(?:pip|npm)\W+install.*$", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    for line in lines:
+        assert not re.search(r"[\s'\"](tollgauge-guard(?!-\d)|@tollgauge/guard)", line), line
+
+
+def test_pip_installs_the_guard_from_a_checkout(tmp_path: Path) -> None:
+    page = (ROOT / "guard/python/README.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^pip install '(.*?)'", page, re.MULTILINE)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    words = [*pip, "--no-build-isolation", "--target", tmp_path, source]
+    subprocess.run(words, cwd=ROOT, check=True)
+    assert (tmp_path / "tollgauge_guard" / "__init__.py").is_file()
+    assert (tmp_path / "bin" / "tollgauge-guard").is_file()
+
+
+@pytest.mark.node
+def test_npm_packs_the_file_that_the_pages_install() -> None:
+    require("npm")
+    words = ["npm", "pack", "-w", "@tollgauge/guard", "--dry-run", "--json", "--ignore-scripts"]
+    (packed,) = json.loads(subprocess.check_output(words, cwd=ROOT))
+    for page in (ROOT / "guard/typescript/README.md", ROOT / "docs/guard.md"):
+        text = page.read_text(encoding="utf-8")
+        assert "npm ci && npm pack -w @tollgauge/guard" in text
+        assert f"npm install ./{packed['filename']} " in text
