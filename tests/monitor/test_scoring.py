@@ -117,6 +117,17 @@ async def test_a_first_failure_is_asked_again_before_it_limits_a_score(
     assert asked.next_due > NOW + 28 * MINUTE_MS
 
 
+async def test_outage_lasts_from_the_first_failure_until_a_payable_probe(store: Store) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    outages = []
+    for minute, result in enumerate((PAYABLE, TIMED_OUT, TIMED_OUT, TIMED_OUT, PAYABLE, TIMED_OUT)):
+        at = NOW + minute * MINUTE_MS
+        probed = await store.writing(recorded, replace(result, at=at))
+        down = score(await store.reading(scoring.gather, probed, as_of=at)).down
+        outages.append(None if down is None else ((down.since - NOW) // MINUTE_MS, down.confirmed))
+    assert outages == [None, (1, False), (1, True), (1, True), None, (5, False)]
+
+
 async def test_a_confirmation_is_no_result_of_a_watch(store: Store) -> None:
     """Two misses in a row, five minutes apart, are what makes an endpoint down."""
     watched = replace(ENDPOINT, watched_until=NOW + DAY_MS)

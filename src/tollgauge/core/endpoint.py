@@ -128,6 +128,7 @@ class Endpoint:
     found it not up, None while there is none.
 
     `payable` is what the latest probe that speaks said (core/spans), None before any;
+    `failing_since` the first of those in a row that found it not payable, None if it was payable;
     `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
     """
 
@@ -149,6 +150,7 @@ class Endpoint:
     listing_changed_at: int | None = None
     down_since: int | None = None
     payable: bool | None = None
+    failing_since: int | None = None
     unconfirmed_at: int | None = None
     service_name: str = ""
     description: str = ""

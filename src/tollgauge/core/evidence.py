@@ -149,7 +149,7 @@ class ChainEvidence:
 class LatestState:
     """What the latest probe that speaks says (core/spans): a scored one, a 429, or one that
     confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
-    payable, and that nobody asked again yet.
+    payable, and that nobody asked again yet. `since` is the first of several failures in a row.
     """
 
     at: int
@@ -157,6 +157,7 @@ class LatestState:
     up: bool
     payable: bool
     unconfirmed: bool = False
+    since: int | None = None
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -323,6 +324,8 @@ def in_order(document: dict[str, Any]) -> dict[str, Any]:
     for change in document["changes"]:
         if not change["announced"]:
             del change["announced"]
+    if (state := document.get("state")) is not None and state.get("since") is None:
+        state.pop("since", None)
     document["changes"] = _sorted(document["changes"])
     return document
 

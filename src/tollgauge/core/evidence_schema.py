@@ -125,6 +125,9 @@ _STATE: Final = _object(
     },
 )
 
+_STATE_SINCE: Final = _instant("Only after several failures in a row: when the first of them was")
+_STATE_SCHEMA: Final = {**_STATE, "properties": _STATE["properties"] | {"since": _STATE_SINCE}}
+
 _PROBE: Final = _object(
     "What one scored probe saw.",
     {
@@ -273,7 +276,7 @@ EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
         _DAY,
         _CHAIN,
         _CHANGE_SINCE_2,
-        state=_maybe(_STATE),
+        state=_maybe(_STATE_SCHEMA),
         interval=_integer("How often the endpoint is probed, in milliseconds"),
         siteMedianTenths=_maybe(
             _integer(

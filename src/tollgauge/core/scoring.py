@@ -182,6 +182,7 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
         payable_now_permille=chances[0],
         payable_24h_permille=chances[1],
         activity=_activity(facts),
+        down=reach.down_of(facts),
     )
 
 

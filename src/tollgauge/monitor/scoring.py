@@ -265,10 +265,17 @@ def gather_many(
 
 
 def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
-    """The latest state, with whether it is a failure that is being asked again."""
-    if latest is None or latest.payable or endpoint.unconfirmed_at is None:
+    """The latest state; of a failure, when the first in a row was and whether it is being asked
+    again.
+    """
+    if latest is None or latest.payable:
         return latest
-    return replace(latest, unconfirmed=True)
+    since = endpoint.failing_since
+    return replace(
+        latest,
+        unconfirmed=endpoint.unconfirmed_at is not None,
+        since=since if since is not None and since < latest.at else None,
+    )
 
 
 def _site_medians(

@@ -95,6 +95,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         listing_changed_at=NOW + 8,
         down_since=NOW + 9,
         payable=True,
+        failing_since=NOW + 11,
         unconfirmed_at=NOW + 10,
         service_name="Bücher 📚",
         description="several\nlines",
@@ -246,7 +247,7 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     assert not again
     stored = await store.reading(endpoints.get, id_)
     probed = replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, down_since=NOW + 1)
-    assert stored == replace(probed, learned="POST", payable=False)
+    assert stored == replace(probed, learned="POST", payable=False, failing_since=NOW + 1)
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
 

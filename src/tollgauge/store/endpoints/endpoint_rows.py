@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.score import Down
 from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
 from tollgauge.db.codec import texts_from_json, texts_to_json
@@ -61,6 +62,7 @@ def from_row(row: Any) -> Endpoint:
         listing_changed_at=row.listing_changed_at,
         down_since=row.down_since,
         payable=row.payable,
+        failing_since=row.failing_since,
         unconfirmed_at=row.unconfirmed_at,
         service_name=row.service_name,
         description=row.description,
@@ -82,6 +84,17 @@ def quote_from_row(row: Any) -> Quote | None:
         asset=row.quote_asset,
         amount=int(row.quote_amount),
         pay_to=row.quote_pay_to,
+    )
+
+
+def down_from_row(row: Any) -> Down | None:
+    """The outage in a row of endpoints, None without one."""
+    if row.ranked_down_since is None:
+        return None
+    return Down(
+        since=row.ranked_down_since,
+        reason=row.ranked_down_reason,
+        confirmed=row.ranked_down_confirmed,
     )
 
 

@@ -145,8 +145,8 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write every column of endpoints that a directory lists, except those that only probes and
     scores write.
     """
-    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at", "paused_until"}
-    others.add("probes_revised")
+    others = {"id", "up_at", "down_since", "payable", "failing_since", "unconfirmed_at"}
+    others |= {"paused_until", "probes_revised"}
     names = [column.name for column in schema.endpoint.c if column.name not in others]
     _update(tx, listed, [name for name in names if not name.startswith("ranked_")])
 

@@ -59,6 +59,7 @@ _PROBED: Final = Prepared(
         up_at=sa.bindparam("up_at_", type_=sa.BigInteger),
         down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
         payable=sa.bindparam("payable_", type_=sa.Boolean),
+        failing_since=sa.bindparam("failing_since_", type_=sa.BigInteger),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
@@ -75,6 +76,7 @@ _QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 _STANDING: Final = rows.prepared_with_any(
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
+        endpoint_table.c.failing_since,
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[_QUOTE],
     )
@@ -170,13 +172,15 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
 def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
     """What new probes of one endpoint, oldest first, change in its row."""
     last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
-    quote_at = before.quote_at
+    quote_at, failing_since = before.quote_at, before.failing_since
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
             last_up = last_up.after(result)
             said = statement(result)
-            payable = payable if said is None else said.payable
+            if said is not None:
+                payable = said.payable
+                failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
         if _same_price(before, result):
             quote_at = max(quote_at or 0, result.at)
@@ -189,6 +193,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "up_at_": last_up.up_at,
         "down_since_": last_up.down_since,
         "payable_": payable,
+        "failing_since_": failing_since,
         "unconfirmed_at_": unconfirmed,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,
@@ -226,6 +231,7 @@ def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> No
                 .values(
                     unconfirmed_at=None,
                     payable=True,
+                    failing_since=None,
                     down_since=down_since,
                     probes_revised=endpoint_table.c.probes_revised + 1,
                     **dirty(at),
