@@ -29,7 +29,8 @@ SEVERITY = {
     "tls-invalid",
     "warn": "price-above-client-cap unresolved-template price-changed validates-before-402 "
     "envelope-mismatch self-paid concentrated-payers tls-expiring delisted injection-suspected",
-    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements",
+    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
+    "settlements-not-measured",
 }
 
 
@@ -239,6 +240,7 @@ def fired(
     fresh = [c for c in moved if as_of - c["at"] <= 7 * DAY]
     sums = chain_sums(chain)
     organic, back = sums["organic"], int(sums["returned"])
+    unread = set(doc.get("forms", ())) - {f"{quote['network']} eip3009" if quote else ""}
     return {
         "down-now": doc["recent"]["scored"] >= 6 and doc["recent"]["up"] == 0,
         "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
@@ -260,7 +262,8 @@ def fired(
         "concentrated-payers": (
             organic["payers"] > 0 and effective(organic) < 2 and sums["transfers"] > 10
         ),
-        "no-settlements": organic["payers"] == 0,
+        "no-settlements": organic["payers"] == 0 and not unread,
+        "settlements-not-measured": bool(unread),
         "tls-expiring": bool(last)
         and last["tlsNotAfter"] is not None
         and last["tlsNotAfter"] < as_of + 14 * DAY,

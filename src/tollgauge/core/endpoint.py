@@ -130,6 +130,7 @@ class Endpoint:
     `payable` is what the latest probe that speaks said (core/spans), None before any;
     `failing_since` the first of those in a row that found it not payable, None if it was payable;
     `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
+    `forms` are the forms of payment of the last envelope (core/terms), empty before any was seen.
     """
 
     id: str
@@ -152,6 +153,7 @@ class Endpoint:
     payable: bool | None = None
     failing_since: int | None = None
     unconfirmed_at: int | None = None
+    forms: tuple[str, ...] = ()
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()

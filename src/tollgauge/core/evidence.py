@@ -210,7 +210,8 @@ class Evidence:
     it; `state` is the latest that is known; `interval` how often the endpoint is probed now (ms);
     `site_median_tenths` the median score of its site's other endpoints, where this one is a new
     path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
-    and was not delivered.
+    and was not delivered; `forms` the forms of payment that it offers (core/terms), empty and not
+    in the JSON form while they are not known.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)
@@ -234,6 +235,7 @@ class Evidence:
     site_median_tenths: int | None = None
     paid_not_delivered: bool = False
     format: int = FORMAT
+    forms: tuple[str, ...] = ()
 
 
 _FORM: Final = TypeAdapter(Evidence)
@@ -324,6 +326,8 @@ def in_order(document: dict[str, Any]) -> dict[str, Any]:
     for change in document["changes"]:
         if not change["announced"]:
             del change["announced"]
+    if forms := document.pop("forms", None):
+        document["forms"] = sorted(forms)
     if (state := document.get("state")) is not None and state.get("since") is None:
         state.pop("since", None)
     document["changes"] = _sorted(document["changes"])

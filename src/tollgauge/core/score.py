@@ -106,12 +106,14 @@ def _caps(rows: Any) -> Any:
 @record(frozen=True, kw_only=True)
 class Activity:
     """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
-    sellers the payers pay elsewhere.
+    sellers the payers pay elsewhere. `not_measured` are the forms of payment whose settlements are
+    not read, as people read them: then the interval is only a part.
     """
 
     low_tenths: int
     high_tenths: int
     clusters: int
+    not_measured: tuple[str, ...] = ()
 
 
 @record(frozen=True, kw_only=True)

@@ -97,6 +97,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         payable=True,
         failing_since=NOW + 11,
         unconfirmed_at=NOW + 10,
+        forms=("eip155:8453 upto",),
         service_name="Bücher 📚",
         description="several\nlines",
         tags=("a", "b,c"),

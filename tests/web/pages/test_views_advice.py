@@ -13,7 +13,7 @@ from tollgauge.core.evidence import Evidence, LatestState
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICY_2, Cap
 from tollgauge.core.probe import Outcome
-from tollgauge.core.score import OtherScore
+from tollgauge.core.score import Activity, OtherScore
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import DAY_MS
@@ -161,3 +161,12 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
     up = views.endpoint_html(judged(payable()), now=NOW, base_url=BASE, report_micro_usd=None)
     assert b"is-down" not in up
     assert b"outage" not in up
+
+
+def test_page_names_the_forms_of_payment_that_are_not_measured() -> None:
+    activity = Activity(
+        low_tenths=0, high_tenths=0, clusters=0, not_measured=("upto on Base", "exact on Solana")
+    )
+    said = words(view(activity=activity))
+    assert "Organic activity 0.0 to 0.0 not measured for upto on Base, exact on Solana" in said
+    assert "no independent buyers known" not in said

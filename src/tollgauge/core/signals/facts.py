@@ -23,6 +23,7 @@ from tollgauge.core.record import record
 from tollgauge.core.rollup import Totals, counts
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
+from tollgauge.core.terms import EIP3009
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAY_WEIGHTS, WeightedTime, Window, weighted_time
 
@@ -106,6 +107,15 @@ class Facts:
         if last is not None and last.accepts is not None:
             return last
         return self.evidence.envelope or last
+
+    @property
+    def unread_forms(self) -> tuple[str, ...]:
+        """The offered forms of payment whose settlements are not read on chain: all but EIP-3009 on
+        the network of the quote.
+        """
+        quote = self.evidence.quote
+        read = "" if quote is None else f"{quote.network} {EIP3009}"
+        return tuple(sorted(form for form in self.evidence.forms if form != read))
 
     def changed(self, kind: str) -> int:
         """How many changes of a kind the window holds: the most that any one source saw."""

@@ -91,12 +91,14 @@ class ConfidenceDetail(Shape):
 class ActivityShape(Shape):
     """The organic interval: the subscore of activity if only payers who are known to spend
     elsewhere count (`low`) and if everybody does who is not seen to be the seller's own (`high`);
-    `clusters` of sellers are paid by the same payers.
+    `clusters` of sellers are paid by the same payers. `notMeasured`, present where the interval is
+    only a part, names the offered forms of payment whose settlements are not read.
     """
 
     low: Percent
     high: Percent
     clusters: int
+    not_measured: list[str] | None = absent_if_null()
 
 
 class DownShape(Shape):
@@ -250,6 +252,7 @@ def _activity(activity: Activity | None) -> ActivityShape | None:
         low=tenths(activity.low_tenths),
         high=tenths(activity.high_tenths),
         clusters=activity.clusters,
+        not_measured=list(activity.not_measured) or None,
     )
 
 

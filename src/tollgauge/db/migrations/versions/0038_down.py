@@ -1,4 +1,6 @@
-"""Since when an endpoint has been failing, and the outage that its latest score names."""
+"""Since when an endpoint has been failing, the outage that its latest score names, and the forms of
+payment that it offers.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ _RANKED = sa.text("status = 'listed' AND NOT adopted AND ranked_score IS NOT NUL
 
 def upgrade() -> None:
     for column in (
+        sa.Column("forms", sa.Text(), nullable=False, server_default="[]"),
         sa.Column("failing_since", sa.BigInteger()),
         sa.Column("ranked_down_since", sa.BigInteger()),
         sa.Column("ranked_down_reason", sa.Text()),
