@@ -337,7 +337,7 @@ def test_flags_come_in_order_of_severity_then_code() -> None:
 
 
 def test_every_flag_has_a_rule_in_words_and_one_slug() -> None:
-    assert len({rule.code for rule in RULES[1].flags}) == len(RULES[1].flags) == 24
+    assert len({rule.code for rule in RULES[1].flags}) == len(RULES[1].flags) == 23
     assert all(rule.words.endswith(".") for rule in RULES[1].flags)
 
 
@@ -400,24 +400,3 @@ def test_a_policy_that_is_not_known_is_refused(version: object) -> None:
 def test_what_is_no_stored_score_is_refused(text: bytes) -> None:
     with pytest.raises(ScoreError):
         score_from_json(text)
-
-
-UPTO, EIP3009 = "eip155:8453 upto", "eip155:8453 eip3009"
-
-
-def test_unread_form_of_payment_is_not_measured_and_never_called_unpaid() -> None:
-    only_upto = score(perfect(forms=(UPTO,)))
-    (flag,) = (flag for flag in only_upto.flags if "settlements" in flag.code)
-    assert flag.code == "settlements-not-measured"
-    assert flag.message.startswith("Settlements are not measured for upto on Base: ")
-    assert "first buyers" not in flag.message
-    both = codes(score(perfect(forms=(EIP3009, UPTO))))
-    assert "settlements-not-measured" in both
-    assert "no-settlements" not in both
-    assert codes(score(perfect(forms=(EIP3009,)))) == {"no-settlements"}
-
-
-def test_network_other_than_that_of_the_quote_is_not_measured() -> None:
-    result = score(perfect(forms=(EIP3009, "eip155:137 eip3009")))
-    messages = [flag.message for flag in result.flags if flag.code == "settlements-not-measured"]
-    assert "not measured for EIP-3009 on Polygon:" in messages[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
-from tollgauge.core.evidence import Evidence, LatestState
+from tollgauge.core.evidence import Evidence, LatestState, TermChange
 from tollgauge.core.policy import POLICIES, POLICY_1, POLICY_2
 from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import Rollup
@@ -144,3 +144,44 @@ def test_refusal_is_an_outage_only_of_an_endpoint_that_was_payable(outcome: Outc
     refused = LatestState(at=AS_OF, outcome=outcome, up=outcome is Outcome.OPEN, payable=False)
     assert score(payable(state=refused), POLICY_2).down is not None
     assert score(replace(NEVER, state=refused), POLICY_2).down is None
+
+
+UPTO, EIP3009 = "eip155:8453 upto", "eip155:8453 eip3009"
+
+
+def _settlement_flags(*forms: str) -> dict[str, str]:
+    flags = score(payable(forms=forms), POLICY_2).flags
+    return {flag.code: flag.message for flag in flags if "settlements" in flag.code}
+
+
+def test_unread_form_of_payment_is_not_measured_and_never_called_unpaid() -> None:
+    only_upto = _settlement_flags(UPTO)
+    assert set(only_upto) == {"settlements-not-measured"}
+    (message,) = only_upto.values()
+    assert message.startswith("Settlements are not measured for upto on Base: ")
+    assert "first buyers" not in message
+    assert set(_settlement_flags(EIP3009, UPTO)) == {"settlements-not-measured"}
+    assert set(_settlement_flags(EIP3009)) == set(_settlement_flags()) == {"no-settlements"}
+
+
+def test_network_other_than_that_of_the_quote_is_not_measured() -> None:
+    (message,) = _settlement_flags(EIP3009, "eip155:137 eip3009").values()
+    assert "not measured for EIP-3009 on Polygon:" in message
+
+
+def _payto_change(hours: int, before: str, after: str) -> TermChange:
+    at = AS_OF - hours * HOUR_MS
+    return TermChange(at=at, kind="payto-changed", source="probe", before=before, after=after)
+
+
+def test_seller_whose_payto_varies_may_be_paid_and_buyers_learn_what_to_pin() -> None:
+    changes = (_payto_change(1, "a", "b"), _payto_change(2, "c", "a"))
+    alarmed = score(payable(changes=changes), POLICY_2)
+    assert (alarmed.grade, alarmed.recommendation) == ("D", "avoid")
+    varies = score(payable(changes=changes, pay_to_varies=True), POLICY_2)
+    assert (varies.grade, varies.recommendation) == ("A", "proceed")
+    codes = {flag.code for flag in varies.flags}
+    assert "payto-varies" in codes
+    assert "payto-changed-recently" not in codes
+    assert "Each offer names another receiving address" in varies.reason
+    assert "pin what does not vary: the host, a maximum amount" in varies.reason

@@ -131,6 +131,8 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
     today = as_of // DAY
     days = [d for d in doc["days"] if today - 30 <= d["day"] <= today]
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
+    if doc.get("payToVaries"):
+        changes = [c for c in changes if c["kind"] != "payto-changed"]
     slots = len(half_hours(days))
     prices = by_source(changes, "price-changed")
     payto = max(map(len, by_source(changes, "payto-changed")), default=0)

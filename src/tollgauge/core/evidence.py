@@ -211,7 +211,8 @@ class Evidence:
     `site_median_tenths` the median score of its site's other endpoints, where this one is a new
     path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
     and was not delivered; `forms` the forms of payment that it offers (core/terms), empty and not
-    in the JSON form while they are not known.
+    in the JSON form while they are not known; `pay_to_varies` that each offer names another payTo
+    (core/payto_history), in the JSON form only then.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)
@@ -236,6 +237,7 @@ class Evidence:
     paid_not_delivered: bool = False
     format: int = FORMAT
     forms: tuple[str, ...] = ()
+    pay_to_varies: bool = False
 
 
 _FORM: Final = TypeAdapter(Evidence)
@@ -326,6 +328,8 @@ def in_order(document: dict[str, Any]) -> dict[str, Any]:
     for change in document["changes"]:
         if not change["announced"]:
             del change["announced"]
+    if not document.get("payToVaries"):
+        document.pop("payToVaries", None)
     if forms := document.pop("forms", None):
         document["forms"] = sorted(forms)
     if (state := document.get("state")) is not None and state.get("since") is None:

@@ -295,6 +295,7 @@ EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
             _text("As `eip155:8453 eip3009`", most=300),
             most=MAX_FORMS,
         ),
+        payToVaries=_flag("Only if true: each offer names another payTo, since observation began"),
     ),
 }
 """The schema of each format. Format 1 ends its window in the middle of its first day and lists

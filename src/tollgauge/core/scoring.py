@@ -92,7 +92,7 @@ RULES: Final[dict[int, Rules]] = {
                 *reach.FLAGS_BY_TIME,
                 *envelope.FLAGS,
                 *terms.FLAGS_BY_TIME,
-                *settlements.FLAGS,
+                *settlements.FLAGS_BY_TIME,
                 *known.FLAGS_BY_TIME,
             )
         ),

@@ -151,6 +151,8 @@ endpoint = sa.Table(
     sa.Column("failing_since", sa.BigInteger),
     # When the failure was that is being asked again; NULL while there is none.
     sa.Column("unconfirmed_at", sa.BigInteger),
+    # How its payTo has changed (core/payto_history), as JSON; NULL before probes saw one.
+    sa.Column("payto_history", ForeignText),
     # The forms of payment that its last envelope offers (core/terms).
     sa.Column("forms", ForeignText, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),

@@ -250,6 +250,7 @@ def gather_many(
             changes=terms.changes_among(events.get(endpoint.id, ())),
             chain=chains.get(endpoint.id),
             state=_state(seen.state, endpoint),
+            pay_to_varies=endpoint.pay_to_varies,
             forms=endpoint.forms or _forms_of_quote(endpoint.quote),
             interval=interval_ms(
                 endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms

@@ -14,6 +14,7 @@ from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.exchange import Timings
+from tollgauge.core.payto_history import PayToHistory
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
@@ -98,6 +99,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         failing_since=NOW + 11,
         unconfirmed_at=NOW + 10,
         forms=("eip155:8453 upto",),
+        payto_history=PayToHistory(NOW, NOW + 1, 2, varies=True, settled="0xab"),
         service_name="Bücher 📚",
         description="several\nlines",
         tags=("a", "b,c"),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from tollgauge.core.discovery import PRICE_CHANGED
+from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
@@ -167,8 +167,8 @@ def is_marked(facts: Facts) -> bool:
 
 
 def has_changed(facts: Facts) -> bool:
-    """Whether the window has any change of terms."""
-    return bool(facts.changes)
+    """Whether the window has any change of terms, or the payTo varies."""
+    return bool(facts.changes) or facts.evidence.pay_to_varies
 
 
 def is_unpaid(facts: Facts) -> bool:
@@ -209,7 +209,14 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
-        changes=frozenset([item for item in evidence.changes if start < item.at <= as_of]),
+        changes=frozenset(
+            [
+                item
+                for item in evidence.changes
+                if start < item.at <= as_of
+                and not (evidence.pay_to_varies and item.kind == PAYTO_CHANGED)
+            ]
+        ),
         volume=volume,
         activity_ends=ends_of(volume, policy),
         weighted=weighted,

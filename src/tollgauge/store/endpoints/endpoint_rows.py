@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any, Final
 
+import orjson
+
 from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.payto_history import PayToHistory
 from tollgauge.core.score import Down
 from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
@@ -31,6 +34,7 @@ def to_row(endpoint: Endpoint) -> dict[str, Any]:
         site=site(endpoint.host),
         status=endpoint.status.value,
         forms=texts_to_json(endpoint.forms),
+        payto_history=_history_to_json(endpoint.payto_history),
         tags=texts_to_json(endpoint.tags),
         sources=texts_to_json(endpoint.sources),
         quote_network=quote.network if quote else None,
@@ -66,6 +70,9 @@ def from_row(row: Any) -> Endpoint:
         failing_since=row.failing_since,
         unconfirmed_at=row.unconfirmed_at,
         forms=texts_from_json(row.forms),
+        payto_history=None
+        if row.payto_history is None
+        else PayToHistory(*orjson.loads(row.payto_history)),
         service_name=row.service_name,
         description=row.description,
         tags=texts_from_json(row.tags),
@@ -75,6 +82,11 @@ def from_row(row: Any) -> Endpoint:
         templated=row.templated,
         simulated=row.simulated,
     )
+
+
+def _history_to_json(history: PayToHistory | None) -> str | None:
+    """The history of a payTo as the JSON array of its values."""
+    return None if history is None else orjson.dumps(astuple(history)).decode()
 
 
 def quote_from_row(row: Any) -> Quote | None:
