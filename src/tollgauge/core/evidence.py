@@ -245,18 +245,14 @@ _FORM: Final = TypeAdapter(Evidence)
 
 
 def to_json(evidence: Evidence) -> bytes:
-    """The canonical JSON text (RFC 8785).
-
-    Raises EvidenceError for values that the form cannot hold: integers past 2^53 - 1, text that
-    is not Unicode.
+    """The canonical JSON text (RFC 8785). Raises EvidenceError for values that the form cannot
+    hold: integers past 2^53 - 1, text that is not Unicode.
     """
     return canonical_text(to_document(evidence))
 
 
 def canonical_text(document: object) -> bytes:
-    """The canonical JSON text of a document, or a part of one, whose lists are in order. Raises
-    EvidenceError as `to_json`.
-    """
+    """The canonical JSON text of a document, or a part of one; raises as `to_json`."""
     return written(document, option=_CANONICAL)
 
 
@@ -274,10 +270,8 @@ def digest(evidence: Evidence) -> str:
 
 
 def from_json(document: object) -> Evidence:
-    """The evidence of a JSON text (bytes) or of an already parsed object.
-
-    Raises EvidenceError with the place and the reason for anything that the schema or the sums
-    refuse.
+    """The evidence of a JSON text (bytes) or of an already parsed object. Raises EvidenceError with
+    the place and the reason for anything that the schema or the sums refuse.
     """
     if isinstance(document, bytes | bytearray):
         document = parse(bytes(document))

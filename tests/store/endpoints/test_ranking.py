@@ -20,8 +20,10 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
+from tollgauge.monitor.alternatives import is_offered
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import (
+    alternative_counts,
     crawls,
     endpoint_list,
     endpoints,
@@ -96,6 +98,8 @@ async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) ->
     found, still, count = await store.reading(find)
     assert set(found) == set(still) == set(ids[:2])
     assert count == 2
+    scored = await store.reading(alternative_counts.page, after="", limit=9)
+    assert {one.endpoint.id for one in scored if is_offered(one)} == set(ids[:2])
     listed = await store.reading(endpoint_list.described, ids)
     assert listed[ids[2]].down == Down(since=NOW, reason="it failed (5xx)", confirmed=True)
 
