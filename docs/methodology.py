@@ -46,10 +46,15 @@ _DECISIONS: Final = """\
 - Alternatives whose chance of being payable in 24 hours is 85 % or more come before all others,
   then similarity, that chance, score and price decide. The chance alone would put what is barely
   alike first for a thousandth.
-- A badge shows whole points, rounded down, and only beside advice that lets pay.
+- A badge shows whole points, rounded down, and only beside advice that lets pay; while the endpoint
+  is down it shows only the outage.
 - Flags say what to heed when paying only where the advice lets pay.
-- `down` means: the latest probe that speaks was not payable. It is the same fact as the flag
-  `down-now`, and needs no number of probes.
+- `down` is an outage that had not ended at the last check: its first failure (`since`), what the
+  last check met (`reason`), and whether a second check confirmed it (`confirmed`). For an endpoint
+  that was payable in the window every probe that finds it not payable is a failure; for others, a
+  refusal and an answer without a request for payment are not. Pages, badges, summaries and lists
+  state it first. An endpoint with a confirmed outage is not on the leaderboard, not among
+  alternatives and the best in no comparison, and `tollgauge buy` exits with 1.
 """
 """What was decided where the specification left room; the list grows."""
 

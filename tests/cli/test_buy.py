@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.support.command_line import Command
 from tests.support.guard_seller import ACCOUNT, receipt, selling
@@ -119,3 +120,30 @@ def test_an_answer_that_is_not_what_was_bought_is_kept_and_said_to_be_none(
     assert f"What was bought is no {bought}." in done.err
     assert f"It is in {file}" in done.err
     assert (tmp_path / file).read_bytes() == body + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "code", "line"),
+    [
+        (True, 1, "down since 2026-11-24T00:00:00Z: it failed (5xx)"),
+        (False, 0, "failed once at 2026-11-24T00:00:00Z: it failed (5xx)"),
+    ],
+)
+def test_confirmed_outage_is_printed_first_and_exits_1(
+    tollgauge: Command, confirmed: bool, code: int, line: str
+) -> None:
+    down = {"since": "2026-11-24T00:00:00Z", "reason": "it failed (5xx)", "confirmed": confirmed}
+    report = {
+        "resource": URL,
+        "down": down,
+        "verdict": {"recommendation": "caution", "reason": "It could not be paid."},
+        "score": 85.0,
+        "grade": "A",
+        "confidence": 1,
+    }
+    with selling() as seller:
+        seller.answer = lambda _: replace(receipt(), body=orjson.dumps(report))
+        done = tollgauge(
+            "buy", URL, TOLLGAUGE_URL=seller.url, TOLLGAUGE_BUYER_KEY=ACCOUNT.key.to_0x_hex()
+        )
+    assert (done.code, done.out.splitlines()[0]) == (code, line)

@@ -93,6 +93,8 @@ def test_the_digest_depends_on_every_property() -> None:
         "site_median_tenths": 1,
         "paid_not_delivered": True,
         "format": 1,
+        "forms": ("eip155:8453 upto",),
+        "pay_to_varies": True,
     }
     assert set(others) == set(Evidence.__dataclass_fields__)
     changed = {digest(replace(base, **{name: value})) for name, value in others.items()}  # type: ignore[arg-type]

@@ -60,8 +60,8 @@ KEPT = (
     b'"warn","Said more."]]],[2,"ok",true,true,1,null,[]],[[1,"payto-changed","probe","0x1",'
     b'"0x2",true],[0,"payto-changed","probe","0x1","0x2",false]],["eip155:8453","0xb",5,null,'
     b'null,1,[],[3,"1","0",0,[2,"0","1237940039285380274899124224","0",9],[0,"0","0","0",0],'
-    b'[0,"0","0","0",0],[0,"0","0","0",0]]],[3,"timeout",false,false,true],1800000,null,false,2'
-    b'],[{"compliance":0,"compliant":0,"day":20000,"excluded":[],"latency":[[9,1]],"latencySum"'
+    b'[0,"0","0","0",0],[0,"0","0","0",0]]],[3,"timeout",false,false,true,null],1800000,null,false,2'
+    b',[],false],[{"compliance":0,"compliant":0,"day":20000,"excluded":[],"latency":[[9,1]],"latencySum"'
     b':0,"payable":0,"probes":2,"scored":1,"slots":1,"spans":{"compliance":0,"down":0,"failures'
     b'":0,"payable":0,"repairs":0,"up":0},"up":1}]]'
 )
@@ -86,6 +86,11 @@ def test_its_text_is_that_of_the_evidence(evidence: Evidence, closed: int) -> No
 def test_what_was_kept_is_read_for_ever() -> None:
     assert keep(FULL, texts(FULL.days)) == KEPT
     assert with_earlier_days(KEPT) == to_json(FULL)
+    shorter = KEPT.replace(b"true,null],1800000", b"true],1800000").replace(
+        b",2,[],false],", b",2],"
+    )
+    assert len(shorter) == len(KEPT) - 14
+    assert with_earlier_days(shorter) == to_json(FULL), "fields that were added later are missing"
 
 
 def test_what_was_kept_as_text_is_read_for_ever() -> None:

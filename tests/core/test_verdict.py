@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
-from tollgauge.core.evidence import Evidence, LatestState
+from tollgauge.core.evidence import Evidence, LatestState, TermChange
 from tollgauge.core.policy import POLICIES, POLICY_1, POLICY_2
 from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import Rollup
+from tollgauge.core.score import Down
 from tollgauge.core.scoring import score
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.core.verdict import UNPROBED, summary, verdict
@@ -54,8 +55,9 @@ def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
 ) -> None:
     result = score(dead(outcome=outcome), POLICY_2)
     words = summary(result)
-    assert words.startswith(result.reason)
     assert result.reason
+    assert result.down is not None
+    assert words.startswith(f"{result.down.text} {result.reason}")
     assert words.index("Avoid: grade") < words.index("% up")
     assert not any(word in words for word in ("Flawless", "Near-perfect", "Occasional"))
 
@@ -99,9 +101,87 @@ def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid(policy: object) -> Non
     assert not any("small payment" in flag.message for flag in bad.flags)
 
 
-def test_a_new_endpoint_is_down_by_its_last_probe_too() -> None:
+def test_new_endpoint_is_not_payable_after_one_failed_probe() -> None:
     failed = LatestState(at=AS_OF - 1, outcome="timeout", up=False, payable=False)
     young = payable(days=payable().days[-1:], first_seen=AS_OF - HOUR_MS, recent=(2, 1))
-    assert score(young, POLICY_2).is_down is False
-    assert score(replace(young, state=failed), POLICY_2).is_down is True
-    assert score(NEVER, POLICY_2).is_down is None
+    assert score(young, POLICY_2).is_payable is True
+    assert score(replace(young, state=failed), POLICY_2).is_payable is False
+    assert score(NEVER, POLICY_2).is_payable is None
+
+
+def _failure(*, unconfirmed: bool, since: int | None = None) -> LatestState:
+    return LatestState(
+        at=AS_OF,
+        outcome=Outcome.SERVER_ERROR,
+        up=False,
+        payable=False,
+        unconfirmed=unconfirmed,
+        since=since,
+    )
+
+
+def test_summary_of_a_down_endpoint_begins_with_its_outage() -> None:
+    began = AS_OF - HOUR_MS
+    result = score(payable(state=_failure(unconfirmed=False, since=began)), POLICY_2)
+    assert result.down == Down(since=began, reason="it failed (5xx)", confirmed=True)
+    assert summary(result).startswith("Down since 2026-05-27 11:00 UTC: it failed (5xx).")
+
+
+def test_first_failure_is_down_but_not_confirmed() -> None:
+    result = score(payable(state=_failure(unconfirmed=True)), POLICY_2)
+    assert result.down is not None
+    assert (result.down.since, result.down.confirmed) == (AS_OF, False)
+    assert summary(result).startswith("Failed once at 2026-05-27 12:00 UTC, being confirmed: ")
+
+
+def test_payable_endpoint_has_no_outage() -> None:
+    assert score(payable(), POLICY_2).down is None
+    assert score(NEVER, POLICY_2).down is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.THROTTLED, Outcome.FORBIDDEN, Outcome.OPEN])
+def test_refusal_is_an_outage_only_of_an_endpoint_that_was_payable(outcome: Outcome) -> None:
+    refused = LatestState(at=AS_OF, outcome=outcome, up=outcome is Outcome.OPEN, payable=False)
+    assert score(payable(state=refused), POLICY_2).down is not None
+    assert score(replace(NEVER, state=refused), POLICY_2).down is None
+
+
+UPTO, EIP3009 = "eip155:8453 upto", "eip155:8453 eip3009"
+
+
+def _settlement_flags(*forms: str) -> dict[str, str]:
+    flags = score(payable(forms=forms), POLICY_2).flags
+    return {flag.code: flag.message for flag in flags if "settlements" in flag.code}
+
+
+def test_unread_form_of_payment_is_not_measured_and_never_called_unpaid() -> None:
+    only_upto = _settlement_flags(UPTO)
+    assert set(only_upto) == {"settlements-not-measured"}
+    (message,) = only_upto.values()
+    assert message.startswith("Settlements are not measured for upto on Base: ")
+    assert "first buyers" not in message
+    assert set(_settlement_flags(EIP3009, UPTO)) == {"settlements-not-measured"}
+    assert set(_settlement_flags(EIP3009)) == set(_settlement_flags()) == {"no-settlements"}
+
+
+def test_network_other_than_that_of_the_quote_is_not_measured() -> None:
+    (message,) = _settlement_flags(EIP3009, "eip155:137 eip3009").values()
+    assert "not measured for EIP-3009 on Polygon:" in message
+
+
+def _payto_change(hours: int, before: str, after: str) -> TermChange:
+    at = AS_OF - hours * HOUR_MS
+    return TermChange(at=at, kind="payto-changed", source="probe", before=before, after=after)
+
+
+def test_seller_whose_payto_varies_may_be_paid_and_buyers_learn_what_to_pin() -> None:
+    changes = (_payto_change(1, "a", "b"), _payto_change(2, "c", "a"))
+    alarmed = score(payable(changes=changes), POLICY_2)
+    assert (alarmed.grade, alarmed.recommendation) == ("D", "avoid")
+    varies = score(payable(changes=changes, pay_to_varies=True), POLICY_2)
+    assert (varies.grade, varies.recommendation) == ("A", "proceed")
+    codes = {flag.code for flag in varies.flags}
+    assert "payto-varies" in codes
+    assert "payto-changed-recently" not in codes
+    assert "Each offer names another receiving address" in varies.reason
+    assert "pin what does not vary: the host, a maximum amount" in varies.reason

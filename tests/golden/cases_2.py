@@ -243,6 +243,8 @@ FLAGS: dict[str, Json] = {
     "template-that-varies": good(
         templated=True, changes=[price(2, "1", "500"), change("payto-changed", 2)]
     ),
+    "payto-that-varies": good(payToVaries=True, changes=[change("payto-changed", 2)]),
+    "upto-is-not-measured": good(forms=["eip155:8453 eip3009", "eip155:8453 upto"]),
     "template-with-a-decoy": good(templated=True, quote=quote(5_000 * DOLLAR)),
     "delisted-injected-expiring": good(listed=False, injection=True)
     | {"last": good()["last"] | {"tlsNotAfter": AS_OF + 13 * DAY}},

@@ -155,6 +155,8 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
     days = [d for d in doc["days"] if as_of - WINDOW < (d["day"] + 1) * DAY - 1]
     days = [d for d in days if d["day"] * DAY <= as_of]
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
+    if doc.get("payToVaries"):
+        changes = [c for c in changes if c["kind"] != "payto-changed"]
     scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
     confidence = min(Fraction(len(half_hours(days)), 1_440), Fraction(1))
     price, payto = (
@@ -239,6 +241,7 @@ def fired(
     fresh = [c for c in moved if as_of - c["at"] <= 7 * DAY]
     sums = chain_sums(chain)
     organic, back = sums["organic"], int(sums["returned"])
+    unread = set(doc.get("forms", ())) - {f"{quote['network']} eip3009" if quote else ""}
     return {
         "down-now": doc["recent"]["scored"] >= 6 and doc["recent"]["up"] == 0,
         "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
@@ -248,7 +251,7 @@ def fired(
         "price-above-client-cap": micro > 1_000_000,
         "wildcard-402": doc["wildcard"],
         "unresolved-template": templated,
-        "payto-varies": templated and payto > 0,
+        "payto-varies": (templated and payto > 0) or doc.get("payToVaries", False),
         "price-varies": templated and price > 0,
         "price-changed": not templated and price > 0,
         "validates-before-402": bool(last) and last["outcome"] == "validates-first",
@@ -260,7 +263,8 @@ def fired(
         "concentrated-payers": (
             organic["payers"] > 0 and effective(organic) < 2 and sums["transfers"] > 10
         ),
-        "no-settlements": organic["payers"] == 0,
+        "no-settlements": organic["payers"] == 0 and not unread,
+        "settlements-not-measured": bool(unread),
         "tls-expiring": bool(last)
         and last["tlsNotAfter"] is not None
         and last["tlsNotAfter"] < as_of + 14 * DAY,
@@ -273,7 +277,7 @@ def fired(
 def named(raised: dict[str, bool], severities: dict[str, str]) -> dict[str, str]:
     """Code and severity of the flags that are raised."""
     severity = {code: name for name, codes in severities.items() for code in codes.split()}
-    return {code: severity[code] for code, raises in raised.items() if raises}
+    return {code: severity[code] for code, raises in raised.items() if raises and code in severity}
 
 
 def lint_flags(last: dict[str, Any] | None, error: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ SEVERITY = {
     "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
     "concentrated-payers tls-expiring delisted injection-suspected",
     "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
-    "new-path-of-known-site",
+    "settlements-not-measured new-path-of-known-site",
 }
 NOBODY = {"payers": 0, "volume": "0", "squares": "0", "top": "0", "weight": 0}
 
@@ -131,6 +131,8 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
     today = as_of // DAY
     days = [d for d in doc["days"] if today - 30 <= d["day"] <= today]
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
+    if doc.get("payToVaries"):
+        changes = [c for c in changes if c["kind"] != "payto-changed"]
     slots = len(half_hours(days))
     prices = by_source(changes, "price-changed")
     payto = max(map(len, by_source(changes, "payto-changed")), default=0)

@@ -10,6 +10,7 @@ from tests.support.probe_archive import close_all, lively
 from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.evidence import from_json, to_json
 from tollgauge.core.exchange import Timings
 from tollgauge.core.policy import POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
@@ -115,6 +116,33 @@ async def test_a_first_failure_is_asked_again_before_it_limits_a_score(
     assert second.stats.probes == first.stats.probes, "it speaks for time, not for counts"
     assert again.days[-1].spans.down == (MINUTE_MS if confirmed_by is PAYABLE else 2 * MINUTE_MS)
     assert asked.next_due > NOW + 28 * MINUTE_MS
+
+
+async def test_outage_lasts_from_the_first_failure_until_a_payable_probe(store: Store) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    outages = []
+    for minute, result in enumerate((PAYABLE, TIMED_OUT, TIMED_OUT, TIMED_OUT, PAYABLE, TIMED_OUT)):
+        at = NOW + minute * MINUTE_MS
+        probed = await store.writing(recorded, replace(result, at=at))
+        down = score(await store.reading(scoring.gather, probed, as_of=at)).down
+        outages.append(None if down is None else ((down.since - NOW) // MINUTE_MS, down.confirmed))
+    assert outages == [None, (1, False), (1, True), (1, True), None, (5, False)]
+
+
+async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None:
+    upto = replace(PAYABLE, forms=("eip155:8453 upto",))
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(recorded, replace(upto, at=NOW))
+    probed = await store.writing(recorded, replace(TIMED_OUT, at=NOW + MINUTE_MS))
+    evidence = await store.reading(scoring.gather, probed, as_of=NOW + MINUTE_MS)
+    assert evidence.forms == ("eip155:8453 upto",)
+    assert from_json(to_json(evidence)).forms == evidence.forms
+    solana = Quote(
+        network="solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", asset="x", amount=1, pay_to="y"
+    )
+    listed = replace(ENDPOINT, quote=solana)
+    unseen = await store.reading(scoring.gather, listed, as_of=NOW)
+    assert unseen.forms == (f"{solana.network} exact",)
 
 
 async def test_a_confirmation_is_no_result_of_a_watch(store: Store) -> None:

@@ -15,9 +15,9 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Severity
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.seller_file import ANNOUNCED_MS, Announcement, SellerFile
+from tollgauge.core.seller_file import ANNOUNCED_MS, VARIES, Announcement, SellerFile
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery, seller_files, terms
 from tollgauge.store import never_public
@@ -218,3 +218,20 @@ async def test_the_file_of_a_host_that_never_sold_goes_with_it(store: Store) -> 
     await announced(store)
     assert await store.writing(never_public.forget, now=NOW + 8 * DAY_MS, limit=9) == 1
     assert await store.reading(rows.get, HOST) is None
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+async def test_only_the_settled_payto_makes_an_endpoint_vary(store: Store, is_owner: bool) -> None:
+    since = NOW - 8 * DAY_MS
+    await probed(store, QUOTE, since)
+    await probed(store, replace(QUOTE, amount=6_000), NOW)
+    before = QUOTE
+    if not is_owner:
+        before = MOVED
+        await probed(store, MOVED, NOW + MINUTE_MS)
+    varies = Announcement(
+        host=HOST, network=NETWORK, before=before.pay_to, after=VARIES, not_before=AT // SECOND_MS
+    )
+    await announced(store, varies)
+    await probed(store, replace(QUOTE, pay_to="0x" + "7" * 40), AT + MINUTE_MS)
+    assert (await known(store)).pay_to_varies is is_owner

@@ -7,10 +7,11 @@ from dataclasses import replace
 import sqlalchemy as sa
 from tests.support.crawls import CENT, NOW, TWO, crawl, item, stored, term_changes
 
-from tollgauge.core.evidence import TermChange
+from tollgauge.core.evidence import TermChange, from_json, to_json
 from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.monitor import terms
+from tollgauge.monitor import scoring, terms
 
 
 async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: Store) -> None:
@@ -86,3 +87,39 @@ async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> N
         (2, "probe"),
         (3, "probe"),
     ]
+
+
+async def test_payto_that_varies_from_the_first_day_is_no_change(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    id_ = (await stored(store, one)).id
+    for number in range(6):
+        quote = replace(CENT, pay_to=f"0x{number:040x}")
+        await store.writing(terms.observe_quotes, {id_: (quote, NOW + number * HOUR_MS)})
+    endpoint = await stored(store, one)
+    assert endpoint.pay_to_varies
+    assert endpoint.quote is not None
+    assert endpoint.quote.pay_to == f"0x{5:040x}"
+    seen = await term_changes(store, id_, since=0, until=NOW + DAY_MS)
+    assert len(seen) == 2, "what follows is no news"
+    evidence = await store.reading(scoring.gather, endpoint, as_of=NOW + 6 * HOUR_MS)
+    assert evidence.pay_to_varies
+    assert from_json(to_json(evidence)) == evidence
+
+
+async def test_payto_that_stayed_for_a_week_never_varies(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    id_ = (await stored(store, one)).id
+    await store.writing(terms.observe_quotes, {id_: (CENT, NOW)})
+    await store.writing(terms.observe_quotes, {id_: (TWO, NOW + 7 * DAY_MS)})
+    for number in range(6):
+        quote = replace(TWO, pay_to=f"0x{number:040x}")
+        at = NOW + 7 * DAY_MS + (number + 1) * MINUTE_MS
+        await store.writing(terms.observe_quotes, {id_: (quote, at)})
+    endpoint = await stored(store, one)
+    assert not endpoint.pay_to_varies
+    assert endpoint.payto_history is not None
+    assert endpoint.payto_history.settled == CENT.pay_to
+    seen = await term_changes(store, id_, since=0, until=NOW + 8 * DAY_MS)
+    assert len([change for change in seen if change.kind == "payto-changed"]) == 6

@@ -70,7 +70,8 @@ def buy(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Buy the live-probed trust report of an endpoint. Exit 1 when it says not to pay it.
+    """Buy the live-probed trust report of an endpoint. Exit 1 when it says not to pay it,
+    or that it is down.
 
     The private key is read from TOLLGAUGE_BUYER_KEY; the demo on this
     machine is paid with its own. A payment is kept in a file beside the
@@ -92,7 +93,9 @@ def buy(
     elif not as_json:
         for line in _lines(document, purchase):
             errors.print(line, soft_wrap=True, markup=False)
-    raise typer.Exit(BAD if document["recommendation"] in AVOIDED else GOOD)
+    outage = document["down"]
+    is_down = outage is not None and outage["confirmed"]
+    raise typer.Exit(BAD if is_down or document["recommendation"] in AVOIDED else GOOD)
 
 
 def check_resource(url: str) -> None:
@@ -251,6 +254,7 @@ def _document(purchase: Purchase, output: str) -> dict[str, Any]:
         report = orjson.loads(purchase.body)
         return {
             "resource": report["resource"],
+            "down": report["down"],
             "recommendation": report["verdict"]["recommendation"],
             "reason": report["verdict"]["reason"],
             "score": report["score"],
@@ -272,6 +276,9 @@ def _document(purchase: Purchase, output: str) -> dict[str, Any]:
 
 def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
     output = document["output"]
+    if (outage := document["down"]) is not None:
+        event = "down since" if outage["confirmed"] else "failed once at"
+        yield f"{event} {outage['since']}: {outage['reason']}"
     yield f"{document['recommendation']}: {document['reason']}"
     if document["score"] is None:
         yield "no score yet"

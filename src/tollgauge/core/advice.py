@@ -124,7 +124,11 @@ def by_grade(judgement: Judgement) -> Advice:
         return Advice("avoid", _why_low(judgement))
     if reason := _why_careful(judgement):
         return Advice("caution", reason)
-    return Advice("proceed", "It could be paid when it was last checked.")
+    reason = "It could be paid when it was last checked."
+    if judgement.facts.evidence.pay_to_varies:
+        varies = judgement.flags["payto-varies"]
+        reason = f"{reason} {varies.message} {varies.to_pay}"
+    return Advice("proceed", reason)
 
 
 def _why_careful(judgement: Judgement) -> str | None:

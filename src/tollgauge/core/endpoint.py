@@ -22,6 +22,7 @@ import idna
 
 from tollgauge.core.address import literal_class
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.payto_history import PayToHistory
 from tollgauge.core.record import record
 from tollgauge.core.terms import Quote
 
@@ -128,7 +129,10 @@ class Endpoint:
     found it not up, None while there is none.
 
     `payable` is what the latest probe that speaks said (core/spans), None before any;
+    `failing_since` the first of those in a row that found it not payable, None if it was payable;
     `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
+    `forms` are the forms of payment of the last envelope (core/terms), empty before any was seen;
+    `payto_history` is None before probes saw a payTo.
     """
 
     id: str
@@ -149,7 +153,10 @@ class Endpoint:
     listing_changed_at: int | None = None
     down_since: int | None = None
     payable: bool | None = None
+    failing_since: int | None = None
     unconfirmed_at: int | None = None
+    forms: tuple[str, ...] = ()
+    payto_history: PayToHistory | None = None
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
@@ -158,6 +165,12 @@ class Endpoint:
     quote_at: int | None = None
     templated: bool = False
     simulated: bool = False
+
+    @property
+    def pay_to_varies(self) -> bool:
+        """Whether each offer names another payTo (core/payto_history)."""
+        history = self.payto_history
+        return history is not None and history.is_varying(self.quote_at)
 
     @property
     def probe_url(self) -> str:

@@ -149,7 +149,7 @@ class ChainEvidence:
 class LatestState:
     """What the latest probe that speaks says (core/spans): a scored one, a 429, or one that
     confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
-    payable, and that nobody asked again yet.
+    payable, and that nobody asked again yet. `since` is the first of several failures in a row.
     """
 
     at: int
@@ -157,6 +157,7 @@ class LatestState:
     up: bool
     payable: bool
     unconfirmed: bool = False
+    since: int | None = None
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -209,7 +210,9 @@ class Evidence:
     it; `state` is the latest that is known; `interval` how often the endpoint is probed now (ms);
     `site_median_tenths` the median score of its site's other endpoints, where this one is a new
     path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
-    and was not delivered.
+    and was not delivered; `forms` the forms of payment that it offers (core/terms), empty and not
+    in the JSON form while they are not known; `pay_to_varies` that each offer names another payTo
+    (core/payto_history), in the JSON form only then.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)
@@ -233,6 +236,8 @@ class Evidence:
     site_median_tenths: int | None = None
     paid_not_delivered: bool = False
     format: int = FORMAT
+    forms: tuple[str, ...] = ()
+    pay_to_varies: bool = False
 
 
 _FORM: Final = TypeAdapter(Evidence)
@@ -240,18 +245,14 @@ _FORM: Final = TypeAdapter(Evidence)
 
 
 def to_json(evidence: Evidence) -> bytes:
-    """The canonical JSON text (RFC 8785).
-
-    Raises EvidenceError for values that the form cannot hold: integers past 2^53 - 1, text that
-    is not Unicode.
+    """The canonical JSON text (RFC 8785). Raises EvidenceError for values that the form cannot
+    hold: integers past 2^53 - 1, text that is not Unicode.
     """
     return canonical_text(to_document(evidence))
 
 
 def canonical_text(document: object) -> bytes:
-    """The canonical JSON text of a document, or a part of one, whose lists are in order. Raises
-    EvidenceError as `to_json`.
-    """
+    """The canonical JSON text of a document, or a part of one; raises as `to_json`."""
     return written(document, option=_CANONICAL)
 
 
@@ -269,10 +270,8 @@ def digest(evidence: Evidence) -> str:
 
 
 def from_json(document: object) -> Evidence:
-    """The evidence of a JSON text (bytes) or of an already parsed object.
-
-    Raises EvidenceError with the place and the reason for anything that the schema or the sums
-    refuse.
+    """The evidence of a JSON text (bytes) or of an already parsed object. Raises EvidenceError with
+    the place and the reason for anything that the schema or the sums refuse.
     """
     if isinstance(document, bytes | bytearray):
         document = parse(bytes(document))
@@ -323,6 +322,12 @@ def in_order(document: dict[str, Any]) -> dict[str, Any]:
     for change in document["changes"]:
         if not change["announced"]:
             del change["announced"]
+    if not document.get("payToVaries"):
+        document.pop("payToVaries", None)
+    if forms := document.pop("forms", None):
+        document["forms"] = sorted(forms)
+    if (state := document.get("state")) is not None and state.get("since") is None:
+        state.pop("since", None)
     document["changes"] = _sorted(document["changes"])
     return document
 

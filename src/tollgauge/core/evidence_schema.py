@@ -12,6 +12,7 @@ import json
 from typing import Any, Final
 
 from tollgauge.core.discovery import TERM_EVENTS
+from tollgauge.core.terms import MAX_FORMS
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS
 
 _Schema = dict[str, Any]
@@ -47,6 +48,11 @@ def _object(says: str, properties: _Schema) -> _Schema:
         "required": sorted(properties),
         "additionalProperties": False,
     }
+
+
+def _with_optional(schema: _Schema, **optional: _Schema) -> _Schema:
+    """An object's schema with properties that may be absent."""
+    return {**schema, "properties": schema["properties"] | optional}
 
 
 def _list(says: str, items: _Schema, *, most: int = 1_000_000) -> _Schema:
@@ -125,6 +131,10 @@ _STATE: Final = _object(
     },
 )
 
+_STATE_SCHEMA: Final = _with_optional(
+    _STATE, since=_instant("Only after several failures in a row: when the first of them was")
+)
+
 _PROBE: Final = _object(
     "What one scored probe saw.",
     {
@@ -165,10 +175,7 @@ _ANNOUNCED: Final = {
     "const": True,
     "description": "Only of a payTo: the seller announced it ahead, signed by the old one",
 }
-_CHANGE_SINCE_2: Final = {
-    **_CHANGE,
-    "properties": _CHANGE["properties"] | {"announced": _ANNOUNCED},
-}
+_CHANGE_SINCE_2: Final = _with_optional(_CHANGE, announced=_ANNOUNCED)
 
 _PAYER_SUMS: Final = _object(
     "Sums over payers.",
@@ -268,19 +275,27 @@ def _evidence(
 
 EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
     1: _evidence(1, _DAY_1, _CHAIN_1, _CHANGE),
-    2: _evidence(
-        2,
-        _DAY,
-        _CHAIN,
-        _CHANGE_SINCE_2,
-        state=_maybe(_STATE),
-        interval=_integer("How often the endpoint is probed, in milliseconds"),
-        siteMedianTenths=_maybe(
-            _integer(
-                "Median score of its site's other endpoints, where it is a new path", most=1_000
-            )
+    2: _with_optional(
+        _evidence(
+            2,
+            _DAY,
+            _CHAIN,
+            _CHANGE_SINCE_2,
+            state=_maybe(_STATE_SCHEMA),
+            interval=_integer("How often the endpoint is probed, in milliseconds"),
+            siteMedianTenths=_maybe(
+                _integer(
+                    "Median score of its site's other endpoints, where it is a new path", most=1_000
+                )
+            ),
+            paidNotDelivered=_flag("Whether a purchase settled and was not delivered"),
         ),
-        paidNotDelivered=_flag("Whether a purchase settled and was not delivered"),
+        forms=_list(
+            "Only if known: the forms of payment that it offers, each as network, space, form",
+            _text("As `eip155:8453 eip3009`", most=300),
+            most=MAX_FORMS,
+        ),
+        payToVaries=_flag("Only if true: each offer names another payTo, since observation began"),
     ),
 }
 """The schema of each format. Format 1 ends its window in the middle of its first day and lists

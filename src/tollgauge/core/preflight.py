@@ -45,6 +45,7 @@ class Code(StrEnum):
     NOT_PAYABLE = "not-payable"
     AVOID = "avoid"
     PAYTO_UNKNOWN = "payto-unknown"
+    PAYTO_VARIES = "payto-varies"
     NETWORK_UNKNOWN = "network-unknown"
     PRICE_JUMP = "price-jump"
     CAUTION = "caution"
@@ -103,7 +104,11 @@ def _of_record(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
         yield _refuse(Code(record.recommendation), words)
     if not record.addresses:
         return
-    if offer.pay_to is not None and _plain(offer.pay_to) not in record.pay_to:
+    is_unknown = offer.pay_to is not None and _plain(offer.pay_to) not in record.pay_to
+    if is_unknown and Code.PAYTO_VARIES in record.flags:
+        words = "Each offer names another payTo: pay only with a pinned host and maximum amount."
+        yield _ask(Code.PAYTO_VARIES, words)
+    elif is_unknown:
         words = "It did not ask to be paid at this address in the last 30 days."
         yield _refuse(Code.PAYTO_UNKNOWN, words)
     if offer.network and record.network and offer.network != record.network:

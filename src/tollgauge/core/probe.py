@@ -20,7 +20,7 @@ from typing import Final
 
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Finding, Lint
-from tollgauge.core.terms import Quote, preferred
+from tollgauge.core.terms import Quote, forms_of, preferred
 from tollgauge.core.units import HOUR_MS
 
 WARNING_COST: Final = 4
@@ -124,8 +124,9 @@ class ProbeResult:
     `quote` come from the envelope, None without one. `reason` says why a result is not scored,
     what fault ended it, or what else was wrong with the answer: a slug of FaultKind, of Defect, or
     REDIRECT_TO_HTTP. `findings` are the linter's; the store keeps their slugs. `holds` is for how
-    many milliseconds it speaks at most (core/spans). One that `confirms` asks a failure again soon
-    after it: it speaks for time, and is no part of any count.
+    many milliseconds it speaks at most (core/spans). One that `confirms` asks a failure
+    again soon after it: it speaks for time, and is no part of any count. `forms` are the forms of
+    payment that the envelope offers (core/terms); the store keeps them with the endpoint.
     """
 
     at: int
@@ -140,6 +141,7 @@ class ProbeResult:
     version: int | None = None
     quote: Quote | None = None
     accepts: int | None = None
+    forms: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     reason: str = ""
     method: str = "GET"
@@ -185,6 +187,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         version=lint.version,
         quote=preferred(lint.terms),
         accepts=lint.accepts,
+        forms=forms_of(lint.terms),
         findings=lint.findings,
         reason=excluded or _reason(exchange, exchange.result),
         method=exchange.method,

@@ -19,6 +19,7 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.policy import Cap
 from tollgauge.core.record import record
 from tollgauge.core.signals.flag import Flag
+from tollgauge.core.units import minute
 
 
 class ScoreError(TollgaugeError):
@@ -105,12 +106,33 @@ def _caps(rows: Any) -> Any:
 @record(frozen=True, kw_only=True)
 class Activity:
     """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
-    sellers the payers pay elsewhere.
+    sellers the payers pay elsewhere. `not_measured` are the forms of payment whose settlements are
+    not read, as people read them: then the interval is only a part.
     """
 
     low_tenths: int
     high_tenths: int
     clusters: int
+    not_measured: tuple[str, ...] = ()
+
+
+@record(frozen=True, kw_only=True)
+class Down:
+    """An outage that had not ended at the last check. `since` is its first failure (ms UTC),
+    `reason` what the last check met, as a clause without a period. `confirmed` is False only while
+    the first failure of an endpoint that was payable is being checked again.
+    """
+
+    since: int
+    reason: str
+    confirmed: bool
+
+    @property
+    def text(self) -> str:
+        """The outage in one sentence, for people and agents."""
+        if self.confirmed:
+            return f"Down since {minute(self.since)}: {self.reason}."
+        return f"Failed once at {minute(self.since)}, being confirmed: {self.reason}."
 
 
 @record(frozen=True, kw_only=True)
@@ -135,7 +157,7 @@ class Score:
     `payable_now_permille` and `payable_24h_permille` are the chances that a probe in half an hour
     and in 24 hours finds it payable, None before anything was measured; `activity` is the organic
     interval, None where settlements are not known. `previous` is what the policy before gives,
-    while a policy is new.
+    while a policy is new. `down` is None unless the endpoint is down.
     """
 
     policy_version: int
@@ -157,13 +179,14 @@ class Score:
     payable_24h_permille: int | None = None
     activity: Activity | None = None
     previous: OtherScore | None = None
+    down: Down | None = None
 
     @property
-    def is_down(self) -> bool | None:
-        """Whether it is down by its flags, None while nothing was measured."""
+    def is_payable(self) -> bool | None:
+        """Whether it could be paid at the last check, None while nothing was measured."""
         if self.score_tenths is None:
             return None
-        return any(flag.code == "down-now" for flag in self.flags)
+        return all(flag.code != "down-now" for flag in self.flags)
 
 
 _FORM: Final = TypeAdapter(Score)
@@ -182,15 +205,16 @@ def score_from_json(text: bytes) -> Score:
         raise _not_stored() from error
 
 
-def average_latency_ms(text: bytes) -> int | None:
-    """`Stats.avg_latency_ms` of a stored score, without reading the rest of it, which takes ten
-    times as long. Raises ScoreError for a text that is no score.
+def latency_and_down(text: bytes) -> tuple[int | None, Down | None]:
+    """Read `Stats.avg_latency_ms` and `down` of a stored score, without the rest of it, which takes
+    ten times as long. Raises ScoreError for a text that is not a score.
     """
     try:
-        latency: int | None = orjson.loads(text)["stats"]["avg_latency_ms"]
+        stored = orjson.loads(text)
+        down = stored.get("down")
+        return stored["stats"]["avg_latency_ms"], None if down is None else Down(**down)
     except (ValueError, TypeError, KeyError) as error:
         raise _not_stored() from error
-    return latency
 
 
 def flag_codes(text: bytes) -> tuple[str, ...]:

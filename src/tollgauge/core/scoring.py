@@ -40,6 +40,7 @@ from tollgauge.core.signals import envelope, known, reach, settlements, terms
 from tollgauge.core.signals.components import SUBSCORES, raw_activity
 from tollgauge.core.signals.facts import Facts, facts_of
 from tollgauge.core.signals.flag import Fired, FlagGroup, FlagRule, Raised, flag, grouped, raised_by
+from tollgauge.core.terms import form_text
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds, bounds_of
@@ -91,7 +92,7 @@ RULES: Final[dict[int, Rules]] = {
                 *reach.FLAGS_BY_TIME,
                 *envelope.FLAGS,
                 *terms.FLAGS_BY_TIME,
-                *settlements.FLAGS,
+                *settlements.FLAGS_BY_TIME,
                 *known.FLAGS_BY_TIME,
             )
         ),
@@ -182,6 +183,7 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
         payable_now_permille=chances[0],
         payable_24h_permille=chances[1],
         activity=_activity(facts),
+        down=reach.down_of(facts),
     )
 
 
@@ -286,6 +288,7 @@ def _activity(facts: Facts) -> Activity | None:
         low_tenths=half_up(low, 10),
         high_tenths=half_up(high, 10),
         clusters=chain.sums.clusters,
+        not_measured=tuple(map(form_text, facts.unread_forms)),
     )
 
 

@@ -31,6 +31,9 @@ CHANGES_MAX: Final = 20
 """How many changes of payTo one file can announce."""
 ANNOUNCED_MS: Final = 14 * DAY_MS
 """For how long after the instant that an announcement names a change may come."""
+VARIES: Final = "varies"
+"""The value of `to` in the announcement that each offer will name another payTo."""
+_TO: Final = re.compile(rf"{EVM_ADDRESS_PATTERN.pattern}|{VARIES}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:[1-9][0-9]{0,17}", re.ASCII)
 _INSTANT_MAX: Final = 1 << 40
 
@@ -38,7 +41,8 @@ _INSTANT_MAX: Final = 1 << 40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
     """A change of payTo that a host announces: on a CAIP-2 network from the address `before` to
-    `after` (lower-case hex), not before an instant in unix seconds.
+    `after` (lower-case hex), not before an instant in unix seconds. An `after` of VARIES announces
+    that each offer will name another payTo.
     """
 
     host: str
@@ -140,7 +144,7 @@ def _signed(row: object, host: str, place: str) -> SignedAnnouncement | str:
     for name, pattern, kind in (
         ("network", _NETWORK, "a network of the EVM as `eip155:8453`"),
         ("from", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
-        ("to", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
+        ("to", _TO, f"an address of 20 bytes or `{VARIES}`"),
         ("signature", EVM_SIGNATURE_PATTERN, "a signature in hex"),
     ):
         if not isinstance(fields.get(name), str) or not pattern.fullmatch(fields[name]):

@@ -7,15 +7,34 @@ core/lint's work.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import PlainSerializer
 
 from tollgauge.core.record import record
-from tollgauge.core.units import BASE, known_asset, micro_usd
+from tollgauge.core.units import BASE, NETWORK_NAMES, chain_of, known_asset, micro_usd
 
 Amount = Annotated[int, PlainSerializer(str)]
 """Atomic units of an asset. A text in JSON, as many parsers cannot hold a uint256 as a number."""
+
+EIP3009: Final = "eip3009"
+"""The form of payment whose settlements are read on chain: an EIP-3009 authorization."""
+MAX_FORMS: Final = 8
+_GATEWAY_DOMAIN: Final = "GatewayWalletBatched"
+_OTHER: Final = "other"
+_FORM_NAMES: Final = {
+    EIP3009: "EIP-3009",
+    "permit2": "Permit2",
+    "erc7710": "ERC-7710",
+    "gateway": "Circle Gateway",
+    "other-token": "another token",
+    "exact": "exact",
+    "upto": "upto",
+    "batch-settlement": "batch-settlement",
+    "auth-capture": "auth-capture",
+    _OTHER: "another scheme",
+}
+"""The forms of payment, as people read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +54,27 @@ class Terms:
     timeout_seconds: int | None = None
     domain_name: str | None = None
     domain_version: str | None = None
+    transfer_method: str | None = None
+
+    @property
+    def form(self) -> str:
+        """The network and the form of the payment, separated by a space: `eip155:8453 upto`."""
+        network = self.network if " " not in self.network else _OTHER
+        name = self.scheme if self.scheme in _FORM_NAMES else _OTHER
+        if name == "exact" and chain_of(network) is not None:
+            name = self._exact_form()
+        return f"{network} {name}"
+
+    def _exact_form(self) -> str:
+        """How an EVM `exact` entry moves the money; clients take a method that they do not know for
+        EIP-3009.
+        """
+        if self.domain_name == _GATEWAY_DOMAIN:
+            return "gateway"
+        if self.version == 2 and self.transfer_method in ("permit2", "erc7710"):
+            return self.transfer_method
+        asset = known_asset(self.network, self.asset)
+        return EIP3009 if asset is not None and asset.eip3009 else "other-token"
 
     def quote(self) -> Quote:
         """The part of the terms whose change is reported."""
@@ -91,6 +131,20 @@ class UnpricedTerms:
 
 Advertised = Quote | UnpricedTerms
 """What a directory's entry asks for."""
+
+
+def forms_of(terms: tuple[Terms, ...]) -> tuple[str, ...]:
+    """The distinct forms of payment of some terms, sorted, at most MAX_FORMS."""
+    return tuple(sorted({entry.form for entry in terms})[:MAX_FORMS])
+
+
+def form_text(form: str) -> str:
+    """A form of payment as people read it: `upto on Base`."""
+    network, _, name = form.rpartition(" ")
+    known = NETWORK_NAMES.get(network, "").replace("-", " ").title()
+    chain = chain_of(network)
+    place = known or ("another network" if chain is None else f"chain {chain}")
+    return f"{_FORM_NAMES.get(name, _FORM_NAMES[_OTHER])} on {place}"
 
 
 def preferred(terms: tuple[Terms, ...]) -> Quote | None:

@@ -248,6 +248,11 @@ def iso_seconds(at: int) -> str:
     return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def minute(at: int) -> str:
+    """Format an instant to the minute, for people: `2026-01-31 14:05 UTC`."""
+    return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def day_of(at: int) -> int:
     """The number of the UTC day (days since the epoch) that holds an instant."""
     return at // DAY_MS

@@ -41,10 +41,17 @@ def verdict(up: int, scored: int) -> str | None:
 
 
 def summary(score: Score) -> str:
-    """A few plain sentences about an endpoint, for people and agents: the reason of the advice
-    first, then advice and grade, then what was observed. The uptime gets its word only where the
-    advice lets pay and the endpoint is not down: praise of the past would contradict that.
+    """A few plain sentences about an endpoint, for people and agents: its outage first if it is
+    down, then the reason of the advice, advice and grade, and what was observed. The uptime gets
+    its word only where the advice lets pay and the endpoint could be paid when it was last checked:
+    praise of the past would contradict that.
     """
+    if score.down is not None:
+        return f"{score.down.text} {_without_outage(score)}"
+    return _without_outage(score)
+
+
+def _without_outage(score: Score) -> str:
     stats = score.stats
     advice = score.recommendation.capitalize()
     if stats.uptime_tenths is None or score.score_tenths is None:
@@ -52,7 +59,7 @@ def summary(score: Score) -> str:
         return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
     uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10}% up"
-    if score.recommendation in PAYABLE and not score.is_down:
+    if score.recommendation in PAYABLE and score.is_payable:
         uptime = f"{str(stats.verdict).capitalize()}: {uptime}"
     speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
     checks = "check" if stats.scored == 1 else "checks"

@@ -147,8 +147,14 @@ endpoint = sa.Table(
     sa.Column("listing_changed_at", sa.BigInteger),
     # Whether it could be paid at the last probe that speaks; NULL before any.
     sa.Column("payable", sa.Boolean),
+    # The first of the latest probes in a row that found it not payable; NULL if it was payable.
+    sa.Column("failing_since", sa.BigInteger),
     # When the failure was that is being asked again; NULL while there is none.
     sa.Column("unconfirmed_at", sa.BigInteger),
+    # How its payTo has changed (core/payto_history), as JSON; NULL before probes saw one.
+    sa.Column("payto_history", ForeignText),
+    # The forms of payment that its last envelope offers (core/terms).
+    sa.Column("forms", ForeignText, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
     sa.Column("description", ForeignText, nullable=False, server_default=""),
     sa.Column("tags", ForeignText, nullable=False, server_default="[]"),
@@ -183,11 +189,15 @@ endpoint = sa.Table(
     sa.Column("ranked_compliant", sa.Boolean),
     sa.Column("ranked_latency", sa.Integer),
     sa.Column("ranked_payable_24h", sa.Integer),
+    # The outage that its latest score names (core/score.Down); NULL while it is not down.
+    sa.Column("ranked_down_since", sa.BigInteger),
+    sa.Column("ranked_down_reason", sa.Text),
+    sa.Column("ranked_down_confirmed", sa.Boolean),
     # With all that is counted or chosen by, so that no row is read that is not shown.
     sa.Index(
         "ix_endpoint_rank",
         *("ranked_score", "ranked_confidence", "id", "ranked_recommendation", "host"),
-        *("ranked_grade", "ranked_uptime", "ranked_compliant"),
+        *("ranked_grade", "ranked_uptime", "ranked_compliant", "ranked_down_confirmed"),
         sqlite_where=RANKED,
         postgresql_where=RANKED,
     ),

@@ -8,8 +8,8 @@ Rules (docs/similarity.md):
   FIRST_S;
 - refreshing takes at most one part in REST of the time: a search begins a refresh when the index is
   older than REST times as long as the last one took;
-- an endpoint may be an alternative while a directory lists it, it has a score, and that score's
-  advice lets pay (core/advice.PAYABLE);
+- an endpoint may be an alternative while a directory lists it, it has a score, that score's advice
+  lets pay (core/advice.PAYABLE), and it has no confirmed outage;
 - what is expected to be payable in 24 hours comes first (core/similarity/index);
 - the index only proposes: candidates are checked and ranked by their present rows, so that an
   answer never names an endpoint that has since been delisted, moved or marked `avoid`;
@@ -210,7 +210,8 @@ def _candidates(
 def is_offered(row: ScoredEndpoint) -> bool:
     """Whether an endpoint may be an alternative to others."""
     listed = row.endpoint.status is Listing.LISTED
-    return listed and row.score_tenths is not None and row.recommendation in PAYABLE
+    is_down = row.down is not None and row.down.confirmed
+    return listed and row.score_tenths is not None and row.recommendation in PAYABLE and not is_down
 
 
 def _ignore_failure(task: asyncio.Task[Index]) -> None:

@@ -176,7 +176,7 @@ def _probed(
     return state, Probed(
         result=result,
         sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
-        templated=endpoint.templated,
+        templated=endpoint.templated or endpoint.pay_to_varies,
         last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
         slow_here=slow_here,
         rules=rules,

@@ -32,6 +32,7 @@ from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
 from tollgauge.core.scoring import score_each
 from tollgauge.core.site import site
+from tollgauge.core.terms import Quote
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
 from tollgauge.core.window import Window
@@ -249,6 +250,8 @@ def gather_many(
             changes=terms.changes_among(events.get(endpoint.id, ())),
             chain=chains.get(endpoint.id),
             state=_state(seen.state, endpoint),
+            pay_to_varies=endpoint.pay_to_varies,
+            forms=endpoint.forms or _forms_of_quote(endpoint.quote),
             interval=interval_ms(
                 endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms
             ),
@@ -264,11 +267,27 @@ def gather_many(
     return gathered
 
 
+def _forms_of_quote(quote: Quote | None) -> tuple[str, ...]:
+    """The form of payment of an endpoint whose envelope was not seen yet, if its network has only
+    forms that are not read.
+    """
+    if quote is None or chain_of(quote.network) is not None or " " in quote.network:
+        return ()
+    return (f"{quote.network} exact",)
+
+
 def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
-    """The latest state, with whether it is a failure that is being asked again."""
-    if latest is None or latest.payable or endpoint.unconfirmed_at is None:
+    """The latest state; of a failure, when the first in a row was and whether it is being asked
+    again.
+    """
+    if latest is None or latest.payable:
         return latest
-    return replace(latest, unconfirmed=True)
+    since = endpoint.failing_since
+    return replace(
+        latest,
+        unconfirmed=endpoint.unconfirmed_at is not None,
+        since=since if since is not None and since < latest.at else None,
+    )
 
 
 def _site_medians(

@@ -19,7 +19,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.seller_file import Announcement, SellerFile
+from tollgauge.core.seller_file import VARIES, Announcement, SellerFile
 from tollgauge.core.terms import Advertised
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.store.endpoints import budgets, hosts, listings, seller_files
@@ -88,13 +88,23 @@ def is_announced(
         return False
     change = {"before": before.pay_to, "after": after.pay_to}
     known = seller_files.announcements(tx, endpoint.host, network=after.network, **change)
-    return any(
+    return is_variation_announced(tx, endpoint, before, after, at=at) or any(
         item.covers(at)
         and not listings.has_changed(
             tx, endpoint.id, source=source, since=item.not_before * SECOND_MS, **change
         )
         for item in known
     )
+
+
+def is_variation_announced(
+    tx: Connection, endpoint: Endpoint, before: Advertised, after: Advertised, *, at: int
+) -> bool:
+    """Whether the payTo before a change announced that each offer will name another one."""
+    known = seller_files.announcements(
+        tx, endpoint.host, network=after.network, before=before.pay_to, after=VARIES
+    )
+    return any(item.covers(at) for item in known)
 
 
 def ask_soon(tx: Connection, host: str, *, now: int) -> None:

@@ -17,10 +17,12 @@ from sqlalchemy import Connection
 
 from tollgauge.core import discovery
 from tollgauge.core.discovery import PAYTO_CHANGED, TERM_EVENTS
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import TermChange
+from tollgauge.core.payto_history import PayToHistory
 from tollgauge.core.terms import Quote
 from tollgauge.db.codec import clean_quote
-from tollgauge.monitor.seller_files import ask_soon, is_announced
+from tollgauge.monitor.seller_files import ask_soon, is_announced, is_variation_announced
 from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint
 from tollgauge.store.probes.probes import PROBE
@@ -46,10 +48,15 @@ def observe_quotes(
         before = endpoint.quote if probed else None
         changed = discovery.changes(before, after)
         announced = is_announced(tx, endpoint, before, after, at=at, source=PROBE)
-        if any(kind == PAYTO_CHANGED for kind, *_ in changed):
+        if endpoint.pay_to_varies:  # each probe sees another payTo: that is no news
+            changed = tuple(change for change in changed if change[0] != PAYTO_CHANGED)
+        elif any(kind == PAYTO_CHANGED for kind, *_ in changed):
             ask_soon(tx, endpoint.host, now=at)
+        history = _payto_history(tx, endpoint, before, after, at=at, announced=announced)
         updated = replace(
-            locked, endpoint=replace(endpoint, quote=after, quote_at=at), quote_source=PROBE
+            locked,
+            endpoint=replace(endpoint, quote=after, quote_at=at, payto_history=history),
+            quote_source=PROBE,
         )
         if after == endpoint.quote:
             confirmed.append(updated)
@@ -63,6 +70,34 @@ def observe_quotes(
     listings.save_confirmed(tx, confirmed)
     listings.add_events(tx, events)
     return tuple(_change(event) for _, event in events)
+
+
+def _payto_history(
+    tx: Connection,
+    endpoint: Endpoint,
+    before: Quote | None,
+    after: Quote,
+    *,
+    at: int,
+    announced: bool,
+) -> PayToHistory:
+    """The history of an endpoint's payTo after a probe; `before` is what probes saw before."""
+    history = endpoint.payto_history
+    if before is None:
+        return PayToHistory(at, at)
+    if history is None:  # probes saw a payTo before its history was kept
+        history = PayToHistory(endpoint.first_seen, endpoint.first_seen)
+    if endpoint.templated or before.pay_to == after.pay_to:
+        return history
+    varies = announced and is_variation_announced(tx, endpoint, before, after, at=at)
+    return history.changed(
+        before.pay_to,
+        after.pay_to,
+        at=at,
+        last_seen=endpoint.quote_at or history.since,
+        move_announced=announced,
+        variation_announced=varies,
+    )
 
 
 def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:

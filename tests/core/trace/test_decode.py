@@ -162,8 +162,18 @@ def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() ->
     trace = trace_files(sent(call()), receipt_with(moved()))
     assert trace.payments == ()
     assert "Nothing moved" not in str(trace.reason)
-    assert "A transfer is logged" in str(trace.reason)
+    assert "A transfer is logged, but none of the given logs is AuthorizationUsed" in str(
+        trace.reason
+    )
     assert "not known" in str(trace.reason)
+    assert "no authorization was used" not in str(trace.reason)
+
+
+@pytest.mark.parametrize("calldata", [call(), "0x"])
+def test_filtered_list_of_logs_does_not_prove_that_no_authorization_was_used(calldata: str) -> None:
+    trace = trace_files(sent(calldata), receipt_with(moved())["logs"])
+    assert "none of the given logs is authorizationused" in str(trace.reason).lower()
+    assert "no authorization was used" not in str(trace.reason)
 
 
 def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:

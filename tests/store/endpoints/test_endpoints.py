@@ -14,6 +14,7 @@ from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.exchange import Timings
+from tollgauge.core.payto_history import PayToHistory
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
@@ -95,7 +96,10 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         listing_changed_at=NOW + 8,
         down_since=NOW + 9,
         payable=True,
+        failing_since=NOW + 11,
         unconfirmed_at=NOW + 10,
+        forms=("eip155:8453 upto",),
+        payto_history=PayToHistory(NOW, NOW + 1, 2, varies=True, settled="0xab"),
         service_name="Bücher 📚",
         description="several\nlines",
         tags=("a", "b,c"),
@@ -246,7 +250,7 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     assert not again
     stored = await store.reading(endpoints.get, id_)
     probed = replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, down_since=NOW + 1)
-    assert stored == replace(probed, learned="POST", payable=False)
+    assert stored == replace(probed, learned="POST", payable=False, failing_since=NOW + 1)
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
 

@@ -15,12 +15,15 @@ from tests.support.score_rows import NOW, endpoint, row, save
 
 from tollgauge.core.endpoint import Endpoint, Listing, Resource, parse_resource
 from tollgauge.core.listing import ListedItem
+from tollgauge.core.score import Down
 from tollgauge.core.units import DAY_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
+from tollgauge.monitor.alternatives import is_offered
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import (
+    alternative_counts,
     crawls,
     endpoint_list,
     endpoints,
@@ -73,6 +76,36 @@ async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
         )
 
     assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
+
+
+async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) -> None:
+    outages = {"/up": "null", "/failed": _outage("false"), "/down": _outage("true")}
+    await store.writing(endpoints.insert, *[endpoint(path) for path in outages])
+    for path, down in outages.items():
+        result = f'{{"stats":{{"avg_latency_ms":90}},"down":{down}}}'.encode()
+        await save(store, row(path, 850, result=result))
+    ids = [endpoint(path).id for path in outages]
+
+    def find(tx: Connection) -> tuple[list[str], tuple[str, ...], int]:
+        recommended = {"proceed"}
+        found = ranking.candidates(
+            tx, recommended=recommended, without_sites=(), after=None, limit=9
+        )
+        still = ranking.still_candidates(tx, ids, recommended=recommended)
+        count = ranking.count_of_site(tx, "a.com", recommended=recommended, most=9)
+        return [one.endpoint_id for one in found], still, count
+
+    found, still, count = await store.reading(find)
+    assert set(found) == set(still) == set(ids[:2])
+    assert count == 2
+    scored = await store.reading(alternative_counts.page, after="", limit=9)
+    assert {one.endpoint.id for one in scored if is_offered(one)} == set(ids[:2])
+    listed = await store.reading(endpoint_list.described, ids)
+    assert listed[ids[2]].down == Down(since=NOW, reason="it failed (5xx)", confirmed=True)
+
+
+def _outage(confirmed: str) -> str:
+    return f'{{"since":{NOW},"reason":"it failed (5xx)","confirmed":{confirmed}}}'
 
 
 async def test_nothing_scored_is_an_empty_population(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tollgauge.core.score import Down
 from tollgauge.web.free.badge import badge_shape, badge_svg
 
 
@@ -40,3 +41,17 @@ def test_the_json_of_a_badge_says_what_the_picture_says(advice: str) -> None:
 
 def test_a_badges_points_never_reach_into_a_better_grade() -> None:
     assert "B 80 \N{MIDDLE DOT} caution" in badge_svg("caution", "B", 809).decode()
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "text"),
+    [
+        (True, "down since 2026-05-27 11:00 UTC"),
+        (False, "failed once at 2026-05-27 11:00 UTC"),
+    ],
+)
+def test_badge_of_a_down_endpoint_states_only_the_outage_in_red(confirmed: bool, text: str) -> None:
+    down = Down(since=1_779_879_600_000, reason="it answered with an error", confirmed=confirmed)
+    shield = badge_shape("proceed", "A", 850, down)
+    assert (shield.message, shield.color) == (text, "b3261e")
+    assert f"<title>tollgauge: {text}</title>" in badge_svg("proceed", "A", 850, down).decode()

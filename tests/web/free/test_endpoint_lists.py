@@ -190,6 +190,7 @@ async def test_a_result_has_the_figures_of_its_snapshot(running: Running) -> Non
         "resource": "https://good.example.com/v1",
         "host": "good.example.com",
         "status": "listed",
+        "down": None,
         "recommendation": "proceed",
         "grade": "A",
         "score": 90.0,
@@ -244,8 +245,8 @@ async def test_csv_has_the_fields_of_json_and_no_formula(running: Running) -> No
     assert (await running.get("/trust/endpoints")).json() == document
     rows = list(csv.DictReader(io.StringIO(by_path.text)))
     assert [row["resource"] for row in rows] == [row["resource"] for row in document["endpoints"]]
-    said = {"serviceName", "description"}
-    assert set(rows[0]) == set(document["endpoints"][0]) - {"advertisedBy"} | said
+    said = {"serviceName", "description", "downSince", "downReason", "downConfirmed"}
+    assert set(rows[0]) == set(document["endpoints"][0]) - {"advertisedBy", "down"} | said
     (maps,) = (row for row in rows if row["host"].startswith("maps"))
     assert (maps["serviceName"], maps["description"]) == ("'+1", "'=HYPERLINK(0)")
     assert (maps["score"], maps["amountUsd"], maps["simulated"]) == ("80.0", "0.001", "false")
@@ -310,6 +311,7 @@ async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
         resource="https://api.example.com/" + "x" * 90,
         host="api.example.com",
         status="listed",
+        down=None,
         recommendation="parameterize",
         grade="A",
         score=99.9,

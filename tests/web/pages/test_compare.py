@@ -13,10 +13,11 @@ from tests.support.http_service import WEATHER, WEATHER_ID, Running, configurati
 from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasured, view
 
 from tollgauge.core.endpoint import PUBLIC, endpoint_id
-from tollgauge.core.score import Settlement
+from tollgauge.core.score import Down, Settlement
 from tollgauge.monitor.reports import EndpointView
 from tollgauge.web.pages.compare import Asked, asked_for, compare_html
 
+DOWN = Down(since=0, reason="it answered with an error", confirmed=True)
 IDS = tuple(f"{number:016x}" for number in range(4))
 SETTLED = Settlement(
     network="eip155:8453",
@@ -148,3 +149,16 @@ def test_four_endpoints_with_ninety_days_each_stay_small() -> None:
     asked = [Asked(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
     html = compare_html(asked, {one.snapshot.id: one for one in shown}, base_url=BASE)
     assert len(html) < 60_000
+
+
+def test_down_endpoint_is_the_best_in_nothing_and_its_outage_comes_first() -> None:
+    figures = {"uptime_tenths": 999, "payable_24h_permille": 999, "latency_ms": 1}
+    down = seen(0, score_tenths=850, price_micro_usd=1, down=DOWN, **figures)
+    slower, faster = seen(1, score_tenths=700), seen(2, score_tenths=710)
+    said = page(down, slower, faster).words
+    column, _, others = said.partition(slower.snapshot.resource.removeprefix("https://"))[
+        2
+    ].partition(slower.snapshot.resource.removeprefix("https://"))
+    assert column.strip().startswith("Down since 1970-01-01 00:00 UTC: it answered with an error.")
+    assert " best" not in column
+    assert "71.0 of 100 best" in others

@@ -40,7 +40,7 @@ def test_text_can_be_read(mode: str) -> None:
     colours = palettes()[mode]
     pairs = [
         (text, ground)
-        for text in ("ink", "soft", "link", "error", "warn", "info")
+        for text in ("ink", "soft", "link", "error", "alarm", "warn", "info")
         for ground in ("ground", "card", "sunk")
     ]
     pairs += [(f"on-{grade}", grade) for grade in ("a", "b", "c", "d", "f", "none")]
@@ -66,5 +66,5 @@ def test_pictures_can_be_told_from_their_ground(mode: str) -> None:
 
 
 def test_badges_can_be_read() -> None:
-    for ground, ink in (*badge._COLOURS.values(), badge._NOT_KNOWN):
+    for ground, ink in (*badge._COLOURS.values(), badge._NOT_KNOWN, badge._DOWN):
         assert contrast(ground, ink) >= TEXT

@@ -13,7 +13,7 @@ from tollgauge.core.evidence import Evidence, LatestState
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICY_2, Cap
 from tollgauge.core.probe import Outcome
-from tollgauge.core.score import OtherScore
+from tollgauge.core.score import Activity, OtherScore
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import DAY_MS
@@ -37,7 +37,8 @@ def judged(evidence: Evidence) -> EndpointView:
         reason=result.reason,
         payable_now_permille=result.payable_now_permille,
         payable_24h_permille=result.payable_24h_permille,
-        is_down=result.is_down,
+        is_payable=result.is_payable,
+        down=result.down,
         summary=summary(result),
         policy_version=2,
     )
@@ -59,8 +60,10 @@ def test_the_page_of_what_is_not_to_be_paid_tells_nobody_how_to_pay_it(evidence:
 def test_the_page_of_a_dead_seller_says_so_first_and_limits_the_score() -> None:
     shown = judged(dead())
     said = words(shown)
-    assert shown.snapshot.summary.startswith("It is not payable, and is not expected to be")
-    assert said.index(shown.snapshot.summary) < said.index("30-day uptime")
+    assert shown.snapshot.down is not None
+    first = said.index(shown.snapshot.down.text)
+    assert first < said.index("It is not payable, and is not expected to be")
+    assert first < said.index("30-day uptime")
     assert "When last checked not payable" in said
     assert re.search(r"Cap not-payable-soon .*? ≤ 49 ", said)
     assert "flawless" not in said.lower()
@@ -136,3 +139,34 @@ def test_a_placeholder_is_shown_with_its_braces() -> None:
     ):
         assert "/v1/{id}/price" in said
     assert "https://api.example.com/v1/{id}/price" in words(view(shown))
+
+
+@pytest.mark.parametrize("unconfirmed", [False, True])
+def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
+    failed = LatestState(
+        at=AS_OF, outcome=Outcome.SERVER_ERROR, up=False, payable=False, unconfirmed=unconfirmed
+    )
+    shown = judged(payable(state=failed))
+    down = shown.snapshot.down
+    assert down is not None
+    page = views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=None)
+    reader = Reader(page)
+    said = reader.words.partition(" Verdict ")[2]
+    assert said.startswith(down.text)
+    assert said.count(down.text) == 1
+    assert f'<p class="outage">{down.text}</p>' in page.decode()
+    assert 'class="verdict is-down"' in page.decode()
+    row = Reader(views.leaderboard_html(board(shown.snapshot), stats(), base_url=BASE))
+    assert down.text in row.words
+    up = views.endpoint_html(judged(payable()), now=NOW, base_url=BASE, report_micro_usd=None)
+    assert b"is-down" not in up
+    assert b"outage" not in up
+
+
+def test_page_names_the_forms_of_payment_that_are_not_measured() -> None:
+    activity = Activity(
+        low_tenths=0, high_tenths=0, clusters=0, not_measured=("upto on Base", "exact on Solana")
+    )
+    said = words(view(activity=activity))
+    assert "Organic activity 0.0 to 0.0 not measured for upto on Base, exact on Solana" in said
+    assert "no independent buyers known" not in said

@@ -83,6 +83,7 @@ def _terms(entry: object, version: int) -> Terms | None:
         timeout_seconds=timeout_seconds(entry.get("maxTimeoutSeconds")),
         domain_name=_identifier(domain.get("name")),
         domain_version=_identifier(domain.get("version")),
+        transfer_method=_identifier(domain.get("assetTransferMethod")),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from tollgauge.core.discovery import PRICE_CHANGED
+from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
@@ -23,6 +23,7 @@ from tollgauge.core.record import record
 from tollgauge.core.rollup import Totals, counts
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
+from tollgauge.core.terms import EIP3009
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.core.window import DAY_WEIGHTS, WeightedTime, Window, weighted_time
 
@@ -107,6 +108,15 @@ class Facts:
             return last
         return self.evidence.envelope or last
 
+    @property
+    def unread_forms(self) -> tuple[str, ...]:
+        """The offered forms of payment whose settlements are not read on chain: all but EIP-3009 on
+        the network of the quote.
+        """
+        quote = self.evidence.quote
+        read = "" if quote is None else f"{quote.network} {EIP3009}"
+        return tuple(sorted(form for form in self.evidence.forms if form != read))
+
     def changed(self, kind: str) -> int:
         """How many changes of a kind the window holds: the most that any one source saw."""
         if not self.changes:
@@ -157,8 +167,8 @@ def is_marked(facts: Facts) -> bool:
 
 
 def has_changed(facts: Facts) -> bool:
-    """Whether the window has any change of terms."""
-    return bool(facts.changes)
+    """Whether the window has any change of terms, or the payTo varies."""
+    return bool(facts.changes) or facts.evidence.pay_to_varies
 
 
 def is_unpaid(facts: Facts) -> bool:
@@ -199,7 +209,14 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         policy=policy,
         totals=sums,
         latencies_ms=(median, high),
-        changes=frozenset([item for item in evidence.changes if start < item.at <= as_of]),
+        changes=frozenset(
+            [
+                item
+                for item in evidence.changes
+                if start < item.at <= as_of
+                and not (evidence.pay_to_varies and item.kind == PAYTO_CHANGED)
+            ]
+        ),
         volume=volume,
         activity_ends=ends_of(volume, policy),
         weighted=weighted,

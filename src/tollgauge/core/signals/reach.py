@@ -6,8 +6,10 @@ from typing import Final
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.probe import Outcome
+from tollgauge.core.score import Down
 from tollgauge.core.signals.facts import Facts, is_unpaid, was_no_402
 from tollgauge.core.signals.flag import Fired, FlagRule
+from tollgauge.core.spans import REFUSALS
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 
@@ -50,12 +52,34 @@ def not_payable_now(facts: Facts) -> Fired | None:
     state = facts.evidence.state
     if state is None or state.payable:
         return None
-    why = _OUTCOMES.get(state.outcome, "it did not ask for a payment")
+    why = _OUTCOMES.get(state.outcome, _NO_PAYMENT)
     again = " It is being asked again." if state.unconfirmed else ""
     return Fired(
         f"It could not be paid when it was last checked: {why}.{again} "
         "Use an alternative and look again later.",
         since=state.at,
+    )
+
+
+def down_of(facts: Facts) -> Down | None:
+    """Return the outage that the latest probe belongs to, or None.
+
+    For an endpoint that was payable in the window, every probe that finds it not payable is a
+    failure. For any other endpoint, refusals are not failures, and neither is any answer to a URL
+    whose placeholder is not filled in.
+    """
+    evidence = facts.evidence
+    state = evidence.state
+    if state is None or state.payable:
+        return None
+    if not facts.totals.spans.payable and (
+        state.up or state.outcome in REFUSALS or evidence.templated
+    ):
+        return None
+    return Down(
+        since=state.at if state.since is None else state.since,
+        reason=_OUTCOMES.get(state.outcome, _NO_PAYMENT),
+        confirmed=not state.unconfirmed,
     )
 
 
@@ -87,6 +111,7 @@ def stale(facts: Facts) -> Fired | None:
     )
 
 
+_NO_PAYMENT: Final = "it did not ask for a payment"
 _OUTCOMES: Final[dict[str, str]] = {
     Outcome.PAYMENT_REQUIRED: "a stock client cannot pay by its 402",
     Outcome.OPEN: "it answered without asking for a payment",

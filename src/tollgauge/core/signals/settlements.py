@@ -8,6 +8,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.rounding import half_up, is_below
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
+from tollgauge.core.terms import form_text
 from tollgauge.core.units import WINDOW_MS, dollars
 
 
@@ -50,9 +51,25 @@ def shared_payto(facts: Facts) -> Fired | None:
     )
 
 
+def settlements_not_measured(facts: Facts) -> Fired | None:
+    """It offers forms of payment whose settlements are not read on chain, such as `upto`, Permit2,
+    batches or Solana.
+    """
+    if not (forms := facts.unread_forms):
+        return None
+    names = ", ".join(map(form_text, forms))
+    return Fired(
+        f"Settlements are not measured for {names}: how often it is paid that way is not known. "
+        "Its activity is only what was paid in other forms.",
+        to_pay="Start with a small payment.",
+    )
+
+
 def no_settlements(facts: Facts) -> Fired | None:
-    """No organic settlement to the payTo is known, be it that none was made or none indexed."""
-    if facts.volume.sums.organic.volume:
+    """No organic settlement to the payTo is known, be it that none was made or none indexed, and
+    every form of payment that it offers is one that is read.
+    """
+    if facts.volume.sums.organic.volume or facts.unread_forms:
         return None
     chain = facts.evidence.chain
     if chain is None:
@@ -91,3 +108,8 @@ FLAGS: Final = (
     ),
     FlagRule("no-settlements", Severity.INFO, no_settlements),
 )
+FLAGS_BY_TIME: Final = (
+    *FLAGS,
+    FlagRule("settlements-not-measured", Severity.INFO, settlements_not_measured),
+)
+"""The flags of policies of time."""

@@ -106,7 +106,16 @@ def price_varies(facts: Facts) -> Fired | None:
 
 
 def payto_varies(facts: Facts) -> Fired | None:
-    """The payTo address of a templated URL differed between observations of the last 30 days."""
+    """The payTo address of a templated URL differed between observations of the last 30 days, or
+    each offer of any URL has named another one since the first 24 hours of observation.
+    """
+    if facts.evidence.pay_to_varies:
+        return Fired(
+            "Each offer names another receiving address, as it has since it was first watched, so "
+            "no address can be checked.",
+            to_pay="Before you pay, pin what does not vary: the host, a maximum amount and, if you "
+            "know it, the facilitator.",
+        )
     if not facts.evidence.templated or not (count := facts.changed(PAYTO_CHANGED)):
         return None
     return Fired(

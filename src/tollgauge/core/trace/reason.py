@@ -55,6 +55,8 @@ def unproven(receipt: Receipt | None) -> str:
     """What is missing to know whether money moved."""
     if receipt is None:
         lacks = "No receipt was given"
+    elif receipt.logs and not holds(receipt.logs, AUTHORIZATION_USED):
+        lacks = "None of the given logs is AuthorizationUsed, and there may be more logs"
     else:
         lacks = "The receipt has no logs" if receipt.logs is None else "The logs are incomplete"
     return f"{lacks}, so it is not known whether it moved."
@@ -82,8 +84,8 @@ def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authoriz
         return "An authorization was used, but its token made no transfer from the authorizer."
     if calls and holds(logs, TRANSFER):
         return (
-            "A transfer is logged, but no authorization was used with it: whether it is what the "
-            f"call data asks for is not known. It asks for {_asked(calls)}."
+            "A transfer is logged, but none of the given logs is AuthorizationUsed: whether the "
+            f"transfer is what the call data asks for is not known. It asks for {_asked(calls)}."
         )
     if calls:
         return f"Nothing moved, although the call data asks for {_asked(calls)}."

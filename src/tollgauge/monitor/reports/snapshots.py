@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.improvement import Improvement
 from tollgauge.core.policy import CURRENT
-from tollgauge.core.score import OtherScore, Score, score_from_json
+from tollgauge.core.score import Down, OtherScore, Score, score_from_json
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.monitor.reports.improvements import improvements_of
@@ -36,7 +36,8 @@ class EndpointRow:
 
     The defaults are those of an endpoint that has no score. `uptime_tenths` is tenths of a
     percent. `latency_ms` is the exact mean, rounded half up; None when every probe failed.
-    `price_micro_usd` is None when no price in a known dollar is advertised.
+    `price_micro_usd` is None when no price in a known dollar is advertised. `down` is the outage of
+    an endpoint that is down.
     """
 
     id: str
@@ -52,6 +53,7 @@ class EndpointRow:
     network: str | None
     pay_to: str | None
     simulated: bool = False
+    down: Down | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,8 @@ class Snapshot(EndpointRow):
 
     `sources` are the directories that list it now. Texts under `advertised_` are the provider's own
     and untrusted. `reason` is why the recommendation is what it is; the chances of being payable
-    are None before anything was measured, and so is `is_down`. `previous` is the score under the
+    are None before anything was measured, and so is `is_payable`: whether it could be paid when it
+    was last checked. `previous` is the score under the
     policy before. `partly_reachable` says that some vantages reach it now and others do not, None
     where only one watches. `improvements` is empty where nobody asked for it (`detailed`),
     and so is `seller_file` None: what the seller says of itself.
@@ -69,7 +72,7 @@ class Snapshot(EndpointRow):
     reason: str = ""
     payable_now_permille: int | None = None
     payable_24h_permille: int | None = None
-    is_down: bool | None = None
+    is_payable: bool | None = None
     p50_latency_ms: int | None = None
     p95_latency_ms: int | None = None
     probes: int = 0
@@ -185,6 +188,7 @@ def row_of(listed: ListedEndpoint) -> EndpointRow:
         network=quote.network if quote else None,
         pay_to=quote.pay_to if quote else None,
         simulated=listed.simulated,
+        down=listed.down,
     )
 
 
@@ -206,7 +210,8 @@ def snapshot_of(
         reason=score.reason,
         payable_now_permille=score.payable_now_permille,
         payable_24h_permille=score.payable_24h_permille,
-        is_down=score.is_down,
+        is_payable=score.is_payable,
+        down=score.down,
         previous=score.previous,
         confidence_hundredths=score.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,

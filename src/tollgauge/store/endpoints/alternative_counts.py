@@ -13,11 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.score import Down
 from tollgauge.db import schema
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints.endpoint_rows import from_row
+from tollgauge.store.endpoints.endpoint_rows import down_from_row, from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC, lock
 
 alternative_count = sa.Table(
@@ -44,7 +45,8 @@ _COUNTS: Final = PreparedAny(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredEndpoint:
     """An endpoint with its latest score; `recommendation` is empty without one. `uptime_tenths` and
-    `latency_ms` are those of the score; `public`: anyone may see the endpoint.
+    `latency_ms` are those of the score, as is `down`, its outage; `public`: anyone may see the
+    endpoint.
     """
 
     endpoint: Endpoint
@@ -56,6 +58,7 @@ class ScoredEndpoint:
     uptime_tenths: int | None = None
     latency_ms: int | None = None
     public: bool = False
+    down: Down | None = None
 
 
 def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:
@@ -100,4 +103,5 @@ def _scored_endpoint(row: Any) -> ScoredEndpoint:
         uptime_tenths=row.ranked_uptime,
         latency_ms=row.ranked_latency,
         public=bool(row.public),
+        down=down_from_row(row),
     )

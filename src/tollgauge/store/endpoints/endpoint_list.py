@@ -12,12 +12,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
+from tollgauge.core.score import Down
 from tollgauge.core.terms import Quote
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import RANKED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints.endpoint_rows import quote_from_row
+from tollgauge.store.endpoints.endpoint_rows import down_from_row, quote_from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
 from tollgauge.store.endpoints.ranking import BEST_FIRST, behind
 
@@ -26,6 +27,7 @@ _ROWS: Final = sa.select(
     *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
     *endpoint_table.c["ranked_score", "ranked_confidence", "ranked_grade"],
     *endpoint_table.c["ranked_recommendation", "ranked_uptime", "ranked_latency"],
+    *endpoint_table.c["ranked_down_since", "ranked_down_reason", "ranked_down_confirmed"],
 )
 
 _WHOLE: Final = PreparedAny(
@@ -69,7 +71,7 @@ _PLACE: Final = Prepared(
 class ListedEndpoint:
     """An endpoint as a row of a list. `first_seen` is ms UTC; `ranked_score` and `ranked_uptime`
     are tenths, `ranked_confidence` hundredths, `ranked_latency` milliseconds; None while it has no
-    score.
+    score. `down` is the outage that its score names.
     """
 
     id: str
@@ -84,6 +86,7 @@ class ListedEndpoint:
     ranked_recommendation: str | None
     ranked_uptime: int | None
     ranked_latency: int | None
+    down: Down | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ class DescribedEndpoint(ListedEndpoint):
     last_probed: int | None
     service_name: str
     description: str
-    ranked_payable_24h: int | None
+    ranked_payable_24h: int | None = None
 
 
 def described(tx: Connection, ids: Sequence[str]) -> dict[str, DescribedEndpoint]:
@@ -107,6 +110,7 @@ def described(tx: Connection, ids: Sequence[str]) -> dict[str, DescribedEndpoint
             row,
             status=Listing.UNLISTED if row.adopted else Listing(row.status),
             quote=quote_from_row(row),
+            down=down_from_row(row),
         )
         for row in _WHOLE.rows(tx, ids)
     }
@@ -160,4 +164,6 @@ def _place(tx: Connection, host: str, endpoint_id: str | None) -> Any:
 
 
 def _from_row(row: Any) -> ListedEndpoint:
-    return rows.from_columns(ListedEndpoint, row, quote=quote_from_row(row))
+    return rows.from_columns(
+        ListedEndpoint, row, quote=quote_from_row(row), down=down_from_row(row)
+    )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any, Final
 
+import orjson
+
 from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.payto_history import PayToHistory
+from tollgauge.core.score import Down
 from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
 from tollgauge.db.codec import texts_from_json, texts_to_json
@@ -29,6 +33,8 @@ def to_row(endpoint: Endpoint) -> dict[str, Any]:
         "quote",
         site=site(endpoint.host),
         status=endpoint.status.value,
+        forms=texts_to_json(endpoint.forms),
+        payto_history=_history_to_json(endpoint.payto_history),
         tags=texts_to_json(endpoint.tags),
         sources=texts_to_json(endpoint.sources),
         quote_network=quote.network if quote else None,
@@ -61,7 +67,12 @@ def from_row(row: Any) -> Endpoint:
         listing_changed_at=row.listing_changed_at,
         down_since=row.down_since,
         payable=row.payable,
+        failing_since=row.failing_since,
         unconfirmed_at=row.unconfirmed_at,
+        forms=texts_from_json(row.forms),
+        payto_history=None
+        if row.payto_history is None
+        else PayToHistory(*orjson.loads(row.payto_history)),
         service_name=row.service_name,
         description=row.description,
         tags=texts_from_json(row.tags),
@@ -73,6 +84,11 @@ def from_row(row: Any) -> Endpoint:
     )
 
 
+def _history_to_json(history: PayToHistory | None) -> str | None:
+    """The history of a payTo as the JSON array of its values."""
+    return None if history is None else orjson.dumps(astuple(history)).decode()
+
+
 def quote_from_row(row: Any) -> Quote | None:
     """The price in a row of endpoints, None without one."""
     if row.quote_network is None:
@@ -82,6 +98,17 @@ def quote_from_row(row: Any) -> Quote | None:
         asset=row.quote_asset,
         amount=int(row.quote_amount),
         pay_to=row.quote_pay_to,
+    )
+
+
+def down_from_row(row: Any) -> Down | None:
+    """The outage in a row of endpoints, None without one."""
+    if row.ranked_down_since is None:
+        return None
+    return Down(
+        since=row.ranked_down_since,
+        reason=row.ranked_down_reason,
+        confirmed=row.ranked_down_confirmed,
     )
 
 

@@ -145,8 +145,8 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write every column of endpoints that a directory lists, except those that only probes and
     scores write.
     """
-    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at", "paused_until"}
-    others.add("probes_revised")
+    others = {"id", "up_at", "down_since", "payable", "failing_since", "unconfirmed_at"}
+    others |= {"paused_until", "probes_revised", "forms", "payto_history"}
     names = [column.name for column in schema.endpoint.c if column.name not in others]
     _update(tx, listed, [name for name in names if not name.startswith("ranked_")])
 
@@ -170,14 +170,14 @@ def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
 def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
     """Write the prices of endpoints, who named them, and the score that is owed."""
     quote = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
-    _update(tx, quoted, (*quote, "quote_at", "quote_source", *_SCORE))
+    _update(tx, quoted, (*quote, "quote_at", "quote_source", "payto_history", *_SCORE))
 
 
 def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
     """Write when the prices of endpoints were named and by whom, but not the prices: they are as
     they were, and an index that holds them would be written with them.
     """
-    _update(tx, confirmed, ("quote_at", "quote_source"))
+    _update(tx, confirmed, ("quote_at", "quote_source", "payto_history"))
 
 
 def unseen(tx: Connection, crawl: Crawl) -> tuple[str, ...]:

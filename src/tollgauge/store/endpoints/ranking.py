@@ -30,6 +30,8 @@ BEST_FIRST: Final = (
     endpoint_table.c.id.desc(),
 )
 """The order of the ranked population, as the index has it."""
+NOT_DOWN: Final = endpoint_table.c.ranked_down_confirmed.is_not(sa.true())
+"""The condition for endpoints without a confirmed outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,8 @@ def candidates(
     after: Candidate | None,
     limit: int,
 ) -> tuple[Candidate, ...]:
-    """The best of the ranked population with one of these recommendations, best first: those
-    behind `after`, without the endpoints of some sites.
+    """The best of the ranked population with one of these recommendations and without a confirmed
+    outage, best first: those behind `after`, without the endpoints of some sites.
     """
     query = (
         sa.select(
@@ -88,6 +90,7 @@ def candidates(
         .where(
             RANKED,
             endpoint_table.c.ranked_recommendation.in_(recommended),
+            NOT_DOWN,
             host_table.c.site.not_in(without_sites),
         )
         .order_by(*BEST_FIRST)
@@ -102,8 +105,8 @@ def candidates(
 def still_candidates(
     tx: Connection, endpoint_ids: Collection[str], *, recommended: Collection[str]
 ) -> tuple[str, ...]:
-    """Those of some endpoints that are in the ranked population with one of these recommendations,
-    best first.
+    """Those of some endpoints that are in the ranked population with one of these recommendations
+    and without a confirmed outage, best first.
     """
     query = (
         sa.select(endpoint_table.c.id)
@@ -111,6 +114,7 @@ def still_candidates(
             endpoint_table.c.id.in_(endpoint_ids),
             RANKED,
             endpoint_table.c.ranked_recommendation.in_(recommended),
+            NOT_DOWN,
         )
         .order_by(*BEST_FIRST)
     )
@@ -118,8 +122,8 @@ def still_candidates(
 
 
 def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], most: int) -> int:
-    """How many of the ranked population are of a site and have one of these recommendations;
-    `most` and no further.
+    """How many of the ranked population are of a site, have one of these recommendations and no
+    confirmed outage; `most` and no further.
     """
     query = (
         sa.select(endpoint_table.c.id)
@@ -128,6 +132,7 @@ def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], mo
             RANKED,
             host_table.c.site == site,
             endpoint_table.c.ranked_recommendation.in_(recommended),
+            NOT_DOWN,
         )
         .limit(most)
     )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.kept_evidence import with_earlier_days
 from tollgauge.core.record import record
-from tollgauge.core.score import Score, average_latency_ms, score_from_json
+from tollgauge.core.score import Score, latency_and_down, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared, PreparedAny
@@ -181,6 +181,12 @@ def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
 
 def _ranked(row: ScoreRow) -> dict[str, Any]:
     """What ranks the endpoint of a score, as the values of _END_CLAIM."""
+    computed = row.computed
+    latency, down = (
+        latency_and_down(row.result)
+        if computed is None
+        else (computed.stats.avg_latency_ms, computed.down)
+    )
     return {
         "ranked_at_": row.as_of,
         "ranked_score_": row.score_tenths,
@@ -189,10 +195,11 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
         "ranked_grade_": row.grade,
         "ranked_uptime_": row.uptime_tenths,
         "ranked_compliant_": row.compliant,
-        "ranked_latency_": average_latency_ms(row.result)
-        if row.computed is None
-        else row.computed.stats.avg_latency_ms,
+        "ranked_latency_": latency,
         "ranked_payable_24h_": row.payable_24h_permille,
+        "ranked_down_since_": down.since if down else None,
+        "ranked_down_reason_": down.reason if down else None,
+        "ranked_down_confirmed_": down.confirmed if down else None,
     }
 
 

@@ -31,6 +31,7 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
         result,
         "timings",
         "findings",
+        "forms",
         day=day_of(result.at),
         endpoint_id=endpoint_id,
         outcome=result.outcome.value,
@@ -57,6 +58,7 @@ def result_from_row(row: Any) -> ProbeResult:
         timings=rows.from_columns(Timings, row, delay=0, overrun=0),
         quote=quote_from_json(row.quote),
         findings=findings_from_json(row.rules),
+        forms=(),
     )
 
 

@@ -31,9 +31,10 @@ from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
-from tollgauge.db.codec import quote_fields
+from tollgauge.db.codec import quote_fields, texts_to_json
 from tollgauge.db.packing import unpack, unpack_history
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import ForeignText
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
@@ -59,7 +60,9 @@ _PROBED: Final = Prepared(
         up_at=sa.bindparam("up_at_", type_=sa.BigInteger),
         down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
         payable=sa.bindparam("payable_", type_=sa.Boolean),
+        failing_since=sa.bindparam("failing_since_", type_=sa.BigInteger),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
+        forms=sa.bindparam("forms_", type_=ForeignText),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
@@ -75,6 +78,7 @@ _QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 _STANDING: Final = rows.prepared_with_any(
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
+        *endpoint_table.c["failing_since", "forms"],
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[_QUOTE],
     )
@@ -170,14 +174,18 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
 def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
     """What new probes of one endpoint, oldest first, change in its row."""
     last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
-    quote_at = before.quote_at
+    quote_at, failing_since, forms = before.quote_at, before.failing_since, before.forms
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
             last_up = last_up.after(result)
             said = statement(result)
-            payable = payable if said is None else said.payable
+            if said is not None:
+                payable = said.payable
+                failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
+            if result.scored and result.forms:
+                forms = texts_to_json(result.forms)
         if _same_price(before, result):
             quote_at = max(quote_at or 0, result.at)
     newest = new[-1]
@@ -189,7 +197,9 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "up_at_": last_up.up_at,
         "down_since_": last_up.down_since,
         "payable_": payable,
+        "failing_since_": failing_since,
         "unconfirmed_at_": unconfirmed,
+        "forms_": forms,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,
         "late_": sum(probe.result.at <= (before.last_probed or 0) for probe in new),
@@ -226,6 +236,7 @@ def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> No
                 .values(
                     unconfirmed_at=None,
                     payable=True,
+                    failing_since=None,
                     down_since=down_since,
                     probes_revised=endpoint_table.c.probes_revised + 1,
                     **dirty(at),

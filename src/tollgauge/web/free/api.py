@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core.answer_signature import Typ
+from tollgauge.core.score import Down
 from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
@@ -101,15 +102,13 @@ class FreeApi:
         """The badge of one endpoint, grey while nothing is known of it."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        image = badge_svg(snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
-        return Response(image, media_type="image/svg+xml")
+        return Response(badge_svg(*_badge_values(snapshot)), media_type="image/svg+xml")
 
     async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The badge of one endpoint for shields.io."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        shown = (snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
-        return json_response(badge_shape(*shown))
+        return json_response(badge_shape(*_badge_values(snapshot)))
 
     def _signed(self, shape: wire.Shape, typ: Typ) -> Response:
         """A shape as the body of a response, with its signature where there is a key. The cache
@@ -119,6 +118,11 @@ class FreeApi:
         now = self.dependencies.clock()
         response.headers.update(signature_header(key, bytes(response.body), typ, now))
         return response
+
+
+def _badge_values(snapshot: reports.Snapshot) -> tuple[str, str | None, int | None, Down | None]:
+    """The arguments of `badge_svg` and `badge_shape`."""
+    return snapshot.recommendation, snapshot.grade, snapshot.score_tenths, snapshot.down
 
 
 def json_response(shape: wire.Shape) -> Response:

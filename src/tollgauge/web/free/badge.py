@@ -5,7 +5,8 @@ Rules:
 - advice is shown with the grade and score that it rests on (`A 91 · proceed`, `D 41 · avoid`; whole
   points, rounded down so that they never show a better grade), but no good grade with advice that
   lets nobody pay: that is shown alone (`not-payable`);
-- the colour is that of the advice;
+- an outage is shown instead of everything else, in red: `down since 2026-01-31 14:05 UTC`;
+- the colour is otherwise that of the advice;
 - the file needs no other one: colours are presentation attributes and not classes, and its fonts
   are installed ones.
 """
@@ -17,6 +18,8 @@ from typing import Annotated, Final
 from markupsafe import Markup
 from pydantic import Field
 
+from tollgauge.core.score import Down
+from tollgauge.core.units import minute
 from tollgauge.web.pages.charts.svg import element, title, words
 from tollgauge.web.pages.labels import plain
 from tollgauge.web.wire import OneOf, Shape
@@ -35,6 +38,7 @@ _COLOURS: Final = {
     "not-payable": ("#8c1d40", "#ffffff"),
 }
 _NOT_KNOWN: Final = ("#5c6b73", "#ffffff")
+_DOWN: Final = ("#b3261e", "#ffffff")
 
 
 class BadgeShape(Shape):
@@ -47,30 +51,38 @@ class BadgeShape(Shape):
     cache_seconds: Annotated[int, Field(ge=300)]
 
 
-def badge_shape(recommendation: str, grade: str | None, score_tenths: int | None) -> BadgeShape:
+def badge_shape(
+    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+) -> BadgeShape:
     """The badge of an endpoint as JSON shape."""
-    ground, _ = _COLOURS.get(recommendation, _NOT_KNOWN)
+    ground, _ = _colours(recommendation, down)
     return BadgeShape(
         schema_version=1,
         label=_NAME,
-        message=badge_text(recommendation, grade, score_tenths),
+        message=badge_text(recommendation, grade, score_tenths, down),
         color=ground.removeprefix("#"),
         cache_seconds=CACHE_SECONDS,
     )
 
 
-def badge_text(recommendation: str, grade: str | None, score_tenths: int | None) -> str:
-    """What a badge says; grade and score are None while nothing was measured."""
+def badge_text(
+    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+) -> str:
+    """The text of a badge; grade and score are None while nothing was measured."""
+    if down is not None:
+        return f"{'down since' if down.confirmed else 'failed once at'} {minute(down.since)}"
     advice = plain(recommendation)[:_LONGEST]
     if not grade or grade not in _GRADES.get(recommendation, "") or score_tenths is None:
         return advice
     return f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {advice}"
 
 
-def badge_svg(recommendation: str, grade: str | None, score_tenths: int | None) -> bytes:
+def badge_svg(
+    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+) -> bytes:
     """The badge of an endpoint as a picture."""
-    value = badge_text(recommendation, grade, score_tenths)
-    ground, ink = _COLOURS.get(recommendation, _NOT_KNOWN)
+    value = badge_text(recommendation, grade, score_tenths, down)
+    ground, ink = _colours(recommendation, down)
     left = _width(_NAME) + 26
     width = left + _width(value) + 16
     right_half = f"M{left} 0H{width - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"
@@ -91,6 +103,11 @@ def badge_svg(recommendation: str, grade: str | None, score_tenths: int | None) 
             aria_label=f"{_NAME}: {value}",
         )
     ).encode()
+
+
+def _colours(recommendation: str, down: Down | None) -> tuple[str, str]:
+    """The colours of the ground and the text."""
+    return _COLOURS.get(recommendation, _NOT_KNOWN) if down is None else _DOWN
 
 
 def _barrier() -> list[Markup]:

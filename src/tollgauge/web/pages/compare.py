@@ -69,8 +69,10 @@ def compare_html(
 
 
 def _best(views: Sequence[EndpointView]) -> dict[str, set[str]]:
-    """The ids of the endpoints with the best of a figure, by its name, where they differ in it."""
-    snapshots = [view.snapshot for view in views]
+    """The ids of the endpoints with the best of a figure, by its name, where they differ in it.
+    An endpoint that is down is not the best in anything.
+    """
+    snapshots = [view.snapshot for view in views if view.snapshot.down is None]
     best: dict[str, set[str]] = {}
     for name, sign in (
         ("score_tenths", 1),

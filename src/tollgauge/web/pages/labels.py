@@ -126,9 +126,15 @@ def below(permille: int) -> str:
 
 def state(snapshot: Snapshot) -> str:
     """The state of the endpoint at its last check."""
-    if snapshot.is_down is None:
+    if snapshot.is_payable is None:
         return DASH
-    return "not payable" if snapshot.is_down else "payable"
+    return "payable" if snapshot.is_payable else "not payable"
+
+
+def rest_of_summary(snapshot: Snapshot) -> str:
+    """The summary without the outage that it begins with."""
+    outage = "" if snapshot.down is None else snapshot.down.text
+    return snapshot.summary.removeprefix(outage).lstrip()
 
 
 def milliseconds(value: int | None) -> str:

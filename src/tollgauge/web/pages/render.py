@@ -15,10 +15,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tollgauge.core.units import iso_seconds as iso
+from tollgauge.core.units import minute
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
-from tollgauge.web.wire import minute
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:

@@ -136,6 +136,7 @@ def endpoint_html(
             grade=snapshot.grade,
             low=view.low_tenths,
             high=view.high_tenths,
+            down=snapshot.down,
         ),
         uptime=days.uptime_bars(view.days),
         latency=days.latency_lines(view.days),

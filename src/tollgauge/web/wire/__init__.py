@@ -17,7 +17,7 @@ from tollgauge.web.wire.claims import (
     with_evidence,
 )
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
-from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.lint import (
     LintShape,
@@ -86,7 +86,6 @@ __all__ = [
     "lint",
     "lists",
     "micro_usd",
-    "minute",
     "outline",
     "permille",
     "preview",

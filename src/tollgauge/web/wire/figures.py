@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -43,8 +42,3 @@ def day(at: int) -> str:
 def _date(day_number: int) -> str:
     """A UTC day as its date; answers name the same few days again and again."""
     return date_of(day_number).isoformat()
-
-
-def minute(at: int) -> str:
-    """An instant to the minute, as snapshots show it."""
-    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

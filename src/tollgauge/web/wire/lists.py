@@ -13,6 +13,7 @@ from tollgauge.core.text import shortened
 from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
 from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
+from tollgauge.web.wire.scores import DownShape, down
 from tollgauge.web.wire.shape import (
     Chance,
     Grade,
@@ -29,8 +30,8 @@ BRIEF_BYTES: Final = 720
 """What one endpoint of a brief answer has room for, so that five stay below 4 KB."""
 _BRIEF_DESCRIPTION: Final = 120
 BRIEF: Final = (
-    *("resource", "similarity", "recommendation", "grade", "score", "payable24h", "confidence"),
-    *("uptime30d", "amountUsd", "network", "advertisedBy", "endpointPage"),
+    *("resource", "down", "similarity", "recommendation", "grade", "score", "payable24h"),
+    *("confidence", "uptime30d", "amountUsd", "network", "advertisedBy", "endpointPage"),
 )
 """The fields of a result in a brief answer."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -38,14 +39,15 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class ListRow(Shape):
-    """One endpoint of a list. Text under `advertisedBy` is the provider's own and unverified;
-    `amountUsd` is null where no price in a known dollar is advertised.
+    """One endpoint of a list. `down` is null unless it is down. Text under `advertisedBy` is the
+    provider's own and unverified; `amountUsd` is null if no price in a known dollar is advertised.
     """
 
     id: str
     resource: str
     host: str
     status: Annotated[str, OneOf(Listing)]
+    down: DownShape | None
     recommendation: Recommendation
     grade: Grade | None
     score: Percent | None
@@ -62,7 +64,8 @@ class ListRow(Shape):
     simulated: bool
 
 
-_OWN: Final = tuple(name for name in ListRow.model_fields if name != "advertised_by")
+_NESTED: Final = ("down", "advertised_by")
+_OWN: Final = tuple(name for name in ListRow.model_fields if name not in _NESTED)
 
 
 class SearchRow(ListRow):
@@ -129,15 +132,19 @@ def endpoint_list(shown: EndpointPage, *, next_url: str | None, base_url: str) -
 
 
 def endpoint_csv(shown: EndpointListShape) -> bytes:
-    """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `advertisedBy` last.
+    """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `down` and
+    `advertisedBy` last.
     A text that a spreadsheet would run as a formula begins with an apostrophe.
     """
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([*(camel(name) for name in _OWN), *map(camel, AdvertisedBy.model_fields)])
+    outage = [camel(f"down_{name}") for name in DownShape.model_fields]
+    names = [camel(name) for name in _OWN]
+    writer.writerow([*names, *outage, *map(camel, AdvertisedBy.model_fields)])
     for row in shown.endpoints:
         advertised = row.advertised_by
         values = [getattr(row, name) for name in _OWN]
+        values += [getattr(row.down, name, None) for name in DownShape.model_fields]
         writer.writerow(map(_cell, [*values, advertised.service_name, advertised.description]))
     return text.getvalue().encode()
 
@@ -160,6 +167,7 @@ def _fields(row: DescribedEndpoint, base_url: str) -> dict[str, object]:
         "resource": row.resource,
         "host": row.host,
         "status": row.status,
+        "down": down(row.down),
         "recommendation": row.ranked_recommendation or "unverified",
         "grade": row.ranked_grade,
         "score": tenths(row.ranked_score),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from tollgauge.core.policy import POLICIES
-from tollgauge.core.score import Activity, OtherScore, Score, Settlement
+from tollgauge.core.score import Activity, Down, OtherScore, Score, Settlement
 from tollgauge.core.scoring import FIXES
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import (
@@ -91,12 +91,25 @@ class ConfidenceDetail(Shape):
 class ActivityShape(Shape):
     """The organic interval: the subscore of activity if only payers who are known to spend
     elsewhere count (`low`) and if everybody does who is not seen to be the seller's own (`high`);
-    `clusters` of sellers are paid by the same payers.
+    `clusters` of sellers are paid by the same payers. `notMeasured`, present where the interval is
+    only a part, names the offered forms of payment whose settlements are not read.
     """
 
     low: Percent
     high: Percent
     clusters: int
+    not_measured: list[str] | None = absent_if_null()
+
+
+class DownShape(Shape):
+    """An outage that had not ended at the last check: its first failure, and what the last check
+    met. `confirmed` is false only while the first failure is being checked again, which takes some
+    minutes at most.
+    """
+
+    since: str
+    reason: str
+    confirmed: bool
 
 
 class PolicyScoreShape(Shape):
@@ -146,10 +159,12 @@ class StatsShape(Shape):
 
 
 class ScoreShape(Shape):
-    """A score alone, in the words of a trust report. `payableNow` and `payable24h` are the chances
-    that it can be paid in half an hour and in 24 hours.
+    """A score alone, in the words of a trust report. `down` is null unless the endpoint is down;
+    `payableNow` and `payable24h` are the chances that it can be paid in half an hour and in 24
+    hours.
     """
 
+    down: DownShape | None
     score: Percent | None
     grade: Grade | None
     confidence: float
@@ -176,6 +191,7 @@ def score_alone(score: Score) -> ScoreShape:
 def judgement(score: Score) -> dict[str, Any]:
     """The fields that follow from the score alone."""
     return {
+        "down": down(score.down),
         "score": tenths(score.score_tenths),
         "grade": score.grade,
         "confidence": score.confidence_hundredths / 100,
@@ -213,6 +229,13 @@ def judgement(score: Score) -> dict[str, Any]:
     }
 
 
+def down(outage: Down | None) -> DownShape | None:
+    """An outage as JSON shape, None without one."""
+    if outage is None:
+        return None
+    return DownShape(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
+
+
 def previous_policy(previous: OtherScore | None) -> PolicyScoreShape | None:
     """What the policy before gave, None where that was not asked."""
     if previous is None:
@@ -229,6 +252,7 @@ def _activity(activity: Activity | None) -> ActivityShape | None:
         low=tenths(activity.low_tenths),
         high=tenths(activity.high_tenths),
         clusters=activity.clusters,
+        not_measured=list(activity.not_measured) or None,
     )
 
 

@@ -8,10 +8,10 @@ from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing, page_url
 from tollgauge.core.improvement import SHOWN
-from tollgauge.core.units import HOUR_MS
-from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.core.units import HOUR_MS, minute
+from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
-from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
+from tollgauge.web.wire.scores import DownShape, PolicyScoreShape, down, previous_policy
 from tollgauge.web.wire.shape import (
     Chance,
     Grade,
@@ -42,12 +42,14 @@ class MoreOfSiteShape(Shape):
 
 class LeaderRow(Shape):
     """One row of the leaderboard, which has at most three of one site: the last of them says how
-    many more there are (`moreOfSite`).
+    many more there are (`moreOfSite`). No row has a confirmed outage; `down` is present while a
+    first failure is being checked again.
     """
 
     rank: int
     resource: str
     host: str
+    down: DownShape | None = absent_if_null()
     score: Percent
     grade: Grade | None
     recommendation: Recommendation
@@ -87,7 +89,7 @@ class ProviderStatementShape(Shape):
 
 class SnapshotShape(Shape):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
-    `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
+    `down` is null unless the endpoint is down; `payableNow` and `payable24h` are
     the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
     several vantages watch, that some of them reach it and others do not; `improvements` what
     would raise the score, the largest gain first; `providerStatement`, present where the provider
@@ -96,13 +98,13 @@ class SnapshotShape(Shape):
 
     id: str
     resource: str
+    down: DownShape | None
     recommendation: Recommendation
     reason: str
     grade: Grade | None
     score: Percent | None
     payable_now: Chance | None
     payable24h: Chance | None
-    down: bool | None
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
@@ -140,6 +142,7 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
                 rank=rank,
                 resource=row.resource,
                 host=row.host,
+                down=down(row.down),
                 score=tenths(row.score_tenths),
                 grade=row.grade,
                 recommendation=row.recommendation,
@@ -174,7 +177,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         score=tenths(view.score_tenths),
         payable_now=permille(view.payable_now_permille),
         payable24h=permille(view.payable_24h_permille),
-        down=view.is_down,
+        down=down(view.down),
         partly_reachable=view.partly_reachable,
         confidence=view.confidence_hundredths / 100,
         uptime30d=tenths(view.uptime_tenths),

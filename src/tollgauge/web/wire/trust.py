@@ -18,6 +18,7 @@ from tollgauge.core.vantage import VantageState
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.lint import rule_page
 from tollgauge.web.wire.scores import (
+    DownShape,
     PolicyScoreShape,
     ScoreShape,
     judgement,
@@ -131,10 +132,12 @@ class EvidenceShape(Shape):
 
 
 class ReportHead(Shape):
-    """What a trust report begins with: what to do, and with which endpoint. `simulated` is present,
-    and true, where part of the history that it rests on was made up by the demo.
+    """What a trust report begins with: whether the endpoint is down, what to do, and with which
+    endpoint. `simulated` is present, and true, where part of the history that it rests on was made
+    up by the demo.
     """
 
+    down: DownShape | None
     verdict: VerdictShape
     resource: str
     simulated: bool | None = absent_if_null()
@@ -295,6 +298,7 @@ def _evidence(report: TrustReport, base_url: str) -> EvidenceShape:
 
 _OUTLINE: Final[Any] = {
     "resource": True,
+    "down": True,
     "verdict": True,
     "score": True,
     "grade": True,

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.rollup import SLOT_MS
+from tollgauge.core.score import Down
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar, TimelineEvent
 from tollgauge.store.probes.past_days import DayScore
@@ -334,6 +335,16 @@ def test_the_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
     assert shut["y1"] == shut["y2"]
     assert upright["x1"] == upright["x2"]
     assert float(upright["y2"]) < float(upright["y1"])
+
+
+def test_barrier_of_a_down_endpoint_is_shut_whatever_its_score() -> None:
+    down = Down(since=0, reason="it answered with an error", confirmed=True)
+    tree = parsed(gauge(GRADES, score=850, grade="A", down=down))
+    boom = all_of(tree, "boom")[0].attrib
+    assert boom["y1"] == boom["y2"]
+    title = tree.find("title")
+    assert title is not None
+    assert (title.text or "").startswith("Down since 1970-01-01 00:00 UTC: it answered")
 
 
 def test_the_barrier_says_score_grade_and_range_in_words() -> None:

@@ -1,7 +1,7 @@
 """The gauge: the score as a toll barrier, shut at 0 and upright at 100.
 
 The scale around it carries the grades. A thin inner arc is the range in which the score lies;
-without a score the barrier stays down and hollow.
+without a score the barrier is shut and hollow, and while the endpoint is down it is shut.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from markupsafe import Markup
 
+from tollgauge.core.score import Down
 from tollgauge.web.pages.charts.svg import element, label, number, picture
 from tollgauge.web.pages.labels import tenths
 
@@ -29,12 +30,16 @@ def gauge(
     grade: str | None,
     low: int | None = None,
     high: int | None = None,
+    down: Down | None = None,
 ) -> Markup:
     """The barrier for a score in tenths; `grades` are (letter, least tenths), best first."""
     name = "No trust score yet"
     if score is not None:
         name = f"Trust score {tenths(score)} of 100, grade {grade or 'none'}"
     description = "A toll barrier that opens from 0, shut, to 100, upright."
+    if down is not None:
+        name = f"{down.text} {name}"
+        description += " It is shut because the endpoint is down."
     score_range = []
     if low is not None and high is not None:
         description += f" The score lies between {tenths(low)} and {tenths(high)}."
@@ -48,7 +53,7 @@ def gauge(
         *_bands(grades),
         *_ticks(),
         *score_range,
-        *_barrier(score),
+        *_barrier(score if score is None or down is None else 0),
         kind="dial",
     )
 
