@@ -203,7 +203,7 @@ OTHERS = [
     ("algorand:SGO1GKSzyE7IEPItTxCByw9x8FmnrCDe", "A" * 58),
     ("near:mainnet", "seller.near"),
     ("kaspa:mainnet", "kaspa:qz" + "q" * 59),
-    ("tvm:-239", "0:" + "ab" * 32),
+    ("ton:mainnet", "0:" + "ab" * 32),
     ("fiat:usd", "merchant"),
 ]
 

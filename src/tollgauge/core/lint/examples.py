@@ -29,7 +29,9 @@ from tollgauge.core.lint.example import (
     PERMIT2,
     POST,
     SOLANA,
+    SOLANA_UPTO,
     STELLAR,
+    TON,
     UPTO,
     URL,
     USDC,
@@ -60,6 +62,8 @@ from tollgauge.core.lint.source import (
     SCHEMA,
     SIGN_IN,
     SVM,
+    SVM_UP_TO,
+    TVM,
     UP_TO,
     V1,
     Source,
@@ -267,6 +271,9 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     "solana-memo": _change(Kind.SCHEME, SVM, "entry.extra.memo", "Order 7. " * 30, SOLANA),
     "fee-payer-missing": _change(Kind.SCHEME, SVM, "entry.extra", {}, SOLANA),
     "fee-payer-form": _change(Kind.SCHEME, SVM, "entry.extra.feePayer", PAYEE, SOLANA),
+    "ton-network": _change(Kind.OPTION, TVM, "entry.network", "tvm:-1", TON),
+    "ton-fees": _change(Kind.SCHEME, TVM, "entry.extra.areFeesSponsored", ABSENT, TON),
+    "ton-transfer": _change(Kind.SCHEME, TVM, "entry.extra.forwardTonAmount", "0.1", TON),
     "asset-form": _change(Kind.ASSET, EXACT, "entry.asset", "USDC"),
     "payto-form": _change(Kind.OPTION, EXACT, "entry.payTo", "0xYourAddress"),
     "address-checksum": _change(Kind.OPTION, CHECKSUM, "entry.payTo", _BAD_CHECKSUM),
@@ -283,6 +290,13 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     ),
     "upto-facilitator": _change(Kind.SCHEME, UP_TO, "entry.extra.facilitatorAddress", ABSENT, UPTO),
     "upto-domain": _change(Kind.ASSET, UP_TO, "entry.extra.name", ABSENT, UPTO),
+    "upto-authorizer": _change(
+        Kind.SCHEME, SVM_UP_TO, "entry.extra.receiverAuthorizer", ABSENT, SOLANA_UPTO
+    ),
+    "upto-delay": _change(Kind.SCHEME, SVM_UP_TO, "entry.extra.withdrawDelay", "3600", SOLANA_UPTO),
+    "upto-token-program": _change(
+        Kind.SCHEME, SVM_UP_TO, "entry.extra.tokenProgram", "SPL Token", SOLANA_UPTO
+    ),
     "transfer-method": _change(
         Kind.ASSET, EXACT, "entry.extra.assetTransferMethod", "transfer", PERMIT2
     ),

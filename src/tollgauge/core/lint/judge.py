@@ -11,9 +11,9 @@ official Python client then refuses the whole envelope. Only a null entry does, 
 TypeScript client stops at it too.
 
 Schemes and networks that we do not know are judged by the protocol alone, never by EVM shapes,
-and a network that is not evaluated is never called wrong. On EVM networks and Solana, where the
-official clients' schemes are known, an entry in any other scheme is not payable: only clients of
-that scheme's maker could pay by it.
+and a network that is not evaluated is never called wrong. On EVM networks, Solana and TON, where
+the official clients' schemes are known, an entry in any other scheme is not payable: only clients
+of that scheme's maker could pay by it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,13 @@ from tollgauge.core.lint.accepts import (
     terms_of_accepts,
     timeout_seconds,
 )
-from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
+from tollgauge.core.lint.account import (
+    OTHER_CHAINS,
+    evm_address,
+    solana_key,
+    strict_evm_address,
+    ton_address,
+)
 from tollgauge.core.lint.header import (
     NO_HEADER,
     Header,
@@ -37,13 +43,16 @@ from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.terms import Terms
 from tollgauge.core.units import legacy_network
 
-_SCHEMES: Final = {
+SCHEMES: Final = {
     ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
     ("eip155", 1): frozenset({"exact"}),
-    ("solana", 2): frozenset({"exact"}),
+    ("solana", 2): frozenset({"exact", "upto"}),
     ("solana", 1): frozenset({"exact"}),
+    ("tvm", 2): frozenset({"exact"}),
 }
-"""The schemes that an official client has, by kind of network and version (TypeScript 2.27)."""
+"""The schemes for which an official client signs, by kind of network and version (TypeScript 2.27,
+Python 2.25). `tvm` is TON. A test asks the installed clients.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +132,13 @@ class Entry:
 
     @lazy_property
     def evaluated(self) -> bool:
-        """Whether it is on a kind of network whose rules we know."""
-        return self.chain in ("eip155", "solana")
+        """Whether an official client signs on its kind of network in its version."""
+        return (self.chain, self.version) in SCHEMES
 
     @lazy_property
     def schemes(self) -> frozenset[str]:
         """The schemes that an official client has on its kind of network in its version."""
-        return _SCHEMES.get((self.chain, self.version), frozenset())
+        return SCHEMES.get((self.chain, self.version), frozenset())
 
     @lazy_property
     def evm(self) -> bool:
@@ -140,6 +149,16 @@ class Entry:
     def solana(self) -> bool:
         """Whether Solana's shapes apply, likewise."""
         return self.chain == "solana" and self._known_scheme
+
+    @lazy_property
+    def ton(self) -> bool:
+        """Whether TON's shapes apply, likewise."""
+        return self.chain == "tvm" and self.evaluated and self._known_scheme
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the shapes of any network apply."""
+        return self.evm or self.solana or self.ton
 
     @lazy_property
     def method(self) -> str:
@@ -166,7 +185,8 @@ class Entry:
 
     @lazy_property
     def _accounts(self) -> dict[str, str | None]:
-        read = solana_key if self.solana else evm_address if self.evm else _not_judged
+        read = evm_address if self.evm else solana_key if self.solana else None
+        read = read or (ton_address if self.ton else _not_judged)
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
     def strict_account(self, field: str) -> bool:

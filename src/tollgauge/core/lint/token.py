@@ -1,7 +1,7 @@
 """Rules about the token and the payee of one entry of `accepts`.
 
-Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009) and on
-Solana; the known tokens are those of core/units. What only the chain can tell (does the payee
+Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009), on Solana
+and on TON; the known tokens are those of core/units. What only the chain can tell (does the payee
 exist, is the domain separator right for an unknown token) is not asked here.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY
+from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
 from tollgauge.core.units import ASSETS, Asset
 
 _KNOWN_ADDRESSES: Final = frozenset(address for _, address in ASSETS)
-_NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY)
+_NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS)
 X402_CONTRACTS: Final = frozenset(
     {
         "0x000000000022d473030f116ddee9f6b43ac78ba3",  # Permit2
@@ -29,7 +29,7 @@ X402_CONTRACTS: Final = frozenset(
 
 
 def _malformed(entry: Entry, field: str) -> bool:
-    return not (entry.account(field) if entry.evm or entry.solana else entry.text(field))
+    return not (entry.account(field) if entry.shaped else entry.text(field))
 
 
 def _token(entry: Entry) -> Asset | None:
@@ -39,7 +39,8 @@ def _token(entry: Entry) -> Asset | None:
 @error(
     "asset-form",
     "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks, the"
-    " mint in base58 on Solana), not as a ticker, a CAIP-19 id or an object.",
+    " mint in base58 on Solana, the jetton's master on TON), not as a ticker, a CAIP-19 id or an"
+    " object.",
     fatal=True,
 )
 def asset_form(entry: Entry) -> Iterator[str]:
@@ -51,7 +52,7 @@ def asset_form(entry: Entry) -> Iterator[str]:
 @error(
     "payto-form",
     "Write payTo as one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
-    " base58 on Solana).",
+    " base58 on Solana, a raw or a user-friendly address on TON).",
     fatal=True,
 )
 def payto_form(entry: Entry) -> Iterator[str]:
