@@ -1,10 +1,12 @@
 // The official TypeScript clients with every scheme that the installed packages export, asked which
 // 402s they would pay. Reads a JSON array of {header, body, families} from standard input (header or
-// body may be null; families are packages such as "evm", by default all) and writes a JSON array of
+// body may be null; families are packages such as "evm", by default all, or "circle" for Circle's
+// client) and writes a JSON array of
 // texts: empty where it signed a payment, else why it did not. For the question "registered" the
 // answer is an array of [version, network, scheme]. Nothing is sent anywhere but to the node of
 // Solana at SOLANA_RPC.
 import { readFileSync, readdirSync } from "node:fs";
+import { registerBatchScheme } from "@circle-fin/x402-batching/client";
 import { createKeyPairSignerFromPrivateKeyBytes } from "@solana/kit";
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { privateKeyToAccount } from "viem/accounts";
@@ -44,7 +46,8 @@ const schemes = Object.fromEntries(
 
 function clientOf(names) {
   const client = new x402Client();
-  for (const [version, network, scheme] of names.flatMap((name) => schemes[name])) {
+  if (names.includes("circle")) registerBatchScheme(client, { signer: families.evm.signer });
+  for (const [version, network, scheme] of names.flatMap((name) => schemes[name] ?? [])) {
     if (version === 1) client.registerV1(network, scheme);
     else client.register(network, scheme);
   }

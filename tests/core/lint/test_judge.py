@@ -400,9 +400,10 @@ def test_permit2_needs_no_signature_domain_in_extra() -> None:
 
 def test_one_payable_option_is_enough() -> None:
     broken = changed(V2, ENTRY + "amount", MISSING)["accepts"][0]
-    result = judged(changed(V2, "accepts", [broken, V2["accepts"][0]]))
+    result = judged(changed(V2, "accepts", [V2["accepts"][0], broken]))
     assert (result.payable, result.compliant, result.accepts) == (True, False, 2)
-    assert wheres(result, "amount-form") == {"accepts[0].amount"}
+    assert wheres(result, "amount-form") == {"accepts[1].amount"}
+    assert "order-evm" not in fired(result)
 
 
 def test_an_entry_that_is_no_object_has_one_finding_and_null_makes_the_rest_unpayable() -> None:

@@ -132,9 +132,12 @@ def test_upto_without_the_domain_of_the_token_is_payable_and_warned() -> None:
     assert (result.payable, result.compliant) == (True, True)
 
 
-def test_a_transfer_by_delegation_needs_no_domain() -> None:
-    result = judged(offering("exact", {"assetTransferMethod": "erc7710"}))
-    assert (result.findings, result.payable) == ((), True)
+@pytest.mark.parametrize("domain", [{}, DOMAIN])
+def test_erc7710_is_not_payable_as_an_unknown_scheme_is_not(domain: Document) -> None:
+    result = judged(offering("exact", {**domain, "assetTransferMethod": "erc7710"}))
+    assert fired(result, at_least=Severity.WARN) == {"scheme-unknown"}
+    assert wheres(result, "scheme-unknown") == {"accepts[0].extra.assetTransferMethod"}
+    assert (result.payable, result.compliant) == (False, True)
 
 
 def test_clients_of_version_1_sign_eip3009_whatever_the_method_says() -> None:
@@ -244,7 +247,7 @@ VALUES: dict[str, list[Any]] = {
 EXTRA: dict[str, list[Any]] = {
     "name": ["USD Coin", "USDC", "usd coin"],
     "version": ["2", "1", 2],
-    "assetTransferMethod": ["eip3009", "permit2", "EIP3009", "default"],
+    "assetTransferMethod": ["eip3009", "permit2", "erc7710", "EIP3009", "default"],
     "paymentFlow": ["authorization", "upfront", "escrow", "later"],
     "facilitatorAddress": ADDRESSES,
     "receiverAuthorizer": ADDRESSES,
@@ -313,6 +316,7 @@ DIVIDED = frozenset({"sepolia", "story"})
 STRICTER = {
     "version-form": "a text or a fraction; the Python client does not look",
     "scheme-form": "one of the two compares exactly",
+    "scheme-unknown": "both sign an EIP-3009 authorization where ERC-7710 is asked",
     "network-chain": "the other text for a chain is another network to a facilitator",
     "amount-form": "clients sign numbers and odd texts that facilitators compare as they are",
     "timeout-form": "one of the two signs a date that is none",

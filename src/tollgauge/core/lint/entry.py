@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.reading import FLOWS, Entry
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.payment import SETTLE_MARGIN_S
 
@@ -26,7 +26,6 @@ on TON.
 """
 _SOLANA_BITS: Final = 64
 _TON_BITS: Final = 120
-_FLOWS: Final = (None, "authorization", "upfront", "escrow")
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
 
 
@@ -131,8 +130,8 @@ def timeout_tight(entry: Entry) -> Iterator[str]:
     "Lower maxTimeoutSeconds to an hour or less: a signed payment stays spendable that long.",
 )
 def timeout_long(entry: Entry) -> Iterator[str]:
-    """More than an hour. Clients sign whatever they are asked."""
-    if entry.timeout is not None and entry.timeout > LONG_S:
+    """More than an hour. Clients sign whatever they are asked. Circle Gateway needs a week."""
+    if entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway:
         yield entry.at("maxTimeoutSeconds")
 
 
@@ -150,7 +149,7 @@ def extra_object(entry: Entry) -> Iterator[str]:
 )
 def flow_unknown(entry: Entry) -> Iterator[str]:
     """A payment flow that the official clients do not know: they leave the entry out."""
-    if entry.extra.get("paymentFlow") not in _FLOWS:
+    if entry.extra.get("paymentFlow") not in FLOWS:
         yield entry.at("extra.paymentFlow")
 
 

@@ -219,6 +219,12 @@ def _version_2(entry: Document, declared: Document = _GET) -> Document:
     }
 
 
+def ordered(*examples: Example) -> Example:
+    """One answer with the entries of several, in their order."""
+    entries = [example.envelope["accepts"][0] for example in examples if example.envelope]
+    return Example(envelope={**_version_2(entries[0]), "accepts": entries})
+
+
 def _offering(scheme: str, extra: Document) -> Example:
     return Example(envelope=_version_2({**ENTRY, "scheme": scheme, "extra": extra}))
 
@@ -254,6 +260,14 @@ SOLANA_UPTO: Final = Example(
     envelope=_version_2({**_SOLANA_ENTRY, "scheme": "upto", "extra": _SOLANA_CHANNEL})
 )
 TON: Final = Example(envelope=_version_2(_TON_ENTRY))
+GATEWAY: Final = _offering(
+    "exact",
+    {
+        "name": "GatewayWalletBatched",
+        "version": "1",
+        "verifyingContract": "0x77777777Dcc4d5A8B6E418Fd04D8997ef11000eE",
+    },
+)
 PERMIT2: Final = _offering("exact", {**DOMAIN, "assetTransferMethod": "permit2"})
 UPTO: Final = _offering("upto", {**DOMAIN, "facilitatorAddress": FACILITATOR})
 BATCH: Final = _offering("batch-settlement", _CHANNEL)

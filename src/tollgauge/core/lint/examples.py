@@ -20,6 +20,7 @@ from tollgauge.core.lint.example import (
     CAPTURE,
     ENTRY,
     FACILITATOR,
+    GATEWAY,
     GOOD,
     GOOD_HEADERS,
     MCP,
@@ -39,6 +40,7 @@ from tollgauge.core.lint.example import (
     Example,
     changed,
     encoded,
+    ordered,
 )
 from tollgauge.core.lint.remedy import Kind
 from tollgauge.core.lint.source import (
@@ -53,6 +55,7 @@ from tollgauge.core.lint.source import (
     ESCROW,
     EXACT,
     GAS,
+    GATEWAY_SOURCE,
     HTTP,
     INFO,
     JOINED,
@@ -175,6 +178,24 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
         ),
     ),
     "accepts-many": _change(Kind.OPTION, REQUIRED, "accepts", [ENTRY] * 65),
+    "order-evm": Entry(
+        Kind.OPTION,
+        CLIENTS,
+        ordered(changed(UPTO, "entry.extra.facilitatorAddress", ABSENT), GOOD),
+        ordered(UPTO, GOOD),
+    ),
+    "order-solana": Entry(
+        Kind.OPTION,
+        CLIENTS,
+        ordered(changed(SOLANA_UPTO, "entry.extra.withdrawDelay", ABSENT), SOLANA),
+        ordered(SOLANA_UPTO, SOLANA),
+    ),
+    "order-ton": Entry(
+        Kind.OPTION,
+        CLIENTS,
+        ordered(changed(TON, "entry.extra.areFeesSponsored", ABSENT), GOOD),
+        ordered(TON, GOOD),
+    ),
     "error-text": _change(Kind.ENVELOPE, REQUIRED, "error", {"message": "Payment required"}),
     "v2-fields": _change(Kind.BODY, V1, "resource", {"url": URL}, BODY_ONLY),
     "envelope-mismatch": Entry(
@@ -299,6 +320,10 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     ),
     "transfer-method": _change(
         Kind.ASSET, EXACT, "entry.extra.assetTransferMethod", "transfer", PERMIT2
+    ),
+    "gateway-only": Entry(Kind.ASSET, GATEWAY_SOURCE, GATEWAY),
+    "gateway-terms": _change(
+        Kind.ASSET, GATEWAY_SOURCE, "entry.extra.verifyingContract", ABSENT, GATEWAY
     ),
     "batch-authorizer": _change(
         Kind.SCHEME, CHANNEL, "entry.extra.receiverAuthorizer", ABSENT, BATCH

@@ -49,15 +49,19 @@ def scheme_form(entry: Entry) -> Iterator[str]:
 
 @warning(
     "scheme-unknown",
-    "Offer the exact scheme too: the official clients have no such scheme on this network (version"
-    " 1 has exact only), so they cannot pay by this entry.",
+    "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients have no such"
+    " scheme or transfer method on this network (version 1 has exact only), so they cannot pay by"
+    " this entry.",
     fatal=True,
 )
 def scheme_unknown(entry: Entry) -> Iterator[str]:
-    """A scheme that no official client has on this kind of network in this version. Clients of
-    its maker may pay by it, so it breaks nothing, but a stock client cannot.
+    """A scheme that no official client has on this kind of network in this version, or a transfer
+    by ERC-7710, which is specified and which none implements. Clients of its maker may pay by it,
+    so it breaks nothing, but a stock client cannot.
     """
     scheme = entry.scheme
+    if entry.evm and scheme == "exact" and entry.method == "erc7710":
+        yield entry.at("extra.assetTransferMethod")
     if entry.evaluated and scheme and scheme.strip().lower() not in entry.schemes:
         yield entry.at("scheme")
 

@@ -11,7 +11,7 @@ Every function takes any bytes and never raises. How the header is decoded is co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,7 +41,12 @@ from tollgauge.core.lint.header import (
 from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.terms import Terms
-from tollgauge.core.units import legacy_network
+from tollgauge.core.units import TON_NETWORKS, V1_NETWORKS, legacy_network
+
+FLOWS: Final = (None, "authorization", "upfront", "escrow")
+"""The payment flows that clients know; they leave out entries with another."""
+GATEWAY_NAME: Final = "GatewayWalletBatched"
+"""The EIP-712 domain of Circle's Gateway wallet (npm @circle-fin/x402-batching 3.3)."""
 
 SCHEMES: Final = {
     ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
@@ -141,6 +146,24 @@ class Entry:
         return SCHEMES.get((self.chain, self.version), frozenset())
 
     @lazy_property
+    def supported(self) -> bool:
+        """Whether the stock client of its family of networks selects among it and others: it has
+        the scheme, and knows the payment flow.
+        """
+        if self.version == 1:
+            named = self.text("network") in V1_NETWORKS
+        else:
+            named = self.text("network").startswith(f"{self.chain}:")
+            named = named and (self.chain != "tvm" or self.network in TON_NETWORKS)
+        return named and self.scheme in self.schemes and self.extra.get("paymentFlow") in FLOWS
+
+    @lazy_property
+    def gateway(self) -> bool:
+        """Whether it is an offer of Circle Gateway, which Circle's own client signs."""
+        offered = self.evm and self.version == 2 and self.scheme == "exact"
+        return offered and self.extra.get("name") == GATEWAY_NAME
+
+    @lazy_property
     def evm(self) -> bool:
         """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
         return self.chain == "eip155" and self._known_scheme
@@ -170,8 +193,8 @@ class Entry:
 
     @lazy_property
     def eip3009(self) -> bool:
-        """Whether a client signs an EIP-3009 authorization for it."""
-        return self.evm and self.method not in ("permit2", "erc7710")
+        """Whether a client signs an EIP-3009 authorization of its token for it."""
+        return self.evm and not self.gateway and self.method not in ("permit2", "erc7710")
 
     @lazy_property
     def _known_scheme(self) -> bool:
@@ -185,8 +208,9 @@ class Entry:
 
     @lazy_property
     def _accounts(self) -> dict[str, str | None]:
-        read = evm_address if self.evm else solana_key if self.solana else None
-        read = read or (ton_address if self.ton else _not_judged)
+        read: Callable[[object], str | None] = _not_judged
+        if self.shaped:
+            read = evm_address if self.evm else solana_key if self.solana else ton_address
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
     def strict_account(self, field: str) -> bool:

@@ -125,7 +125,7 @@ def upto_token_program(entry: Entry) -> Iterator[str]:
 
 @warning(
     "transfer-method",
-    "Write eip3009, permit2 or erc7710 in extra.assetTransferMethod, or leave it out.",
+    "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
 )
 def transfer_method(entry: Entry) -> Iterator[str]:
     """`exact` with a way of moving the token that the specification does not name: clients sign
@@ -134,6 +134,34 @@ def transfer_method(entry: Entry) -> Iterator[str]:
     method = entry.extra.get("assetTransferMethod")
     if _is(entry, "exact") and method not in _EXACT_METHODS:
         yield entry.at("extra.assetTransferMethod")
+
+
+@warning(
+    "gateway-only",
+    "Add an entry without Circle Gateway, and put it first: the official clients sign this one over"
+    " the token's contract, so that it cannot settle. Only Circle's own client can pay by it.",
+)
+def gateway_only(entry: Entry) -> Iterator[str]:
+    """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`), which is signed over the
+    contract in `extra.verifyingContract` by npm @circle-fin/x402-batching.
+    """
+    if entry.gateway:
+        yield entry.at("extra.name")
+
+
+@error(
+    "gateway-terms",
+    'Write "1" in extra.version and the address of the Gateway wallet in extra.verifyingContract.',
+    fatal=True,
+)
+def gateway_terms(entry: Entry) -> Iterator[str]:
+    """An offer of Circle Gateway from which Circle's client cannot sign."""
+    if not entry.gateway:
+        return
+    if entry.extra.get("version") != "1":
+        yield entry.at("extra.version")
+    if not _account_named(entry.extra.get("verifyingContract")):
+        yield entry.at("extra.verifyingContract")
 
 
 @error(

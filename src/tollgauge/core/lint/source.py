@@ -55,6 +55,10 @@ CLIENTS: Final = Source(
     "what the official clients do (Python 2.25, TypeScript 2.27)",
     "https://github.com/x402-foundation/x402",
 )
+GATEWAY_SOURCE: Final = Source(
+    "Circle Gateway: npm @circle-fin/x402-batching",
+    "https://www.npmjs.com/package/@circle-fin/x402-batching",
+)
 CAIP2: Final = Source("CAIP-2: Blockchain ID", "https://chainagnostic.org/CAIPs/caip-2")
 CHECKSUM: Final = Source("EIP-55: checksum of addresses", "https://eips.ethereum.org/EIPS/eip-55")
 DOMAINS: Final = Source("EIP-712: signature domain", "https://eips.ethereum.org/EIPS/eip-712")

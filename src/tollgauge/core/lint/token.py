@@ -15,7 +15,16 @@ from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
 from tollgauge.core.units import ASSETS, Asset
 
-_KNOWN_ADDRESSES: Final = frozenset(address for _, address in ASSETS)
+_SYMBOLS: Final = {
+    address: {asset.symbol for (_, other), asset in ASSETS.items() if other == address}
+    for _, address in ASSETS
+}
+"""The symbols under which an address is a known token on any network."""
+_LISTED: Final = {
+    network: {asset.symbol for (other, _), asset in ASSETS.items() if other == network}
+    for network, _ in ASSETS
+}
+"""The symbols of the known tokens of a network."""
 _NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS)
 X402_CONTRACTS: Final = frozenset(
     {
@@ -34,6 +43,15 @@ def _malformed(entry: Entry, field: str) -> bool:
 
 def _token(entry: Entry) -> Asset | None:
     return ASSETS.get((entry.network, entry.account("asset") or ""))
+
+
+def _is_excluded(entry: Entry) -> bool:
+    """Whether the table lists the token of an address elsewhere, and another address for it here.
+    One address can be a token on two networks, so an address that is only unknown here is not
+    excluded.
+    """
+    symbols = _SYMBOLS.get(entry.account("asset") or "", set())
+    return _token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
 
 
 @error(
@@ -115,11 +133,11 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     " network's on the main network, or the other way round).",
 )
 def asset_network(entry: Entry) -> Iterator[str]:
-    """An address that is a known token on another network and not on this one. Clients sign it, and
-    only the chain knows what is at that address, so the entry may be payable.
+    """The address of a known token on another network, whose address on this network is known to be
+    another one. Clients sign it, and only the chain knows what is at that address, so the entry may
+    be payable.
     """
-    asset = entry.account("asset")
-    if entry.evm and asset in _KNOWN_ADDRESSES and _token(entry) is None:
+    if entry.evm and _is_excluded(entry):
         yield entry.at("asset")
 
 
@@ -130,9 +148,9 @@ def asset_network(entry: Entry) -> Iterator[str]:
 )
 def asset_not_default(entry: Entry) -> Iterator[str]:
     """A token outside the official clients' table of default tokens for this network."""
-    asset, token = entry.account("asset"), _token(entry)
-    unknown = asset is not None and asset not in _KNOWN_ADDRESSES
-    if unknown or (token is not None and not token.default):
+    token = _token(entry)
+    unknown = token is None and entry.account("asset") is not None
+    if (token is not None and not token.default) or (unknown and not _is_excluded(entry)):
         yield entry.at("asset")
 
 
@@ -144,8 +162,8 @@ def asset_not_default(entry: Entry) -> Iterator[str]:
 )
 def domain_missing(entry: Entry) -> Iterator[str]:
     """No name or version for a payment that is signed over the token's domain (EIP-3009, and the
-    auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 and
-    ERC-7710 need none.
+    auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 needs
+    none.
     """
     if not (entry.eip3009 or (entry.evm and entry.scheme == "auth-capture")):
         return
