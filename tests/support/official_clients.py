@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -70,7 +71,9 @@ def python_refusal(client: x402HTTPClientSync, document: object, *, header: bool
     headers = {"PAYMENT-REQUIRED": encoded(document)} if header else {}
     body = b"{}" if header else json.dumps(document).encode()
     try:
-        sent, _ = client.handle_402_response(headers, body, URL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the SDK uses a deprecated client of Solana
+            sent, _ = client.handle_402_response(headers, body, URL)
     except Exception as error:  # noqa: BLE001 - any failure of a foreign client is a refusal
         return str(error) or type(error).__name__
     return "" if sent else "nothing was sent"

@@ -274,7 +274,7 @@ def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
     output = document["output"]
     yield f"{document['recommendation']}: {document['reason']}"
     if document["score"] is None:
-        yield "no score yet"
+        yield "no score and no grade"
     else:
         grade, confidence = document["grade"], document["confidence"]
         yield f"score {document['score']}, grade {grade}, confidence {confidence:.2f}"

@@ -7,7 +7,9 @@ Rules (docs/methodology.md):
 - a fault that lateness can cause (_LATENESS_FAULTS) is ours when our own thread or event loop was
   late by more than LATE_MS, and so is whatever ends that far past the deadline;
 - compliance of a scored probe is 100 less 4 for each warning (at most 20) without errors, 50 when
-  a stock client could still pay, 0 when it could not.
+  a stock client could still pay, 0 when it could not;
+- an offer that cannot be evaluated (core/finding.NOT_EVALUATED) counts as payable, so that the
+  forecast goes on, with compliance 0. No other result is payable with compliance 0.
 """
 
 from __future__ import annotations
@@ -180,7 +182,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         status=status,
         compliance=_compliance(lint) if up else 0,
         compliant=lint.compliant,
-        payable=lint.payable,
+        payable=lint.payable or not lint.evaluated,
         version=lint.version,
         quote=preferred(lint.terms),
         accepts=lint.accepts,
@@ -256,7 +258,7 @@ def _outcome(status: int) -> tuple[Outcome, bool]:
 
 def _compliance(lint: Lint) -> int:
     """0..100: what the envelope of a probe that was up is worth (docs/methodology.md)."""
-    if not lint.payable:
+    if not lint.payable or not lint.evaluated:
         return 0
     if lint.errors:
         return PAYABLE_WITH_ERRORS

@@ -105,6 +105,18 @@ _TON_TESTNET: Final = "tvm:-3"
 TON_NETWORKS: Final = frozenset({_TON, _TON_TESTNET})
 """The networks that clients on TON know."""
 
+TEST_NETWORKS: Final = frozenset(
+    {
+        *(caip2 for name, caip2 in V1_NETWORKS.items() if name.partition("-")[2]),
+        *("eip155:11155111", "eip155:421614", "eip155:11155420", "eip155:97", "eip155:17000"),
+        *("eip155:51", "eip155:11142220", "eip155:5042002", "eip155:31611", "eip155:72344"),
+        "eip155:181228",
+        _TON_TESTNET,
+    }
+)
+"""Networks whose tokens are worth nothing. All names of V1_NETWORKS with a hyphen are theirs."""
+_TEST_WORDS: Final = re.compile(r"test|devnet|sepolia|amoy|fuji", re.ASCII | re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Asset:
@@ -218,6 +230,13 @@ def known_asset(network: str, address: str) -> Asset | None:
 def eip3009_assets(network: str) -> tuple[Asset, ...]:
     """The table's tokens of a network that take transfers by signature."""
     return tuple(asset for asset in _ASSETS if asset.network == network and asset.eip3009)
+
+
+def is_test_network(network: str | None) -> bool:
+    """Whether a network is a test network, by the table or by its name."""
+    return network is not None and (
+        network in TEST_NETWORKS or _TEST_WORDS.search(network) is not None
+    )
 
 
 def legacy_network(name: str) -> str | None:

@@ -357,11 +357,12 @@ def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
         "payTo": "merchant",
     }
     result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"network-caip2", "network-not-evaluated"}
+    assert fired(result) == {"network-caip2", "network-not-evaluated", "not-evaluated"}
     assert (result.payable, result.compliant) == (True, True)
     foreign = {**entry, "scheme": "deferred", "network": "eip155:8453"}
     alone = judged(changed(V2, "accepts", [foreign]))
-    assert (fired(alone), alone.payable, alone.compliant) == ({"scheme-unknown"}, False, True)
+    unknown = {"scheme-unknown", "not-evaluated"}
+    assert (fired(alone), alone.payable, alone.compliant) == (unknown, False, True)
     beside = judged(changed(V2, "accepts", [*V2["accepts"], foreign]))
     assert (fired(beside), beside.payable, beside.compliant) == ({"scheme-unknown"}, True, True)
 

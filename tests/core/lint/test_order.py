@@ -23,7 +23,8 @@ from tollgauge.core.lint.example import SOLANA_UPTO, TON
 
 Document = dict[str, Any]
 ENTRY = "accepts.0."
-PYTHON_LACKS = frozenset({"auth-capture"})
+PYTHON_LACKS = {"evm": {"auth-capture"}, "svm": {"upto"}, "tvm": set[str]()}
+"""Schemes that only the TypeScript client of a family has."""
 
 
 def entry_of(envelope: Any, path: str = "", value: Any = None) -> Document:
@@ -72,8 +73,12 @@ def test_an_offer_is_payable_where_the_official_client_of_a_family_signs(node: s
     for family, column in signed.items():
         client = python_client([family], node)
         for index, offer in enumerate(offers):
-            schemes = {one["scheme"] for one in offer["accepts"]} & PYTHON_LACKS
-            if not schemes and column[index] and any_of(family, offer):
+            schemes = {
+                one["scheme"]
+                for one in offer["accepts"]
+                if one["network"].startswith(NAMESPACES[family])
+            }
+            if not schemes & PYTHON_LACKS[family] and column[index] and any_of(family, offer):
                 column[index] = not python_refusal(client, offer)
             column[index] = column[index] and any_of(family, offer)
     for pair, offer, *signs in zip(names, offers, *signed.values(), strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tollgauge.core.finding import NOT_EVALUATED
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
 from tollgauge.core.lint.entries import alternative_entry, is_payable
 from tollgauge.core.lint.header import HeaderFault, members
@@ -105,6 +106,20 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
     place (auth-only).
     """
     if reading.envelope.accepts == [] and _SIGN_IN not in reading.envelope.extensions:
+        yield "accepts"
+
+
+@note(
+    NOT_EVALUATED,
+    "Offer exact with USDC on Base, or on another network that the official clients support, to get"
+    " a grade: no installed official client signs any of these entries, so none could be checked.",
+)
+def not_evaluated(reading: Reading) -> Iterator[str]:
+    """Every entry of `accepts` is on a network, or in a scheme, for which no installed official SDK
+    signs. That is no defect, but the endpoint gets no grade.
+    """
+    entries = reading.envelope.entries
+    if entries and not any(entry.judged for entry in entries):
         yield "accepts"
 
 

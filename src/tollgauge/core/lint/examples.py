@@ -170,6 +170,7 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     "accepts-missing": _change(Kind.ENVELOPE, REQUIRED, "accepts", ABSENT),
     "accepts-null": _change(Kind.ENVELOPE, REQUIRED, "accepts", [None, ENTRY]),
     "accepts-empty": _change(Kind.OPTION, REQUIRED, "accepts", []),
+    "not-evaluated": Entry(Kind.OPTION, CLIENTS, STELLAR),
     "auth-only": Entry(
         Kind.OPTION,
         SIGN_IN,

@@ -145,6 +145,15 @@ class Entry:
         """The schemes that an official client has on its kind of network in its version."""
         return SCHEMES.get((self.chain, self.version), frozenset())
 
+    @property
+    def judged(self) -> bool:
+        """Whether the linter can say if a client pays by it: it names no network or scheme at all,
+        or those for which an installed official client signs.
+        """
+        if not isinstance(self.raw, dict) or not self.chain or not self.scheme:
+            return True
+        return self.shaped and not (self.scheme == "exact" and self.method == "erc7710")
+
     @lazy_property
     def supported(self) -> bool:
         """Whether the stock client of its family of networks selects among it and others: it has
