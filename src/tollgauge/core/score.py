@@ -130,7 +130,8 @@ class Score:
     `components` is empty: nothing was measured. Since policy 2 the same is true of an endpoint
     whose offers cannot be evaluated, although its uptime and its chances are known.
     `low_tenths <= score_tenths <= high_tenths` otherwise. `caps` are those that applied, lowest
-    first. Flags are in order of severity, then code. `economic_hundredths` is the share of the window that is indexed on chain.
+    first. Flags are in order of severity, then code. `economic_hundredths` is the share of the
+    window that is indexed on chain.
 
     Since policy 2: `reason` says in one sentence why the recommendation is what it is;
     `payable_now_permille` and `payable_24h_permille` are the chances that a probe in half an hour
