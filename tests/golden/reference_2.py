@@ -54,7 +54,7 @@ SEVERITY = {
     "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
     "concentrated-payers tls-expiring delisted injection-suspected",
     "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
-    "new-path-of-known-site",
+    "new-path-of-known-site not-evaluated",
 }
 NOBODY = {"payers": 0, "volume": "0", "squares": "0", "top": "0", "weight": 0}
 
