@@ -58,8 +58,10 @@ def unconfirmed(document: Json) -> Json:
 
 
 def with_rules(document: Json, *rules: tuple[str, str]) -> Json:
+    """Evidence whose latest envelope broke some rules."""
     said = [[slug, severity, "Mend it."] for slug, severity in rules]
-    return document | {"last": document["last"] | {"rules": said}}
+    place = "envelope" if document["envelope"] else "last"
+    return document | {place: document[place] | {"rules": said}}
 
 
 def known_for(days: Fraction | int, story: Story, **more: Any) -> Json:
@@ -223,6 +225,13 @@ FLAGS: dict[str, Json] = {
     "paid-not-delivered": good(paidNotDelivered=True),
     "decoy-price": good(quote=quote(1_000 * DOLLAR)),
     "price-above-client-cap": good(quote=quote(DOLLAR + 1)),
+    "not-evaluated": with_rules(lately(always("unread")), ("not-evaluated", "info")),
+    "not-evaluated-then-down": with_rules(
+        lately(until(3, "unread", "timeout")), ("not-evaluated", "info")
+    ),
+    "not-evaluated-of-late": with_rules(
+        lately(until(9, "payable", "unread")), ("not-evaluated", "info")
+    ),
     "not-payable": lately(always("free")),
     "not-payable-then-down": lately(until(1, "free", "timeout")),
     "never-compliant": lately(always("open")),

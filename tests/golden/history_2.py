@@ -34,6 +34,7 @@ class Kind(NamedTuple):
 KINDS = {
     "payable": Kind("payment-required", True, True, True, True, 100, 1),
     "warned": Kind("payment-required", True, True, True, True, 92, 1),
+    "unread": Kind("payment-required", True, True, True, True, 0, 1),
     "wrong": Kind("payment-required", True, True, True, False, 0, 1),
     "free": Kind("payment-required", True, True, True, False, 0, 0),
     "open": Kind("open", True, True, True),

@@ -54,7 +54,7 @@ SEVERITY = {
     "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
     "concentrated-payers tls-expiring delisted injection-suspected",
     "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
-    "settlements-not-measured new-path-of-known-site",
+    "settlements-not-measured new-path-of-known-site not-evaluated",
 }
 NOBODY = {"payers": 0, "volume": "0", "squares": "0", "top": "0", "weight": 0}
 
@@ -164,6 +164,7 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
         ),
     }
     flags = flags_2(doc, days, changes, payto=payto)
+    graded = bool(state) and "not-evaluated" not in flags
     caps = {code: CAPS[code] for code in flags if code in CAPS}
     if any(code.startswith("lint:") and flags[code] == "error" for code in flags):
         caps["lint-error"] = 490
@@ -191,6 +192,9 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
             "payableNowPermille": half_up(now, 3),
             "payable24hPermille": half_up(tomorrow, 3),
         }
+        if not graded:
+            out |= dict.fromkeys(("scoreTenths", "lowTenths", "highTenths", "grade"))
+            out["breakdown"] = {}
     indexed = Fraction(chain["indexedMs"] if chain else 0, WINDOW)
     return {
         **out,
@@ -201,7 +205,7 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
         "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
         **latency,
         "caps": [[code, limit] for limit, code in sorted((n, code) for code, n in caps.items())]
-        if state
+        if graded
         else [],
         "flags": flags,
         "recommendation": advice_2(doc, flags, changes, grade=out["grade"], slots=slots),
@@ -250,6 +254,7 @@ def flags_2(
         "price-jumped": not doc["templated"] and price_jumped(changes, as_of),
         "paid-not-delivered": doc["paidNotDelivered"],
         "new-path-of-known-site": doc["siteMedianTenths"] is not None,
+        "not-evaluated": not evaluated(doc, days),
     }
     cannot_pay = (
         bool(last)
@@ -258,6 +263,16 @@ def flags_2(
         and not (state and state["unconfirmed"])
     )
     return named(raised, SEVERITY) | lint_flags(last, "error" if cannot_pay else "warn")
+
+
+def evaluated(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
+    """Whether the window has an offer of which the linter can say if a client pays it."""
+    last = doc["last"]
+    probe = last if last and last["accepts"] is not None else doc["envelope"]
+    rules = probe["rules"] if probe else []
+    unread = any(slug == "not-evaluated" for slug, _, _ in rules)
+    broken = any(severity == "error" for _, severity, _ in rules)
+    return not unread or broken or any(d["spans"]["compliance"] for d in days)
 
 
 def advice_2(
@@ -275,6 +290,8 @@ def advice_2(
         return "not-payable"
     if doc["templated"] and host <= {"never-compliant"}:
         return "parameterize"
+    if "not-evaluated" in flags:
+        return "unverified" if state and state["payable"] else "avoid"
     if state is None or "stale" in flags:
         return "unverified"
     if grade in ("D", "F"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.score_rows import NOW, endpoint, row, save
 
+from tollgauge.core.terms import Quote
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
@@ -89,3 +92,15 @@ async def test_a_ranking_of_few_is_kept_no_longer(
         assert await keep(store)
     assert await keep(store, now=NOW + REFRESH_MS) == {}
     assert await store.reading(meta.get, "ranking") is None
+
+
+async def test_endpoints_on_test_networks_are_not_ranked(store: Store) -> None:
+    await add(store, "/1", "/2")
+    test_quote = Quote(network="eip155:84532", asset="0x" + "aa" * 20, amount=1, pay_to="0x")
+    on_test_network = replace(endpoint("/test"), quote=test_quote)
+    await store.writing(endpoints.insert, on_test_network)
+    await save(store, row("/test", 990))
+    counted = await store.reading(ranking.count, now=NOW)
+    assert counted.population.scored == 2
+    assert [one.endpoint_id for one in counted.best] == [endpoint("/1").id, endpoint("/2").id]
+    assert [one.endpoint_id for one in counted.examples] == [endpoint("/1").id, endpoint("/2").id]

@@ -1,30 +1,72 @@
-// The official TypeScript client, asked which 402s it would pay. Reads a JSON array of
-// {header, body} from standard input (either may be null) and writes a JSON array of texts: empty
-// where it signed a payment, else why it did not. Nothing is sent anywhere.
-import { readFileSync } from "node:fs";
+// The official TypeScript clients with every scheme that the installed packages export, asked which
+// 402s they would pay. Reads a JSON array of {header, body, families} from standard input (header or
+// body may be null; families are packages such as "evm", by default all, or "circle" for Circle's
+// client) and writes a JSON array of
+// texts: empty where it signed a payment, else why it did not. For the question "registered" the
+// answer is an array of [version, network, scheme]. Nothing is sent anywhere but to the node of
+// Solana at SOLANA_RPC.
+import { readFileSync, readdirSync } from "node:fs";
+import { registerBatchScheme } from "@circle-fin/x402-batching/client";
+import { createKeyPairSignerFromPrivateKeyBytes } from "@solana/kit";
 import { x402Client, x402HTTPClient } from "@x402/core/client";
-import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
-import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
-import { registerExactEvmScheme } from "@x402/evm/exact/client";
-import { UptoEvmScheme } from "@x402/evm/upto/client";
 import { privateKeyToAccount } from "viem/accounts";
 
-const signer = privateKeyToAccount("0x" + "11".repeat(32));
+const packages = new URL("../../node_modules/@x402/", import.meta.url);
+const families = {
+  evm: { pattern: "eip155:*", signer: privateKeyToAccount("0x" + "11".repeat(32)) },
+  svm: {
+    pattern: "solana:*",
+    signer: await createKeyPairSignerFromPrivateKeyBytes(new Uint8Array(32).fill(17)),
+  },
+};
+const options = { rpcUrl: process.env.SOLANA_RPC };
 
-async function refusal({ header, body }) {
+// [version, network or pattern, scheme's client] of a package: what it registers by itself, and
+// every other client that it exports.
+async function schemesOf(name) {
+  const { pattern, signer } = families[name];
+  const manifest = JSON.parse(readFileSync(new URL(`${name}/package.json`, packages)));
+  const found = [];
+  for (const path of Object.keys(manifest.exports).filter((path) => /\/client$/.test(path))) {
+    const version = path.includes("/v1/") ? 1 : 2;
+    for (const [label, Scheme] of Object.entries(await import(`@x402/${name}${path.slice(1)}`))) {
+      if (!/Scheme(V1)?$/.test(label) || label.startsWith("register")) continue;
+      const { NETWORKS } = await import(`@x402/${name}/v1`);
+      for (const network of version === 1 ? NETWORKS : [pattern])
+        found.push([version, network, new Scheme(signer, options)]);
+    }
+  }
+  return found;
+}
+
+const installed = readdirSync(packages).filter((name) => !["core", "fetch", "axios"].includes(name));
+const schemes = Object.fromEntries(
+  await Promise.all(installed.map(async (name) => [name, await schemesOf(name)])),
+);
+
+function clientOf(names) {
   const client = new x402Client();
-  registerExactEvmScheme(client, { signer });
-  client.register("eip155:*", new UptoEvmScheme(signer));
-  client.register("eip155:*", new BatchSettlementEvmScheme(signer));
-  client.register("eip155:*", new AuthCaptureEvmScheme(signer));
+  if (names.includes("circle")) registerBatchScheme(client, { signer: families.evm.signer });
+  for (const [version, network, scheme] of names.flatMap((name) => schemes[name] ?? [])) {
+    if (version === 1) client.registerV1(network, scheme);
+    else client.register(network, scheme);
+  }
   client.setSpendControls(false);
-  const http = new x402HTTPClient(client);
+  return client;
+}
+
+async function answer(question) {
+  if (question === "registered")
+    return Object.values(schemes)
+      .flat()
+      .map(([version, network, { scheme }]) => [version, network, scheme]);
+  const http = new x402HTTPClient(clientOf(question.families ?? installed));
   try {
     const asked = http.getPaymentRequiredResponse(
-      (name) => (name === "PAYMENT-REQUIRED" ? header : null),
-      body,
+      (name) => (name === "PAYMENT-REQUIRED" ? question.header : null),
+      question.body,
     );
-    await client.createPaymentPayload(asked);
+    await http.createPaymentPayload(asked);
     return "";
   } catch (error) {
     return String(error?.message ?? error) || "refused";
@@ -32,5 +74,5 @@ async function refusal({ header, body }) {
 }
 
 const answers = [];
-for (const question of JSON.parse(readFileSync(0, "utf8"))) answers.push(await refusal(question));
+for (const question of JSON.parse(readFileSync(0, "utf8"))) answers.push(await answer(question));
 process.stdout.write(JSON.stringify(answers));

@@ -281,7 +281,7 @@ def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
         yield f"{event} {outage['since']}: {outage['reason']}"
     yield f"{document['recommendation']}: {document['reason']}"
     if document["score"] is None:
-        yield "no score yet"
+        yield "no score and no grade"
     else:
         grade, confidence = document["grade"], document["confidence"]
         yield f"score {document['score']}, grade {grade}, confidence {confidence:.2f}"

@@ -201,7 +201,8 @@ def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
 
 def _lint_lines(verdict: Lint) -> Iterator[str]:
     answers = {True: "yes", False: "no"}
-    yield f"payable   {answers[verdict.payable]}"
+    evaluated = "" if verdict.evaluated else " (not evaluated)"
+    yield f"payable   {answers[verdict.payable]}{evaluated}"
     yield f"compliant {answers[verdict.compliant]}"
     for finding in verdict.findings:
         yield f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from tollgauge.core.discovery import PAYTO_CHANGED
-from tollgauge.core.finding import is_lint
+from tollgauge.core.finding import NOT_EVALUATED, is_lint
 from tollgauge.core.policy import Cap
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.facts import Facts
@@ -105,17 +105,22 @@ def by_grade(judgement: Judgement) -> Advice:
     1. `not-payable`: the latest envelope lists no way to pay;
     2. `parameterize`: the URL is a template, and no error speaks against the host itself: fill the
        placeholder in and ask again;
-    3. `unverified`: nothing was measured, or nothing was heard for so long that it is stale;
+    3. `unverified`: nothing was measured, or nothing was heard for so long that it is stale, or no
+       offer can be evaluated (`avoid` while the latest probe is a failure);
     4. `avoid`: grade D or F, and never with another grade;
     5. `caution`: grade C; the latest probe was not payable, whatever the cause; the price jumped;
        the payTo changed unannounced in the last 30 days; or fewer than 24 half hours were observed;
     6. `proceed`.
     """
-    grade = judgement.grade
+    grade, facts = judgement.grade, judgement.facts
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
     if judgement.is_template_alone:
         return Advice("parameterize", judgement.message("unresolved-template"))
+    if (message := judgement.message(NOT_EVALUATED)) and not facts.is_payable:
+        return Advice("avoid", judgement.message("down-now") or message)
+    if message:
+        return Advice("unverified", message)
     if grade is None:
         return Advice("unverified", "Nothing was measured yet.")
     if message := judgement.message("stale"):

@@ -10,6 +10,8 @@ from tollgauge.core.terms import Terms
 
 LINT_FLAG: Final = "lint:"
 """How the code of a flag begins that stands for a rule of the linter."""
+NOT_EVALUATED: Final = "not-evaluated"
+"""The rule about an offer of which no entry can be evaluated, and the flag that stands for it."""
 
 
 class Severity(StrEnum):
@@ -59,6 +61,13 @@ class Lint:
     accepts: int | None = None
     findings: tuple[Finding, ...] = ()
     terms: tuple[Terms, ...] = ()
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it can be said if a client could pay: an error outside of the entries is one on
+        any network.
+        """
+        return not self.compliant or all(one.rule != NOT_EVALUATED for one in self.findings)
 
     @property
     def errors(self) -> int:

@@ -8,7 +8,9 @@ Rules (docs/methodology.md):
   event loop was late by more than LATE_MS meanwhile, because nobody knows how long the target took;
   so is whatever ends that far past the deadline;
 - compliance of a scored probe is 100 less 4 for each warning (at most 20) without errors, 50 when
-  a stock client could still pay, 0 when it could not.
+  a stock client could still pay, 0 when it could not;
+- an offer that cannot be evaluated (core/finding.NOT_EVALUATED) counts as payable, so that the
+  forecast goes on, with compliance 0. No other result is payable with compliance 0.
 """
 
 from __future__ import annotations
@@ -183,7 +185,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         status=status,
         compliance=_compliance(lint) if up else 0,
         compliant=lint.compliant,
-        payable=lint.payable,
+        payable=lint.payable or not lint.evaluated,
         version=lint.version,
         quote=preferred(lint.terms),
         accepts=lint.accepts,
@@ -249,7 +251,7 @@ def _outcome(status: int) -> tuple[Outcome, bool]:
 
 def _compliance(lint: Lint) -> int:
     """0..100: what the envelope of a probe that was up is worth (docs/methodology.md)."""
-    if not lint.payable:
+    if not lint.payable or not lint.evaluated:
         return 0
     if lint.errors:
         return PAYABLE_WITH_ERRORS

@@ -149,9 +149,11 @@ class Score:
     """One endpoint's score under one policy as of a moment.
 
     Without a scored probe `score_tenths`, `low_tenths`, `high_tenths` and `grade` are None and
-    `components` is empty: nothing was measured. `low_tenths <= score_tenths <= high_tenths`
-    otherwise. `caps` are those that applied, lowest first. Flags are in order of severity, then
-    code. `economic_hundredths` is the share of the window that is indexed on chain.
+    `components` is empty: nothing was measured. Since policy 2 the same is true of an endpoint
+    whose offers cannot be evaluated, although its uptime and its chances are known.
+    `low_tenths <= score_tenths <= high_tenths` otherwise. `caps` are those that applied, lowest
+    first. Flags are in order of severity, then code. `economic_hundredths` is the share of the
+    window that is indexed on chain.
 
     Since policy 2: `reason` says in one sentence why the recommendation is what it is;
     `payable_now_permille` and `payable_24h_permille` are the chances that a probe in half an hour
@@ -184,7 +186,7 @@ class Score:
     @property
     def is_payable(self) -> bool | None:
         """Whether it could be paid at the last check, None while nothing was measured."""
-        if self.score_tenths is None:
+        if self.score_tenths is None and self.payable_now_permille is None:
             return None
         return all(flag.code != "down-now" for flag in self.flags)
 

@@ -5,7 +5,8 @@ Rules (docs/methodology.md):
   floats;
 - the weighted sum of the subscores, then the lowest cap of a flag that fired, then the grade of
   the score as it is published, so that score and grade never contradict each other;
-- without a scored probe there is no score: absence is declared, never renormalised;
+- without a scored probe, or an offer that can be evaluated, there is no score: absence is declared,
+  never renormalised;
 - the range takes uptime and compliance at their Wilson bounds; its high end also takes the raw
   activity. Caps hold for all three, and low <= score <= high.
 
@@ -90,7 +91,7 @@ RULES: Final[dict[int, Rules]] = {
         groups=grouped(
             (
                 *reach.FLAGS_BY_TIME,
-                *envelope.FLAGS,
+                *envelope.FLAGS_BY_TIME,
                 *terms.FLAGS_BY_TIME,
                 *settlements.FLAGS_BY_TIME,
                 *known.FLAGS_BY_TIME,
@@ -140,7 +141,9 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
     errors = {code for rank, code, _ in raised if not rank}
     yield None
     exact = {name: subscore(facts) for name, subscore in rules.subscores}
-    measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
+    measured = facts.totals.scored > 0
+    if rules.by_time:
+        measured = evidence.state is not None and facts.is_evaluated
     forecasts = _forecasts(facts, payable=facts.is_payable)
     caps = _caps(facts, flags, errors, forecasts) if measured or not rules.by_time else ()
     yield None

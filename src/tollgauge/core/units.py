@@ -100,6 +100,23 @@ NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 SOLANA_NETWORKS: Final = frozenset({_SOLANA, _SOLANA_DEVNET, _SOLANA_TESTNET})
 """The clusters that clients on Solana know: mainnet, devnet, testnet."""
 
+_TON: Final = "tvm:-239"
+_TON_TESTNET: Final = "tvm:-3"
+TON_NETWORKS: Final = frozenset({_TON, _TON_TESTNET})
+"""The networks that clients on TON know."""
+
+TEST_NETWORKS: Final = frozenset(
+    {
+        *(caip2 for name, caip2 in V1_NETWORKS.items() if name.partition("-")[2]),
+        *("eip155:11155111", "eip155:421614", "eip155:11155420", "eip155:97", "eip155:17000"),
+        *("eip155:51", "eip155:11142220", "eip155:5042002", "eip155:31611", "eip155:72344"),
+        "eip155:181228",
+        _TON_TESTNET,
+    }
+)
+"""Networks whose tokens are worth nothing. All names of V1_NETWORKS with a hyphen are theirs."""
+_TEST_WORDS: Final = re.compile(r"test|devnet|sepolia|amoy|fuji", re.ASCII | re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Asset:
@@ -123,6 +140,7 @@ class Asset:
 _version_1 = partial(Asset, domain_version="1")
 _permit2 = partial(Asset, domain_version="1", eip3009=False)
 _mint = partial(Asset, domain_name="", domain_version="", eip3009=False)
+_jetton = partial(Asset, domain_name="", domain_version="", symbol="USDT", eip3009=False)
 
 _ASSETS: Final = (
     Asset("eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", "USD Coin"),
@@ -175,6 +193,8 @@ _ASSETS: Final = (
     _mint(_SOLANA_TESTNET, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", symbol="USDC"),
     _mint(_SOLANA_TESTNET, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", symbol="USDG"),
     _mint(_SOLANA_TESTNET, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", symbol="PYUSD"),
+    _jetton(_TON, "0:b113a994b5024a16719f69139328eb759596c38a25f59028b146fecdc3621dfe"),
+    _jetton(_TON_TESTNET, "0:f418a04cf196ebc959366844a6cdf53a6fd6fff1eadafc892f05210bba31593e"),
 )
 ASSETS: Final[dict[tuple[str, str], Asset]] = {
     (asset.network, asset.address): asset for asset in _ASSETS
@@ -210,6 +230,13 @@ def known_asset(network: str, address: str) -> Asset | None:
 def eip3009_assets(network: str) -> tuple[Asset, ...]:
     """The table's tokens of a network that take transfers by signature."""
     return tuple(asset for asset in _ASSETS if asset.network == network and asset.eip3009)
+
+
+def is_test_network(network: str | None) -> bool:
+    """Whether a network is a test network, by the table or by its name."""
+    return network is not None and (
+        network in TEST_NETWORKS or _TEST_WORDS.search(network) is not None
+    )
 
 
 def legacy_network(name: str) -> str | None:

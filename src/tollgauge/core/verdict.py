@@ -55,7 +55,8 @@ def _without_outage(score: Score) -> str:
     stats = score.stats
     advice = score.recommendation.capitalize()
     if stats.uptime_tenths is None or score.score_tenths is None:
-        reason = _unmeasured(score) if score.recommendation == "unverified" else _reason(score)
+        unmeasured = score.recommendation == "unverified" and stats.uptime_tenths is None
+        reason = _unmeasured(score) if unmeasured else _reason(score)
         return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
     uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10}% up"

@@ -30,6 +30,7 @@ from tollgauge.core.endpoint_filter import Figures
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.forecast import is_expected
 from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
+from tollgauge.core.units import is_test_network
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import alternative_counts
 from tollgauge.store.endpoints.alternative_counts import ScoredEndpoint
@@ -208,8 +209,11 @@ def _candidates(
 
 
 def is_offered(row: ScoredEndpoint) -> bool:
-    """Whether an endpoint may be an alternative to others."""
+    """Whether an endpoint may be an alternative to others; none on a test network is."""
     listed = row.endpoint.status is Listing.LISTED
+    quote = row.endpoint.quote
+    if quote is not None and is_test_network(quote.network):
+        return False
     is_down = row.down is not None and row.down.confirmed
     return listed and row.score_tenths is not None and row.recommendation in PAYABLE and not is_down
 

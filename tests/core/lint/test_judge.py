@@ -357,11 +357,12 @@ def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
         "payTo": "merchant",
     }
     result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"network-caip2", "network-not-evaluated"}
+    assert fired(result) == {"network-caip2", "network-not-evaluated", "not-evaluated"}
     assert (result.payable, result.compliant) == (True, True)
     foreign = {**entry, "scheme": "deferred", "network": "eip155:8453"}
     alone = judged(changed(V2, "accepts", [foreign]))
-    assert (fired(alone), alone.payable, alone.compliant) == ({"scheme-unknown"}, False, True)
+    unknown = {"scheme-unknown", "not-evaluated"}
+    assert (fired(alone), alone.payable, alone.compliant) == (unknown, False, True)
     beside = judged(changed(V2, "accepts", [*V2["accepts"], foreign]))
     assert (fired(beside), beside.payable, beside.compliant) == ({"scheme-unknown"}, True, True)
 
@@ -400,9 +401,10 @@ def test_permit2_needs_no_signature_domain_in_extra() -> None:
 
 def test_one_payable_option_is_enough() -> None:
     broken = changed(V2, ENTRY + "amount", MISSING)["accepts"][0]
-    result = judged(changed(V2, "accepts", [broken, V2["accepts"][0]]))
+    result = judged(changed(V2, "accepts", [V2["accepts"][0], broken]))
     assert (result.payable, result.compliant, result.accepts) == (True, False, 2)
-    assert wheres(result, "amount-form") == {"accepts[0].amount"}
+    assert wheres(result, "amount-form") == {"accepts[1].amount"}
+    assert "order-evm" not in fired(result)
 
 
 def test_an_entry_that_is_no_object_has_one_finding_and_null_makes_the_rest_unpayable() -> None:

@@ -34,6 +34,8 @@ ENTRY = "accepts.0."
 MAINNET = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 DEVNET = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 TESTNET = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+FLARE = "0xe7cd86e13AC4309349F30B3435a9d337750fC82D"
+"""USD\u20ae0 on Flare."""
 SOLANA_USDC = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
 DEVNET_USDC = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
 SOLANA: dict[str, Any] = changed(
@@ -203,7 +205,7 @@ OTHERS = [
     ("algorand:SGO1GKSzyE7IEPItTxCByw9x8FmnrCDe", "A" * 58),
     ("near:mainnet", "seller.near"),
     ("kaspa:mainnet", "kaspa:qz" + "q" * 59),
-    ("tvm:-239", "0:" + "ab" * 32),
+    ("ton:mainnet", "0:" + "ab" * 32),
     ("fiat:usd", "merchant"),
 ]
 
@@ -212,7 +214,7 @@ OTHERS = [
 def test_other_chains_are_not_evaluated_and_never_called_broken(network: str, payee: str) -> None:
     entry = {**V2["accepts"][0], "network": network, "asset": "USDC", "payTo": payee, "extra": {}}
     result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"network-not-evaluated"}
+    assert fired(result) == {"network-not-evaluated", "not-evaluated"}
     assert (result.payable, result.compliant) == (True, True)
 
 
@@ -291,6 +293,24 @@ def test_the_tokens_of_solana_are_those_of_the_installed_sdk() -> None:
         if asset.network in SOLANA_NETWORKS
     }
     assert listed == ours
+
+
+USDT0 = "0x779Ded0c9e1022225f8E0630b35a9b54bE713736"
+"""USD\u20ae0 on Stable and, at the same address, on X Layer."""
+
+
+@pytest.mark.parametrize(
+    ("network", "asset"),
+    [("eip155:196", USDT0), ("eip155:196", USDC), ("eip155:8453", USDT0), ("eip155:143", FLARE)],
+)
+def test_an_address_that_is_a_token_elsewhere_is_only_unknown_here(
+    network: str, asset: str
+) -> None:
+    domain = {"name": "USD\u20ae0", "version": "1"}
+    entry = {**V2["accepts"][0], "network": network, "asset": asset, "extra": domain}
+    result = judged(changed(V2, "accepts", [entry]))
+    assert fired(result) == {"asset-not-default"}
+    assert (result.payable, result.compliant) == (True, True)
 
 
 def test_usdc_of_another_network_is_named_on_every_network_of_the_table() -> None:

@@ -10,13 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
 from tests.support.lint_envelopes import (
     MISSING,
     PAYEE,
@@ -25,31 +22,21 @@ from tests.support.lint_envelopes import (
     V1,
     V2,
     changed,
-    encoded,
     fired,
     judged,
     wheres,
 )
-from x402 import x402ClientSync
-from x402.http.x402_http_client import x402HTTPClientSync
+from tests.support.official_clients import ask_typescript, python_client, python_refusal, question
 from x402.mechanisms.evm import constants
 from x402.mechanisms.evm.batch_settlement import constants as channels
-from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
-from x402.mechanisms.evm.exact import register_exact_evm_client
-from x402.mechanisms.evm.signers import EthAccountSigner
-from x402.mechanisms.evm.upto.client import UptoEvmScheme
 
 from tollgauge.core.finding import Lint, Severity
 from tollgauge.core.lint import ALL_RULES
 from tollgauge.core.lint.scheme import ESCROWS, WITHDRAW_DELAY
 from tollgauge.core.lint.token import X402_CONTRACTS
 
-sys.setrecursionlimit(1_000)
-# The EVM libraries raise it to 100000 on import, under which CPython's own json can be crashed.
-
 Document = dict[str, Any]
 ENTRY = "accepts.0."
-CLIENT = Path(__file__).parents[2] / "support" / "typescript_client.mjs"
 SOMEBODY = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"
 BAD_CHECKSUM = "0x209693bC6afc0C5328bA36FaF03C514EF312287C"
 MEGA_USD = "0xFAfDdbb3FC7688494971a79cc65DCa3EF82079E7"
@@ -145,9 +132,12 @@ def test_upto_without_the_domain_of_the_token_is_payable_and_warned() -> None:
     assert (result.payable, result.compliant) == (True, True)
 
 
-def test_a_transfer_by_delegation_needs_no_domain() -> None:
-    result = judged(offering("exact", {"assetTransferMethod": "erc7710"}))
-    assert (result.findings, result.payable) == ((), True)
+@pytest.mark.parametrize("domain", [{}, DOMAIN])
+def test_erc7710_is_not_payable_as_an_unknown_scheme_is_not(domain: Document) -> None:
+    result = judged(offering("exact", {**domain, "assetTransferMethod": "erc7710"}))
+    assert fired(result, at_least=Severity.WARN) == {"scheme-unknown"}
+    assert wheres(result, "scheme-unknown") == {"accepts[0].extra.assetTransferMethod"}
+    assert (result.payable, result.compliant) == (False, True)
 
 
 def test_clients_of_version_1_sign_eip3009_whatever_the_method_says() -> None:
@@ -257,7 +247,7 @@ VALUES: dict[str, list[Any]] = {
 EXTRA: dict[str, list[Any]] = {
     "name": ["USD Coin", "USDC", "usd coin"],
     "version": ["2", "1", 2],
-    "assetTransferMethod": ["eip3009", "permit2", "EIP3009", "default"],
+    "assetTransferMethod": ["eip3009", "permit2", "erc7710", "EIP3009", "default"],
     "paymentFlow": ["authorization", "upfront", "escrow", "later"],
     "facilitatorAddress": ADDRESSES,
     "receiverAuthorizer": ADDRESSES,
@@ -303,46 +293,17 @@ def variations(document: Document) -> list[Document]:
     ]
 
 
-def python_client() -> x402HTTPClientSync:
-    """The official Python client with every EVM scheme that it has and no limit on spending."""
-    inner = x402ClientSync()
-    signer = EthAccountSigner(Account.from_key("0x" + "11" * 32))
-    register_exact_evm_client(inner, signer)
-    inner.register("eip155:*", UptoEvmScheme(signer))
-    inner.register("eip155:*", BatchSettlementEvmScheme(signer))
-    inner.set_spend_controls(False)
-    return x402HTTPClientSync(inner)
-
-
-def python_pays(client: x402HTTPClientSync, document: Document, *, header: bool) -> bool:
-    headers = {"PAYMENT-REQUIRED": encoded(document)} if header else {}
-    body = b"{}" if header else json.dumps(document).encode()
-    try:
-        sent, _ = client.handle_402_response(headers, body, URL)
-    except Exception:  # noqa: BLE001 - any failure of a foreign client is the answer "no"
-        return False
-    return bool(sent)
-
-
 @pytest.fixture(scope="module")
 def refusals() -> dict[str, list[str]]:
     """Why the official TypeScript client does not pay each variation of an envelope; empty where it
     does. One process answers for all envelopes.
     """
     questions = [
-        {"header": None, "body": document}
-        if name == "v1"
-        else {"header": encoded(document), "body": None}
+        question(document, header=name != "v1")
         for name, envelope in ENVELOPES.items()
         for document in variations(envelope)
     ]
-    done = subprocess.run(
-        ["node", str(CLIENT)],
-        input=json.dumps(questions).encode(),
-        capture_output=True,
-        check=True,
-    )
-    answers = iter(json.loads(done.stdout))
+    answers = iter(ask_typescript(questions))
     return {
         name: [next(answers) for _ in variations(envelope)] for name, envelope in ENVELOPES.items()
     }
@@ -355,6 +316,7 @@ DIVIDED = frozenset({"sepolia", "story"})
 STRICTER = {
     "version-form": "a text or a fraction; the Python client does not look",
     "scheme-form": "one of the two compares exactly",
+    "scheme-unknown": "both sign an EIP-3009 authorization where ERC-7710 is asked",
     "network-chain": "the other text for a chain is another network to a facilitator",
     "amount-form": "clients sign numbers and odd texts that facilitators compare as they are",
     "timeout-form": "one of the two signs a date that is none",
@@ -403,7 +365,7 @@ def test_what_is_called_payable_both_official_clients_sign(
         result = judged(document) if header else judged(body=document)
         entry = first_entry(document)
         scheme, network = entry.get("scheme"), entry.get("network")
-        python = str(scheme) in PYTHON_LACKS or python_pays(client, document, header=header)
+        python = str(scheme) in PYTHON_LACKS or not python_refusal(client, document, header=header)
         agreed = (python and not refusal) or str(network) in DIVIDED
         reasons = fired(result) & FATAL
         if result.payable and not agreed:

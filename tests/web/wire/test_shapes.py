@@ -222,7 +222,7 @@ async def test_a_report_can_be_recomputed_from_the_evidence_that_it_names(
 
 async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
     document = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
-    has(document, SNAPSHOT, beside="id resource endpointPage simulated improvements")
+    has(document, SNAPSHOT, beside="id resource endpointPage simulated testNetwork improvements")
     assert document["resource"] == WEATHER
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["firstSeen"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", document["lastProbed"])

@@ -1,12 +1,14 @@
 """Accounts: what the account of a network looks like.
 
-EVM addresses (EIP-55) and Solana's keys are checked in full; the forms of other chains are only
-compared loosely, to tell one chain's account from another's. Nothing here raises.
+EVM addresses (EIP-55), Solana's keys and TON's addresses are checked in full; the forms of other
+chains are only compared loosely, to tell one chain's account from another's. Nothing here raises.
 """
 
 from __future__ import annotations
 
+import binascii
 import re
+from base64 import urlsafe_b64decode
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +24,11 @@ NATIVE_COIN: Final = "0x" + "e" * 40
 """What exchanges write for a chain's own coin; it is no token."""
 ZERO_KEY: Final = "1" * 32
 """Solana's system program, whose key is all zeros."""
+ZERO_TON_ADDRESS: Final = "0:" + "0" * 64
+_TON_RAW: Final = re.compile(r"(-1|0):([0-9a-fA-F]{64})", re.ASCII)
+_TON_FRIENDLY: Final = re.compile(r"[0-9A-Za-z_/+-]{48}", re.ASCII)
+_TON_TAGS: Final = (0x11, 0x51)
+_TON_TEST_FLAG: Final = 0x80
 
 OTHER_CHAINS: Final[dict[str, re.Pattern[str] | None]] = {
     "algorand": re.compile(r"[A-Z2-7]{58}", re.ASCII),
@@ -74,6 +81,23 @@ def solana_key(value: object) -> str | None:
         number = number * 58 + _BASE58.index(digit)
     zeros = len(value) - len(value.lstrip("1"))
     return value if zeros + (number.bit_length() + 7) // 8 == _KEY_BYTES else None
+
+
+def ton_address(value: object) -> str | None:
+    """A TON address as `workchain:hex` in lower case, from that form or the 48 characters of
+    TEP-2 with a valid checksum; or None.
+    """
+    if not isinstance(value, str):
+        return None
+    if raw := _TON_RAW.fullmatch(value):
+        return f"{raw[1]}:{raw[2].lower()}"
+    if not _TON_FRIENDLY.fullmatch(value):
+        return None
+    decoded = urlsafe_b64decode(value.replace("+", "-").replace("/", "_"))
+    body, checksum = decoded[:34], int.from_bytes(decoded[34:])
+    if body[0] & ~_TON_TEST_FLAG not in _TON_TAGS or binascii.crc_hqx(body, 0) != checksum:
+        return None
+    return f"{int.from_bytes(body[1:2], signed=True)}:{body[2:].hex()}"
 
 
 def fits_other_chain(chain: str, account: str) -> bool:

@@ -21,8 +21,8 @@ means that a stock client cannot pay: for a rule about the envelope not at all, 
 entry of `accepts` not by that entry (one payable entry is enough). A fatal warning breaks nothing:
 clients of its maker may pay where the official ones cannot. `compliant` means no error.
 
-Every scheme that an official client has is evaluated on EVM networks and on Solana; other networks
-are named as not evaluated and never called wrong.
+Every scheme that an official client has is evaluated on EVM networks, Solana and TON; other
+networks are named as not evaluated and never called wrong.
 
 The pages `/lint/rules` of every service and `tollgauge lint --explain RULE` also show an answer
 that breaks the rule and one that does not. What each web framework writes for a fix stands

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.reading import FLOWS, Entry
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.payment import SETTLE_MARGIN_S
 
@@ -21,9 +21,11 @@ LONG_S: Final = 3_600
 CLIENT_CAP_MICRO_USD: Final = 1_000_000
 """The official clients refuse more than a dollar a payment, unless their owner allows it."""
 _AMOUNT_BITS: Final = {"batch-settlement": 128, "auth-capture": 120}
-"""Width of the amount in the contracts of a scheme; a uint256 elsewhere, a u64 on Solana."""
+"""Width of the amount in the contracts of a scheme; a uint256 elsewhere, a u64 on Solana, 120 bits
+on TON.
+"""
 _SOLANA_BITS: Final = 64
-_FLOWS: Final = (None, "authorization", "upfront", "escrow")
+_TON_BITS: Final = 120
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
 
 
@@ -44,12 +46,13 @@ def entry_object(entry: Entry) -> Iterator[str]:
 def amount_form(entry: Entry) -> Iterator[str]:
     """The amount is missing, under the other version's name, a JSON number (the official Python
     client refuses it), or not a whole number that the network's contracts can hold (a uint256 on
-    EVM networks, 64 bits on Solana). On networks that we do not know only a text is asked: some
-    ledgers write decimals.
+    EVM networks, 64 bits on Solana, 120 on TON). On networks that we do not know only a text is
+    asked: some ledgers write decimals.
     """
-    bits = _SOLANA_BITS if entry.solana else _AMOUNT_BITS.get(entry.scheme, 256)
+    bits = _AMOUNT_BITS.get(entry.scheme, 256)
+    bits = _SOLANA_BITS if entry.solana else _TON_BITS if entry.ton else bits
     atomic = entry.amount is not None and entry.amount.bit_length() <= bits
-    if not (atomic if entry.evm or entry.solana else entry.text(entry.amount_key)):
+    if not (atomic if entry.shaped else entry.text(entry.amount_key)):
         yield entry.at(entry.amount_key)
 
 
@@ -60,7 +63,7 @@ def amount_form(entry: Entry) -> Iterator[str]:
 def amount_not_atomic(entry: Entry) -> Iterator[str]:
     """A text that is no whole number, on a network where that may be lawful."""
     decimal = bool(entry.text(entry.amount_key)) and entry.amount is None
-    if decimal and not (entry.evm or entry.solana):
+    if decimal and not entry.shaped:
         yield entry.at(entry.amount_key)
 
 
@@ -100,8 +103,7 @@ def timeout_form(entry: Entry) -> Iterator[str]:
     the clock: a quoted one concatenates into the year 60000, a missing one gives NaN. Only asked
     of schemes and networks that we know, and in version 1: others may leave it out.
     """
-    known = entry.evm or entry.solana or entry.version == 1
-    if known and entry.timeout is None:
+    if (entry.shaped or entry.version == 1) and entry.timeout is None:
         yield entry.at("maxTimeoutSeconds")
 
 
@@ -128,8 +130,8 @@ def timeout_tight(entry: Entry) -> Iterator[str]:
     "Lower maxTimeoutSeconds to an hour or less: a signed payment stays spendable that long.",
 )
 def timeout_long(entry: Entry) -> Iterator[str]:
-    """More than an hour. Clients sign whatever they are asked."""
-    if entry.timeout is not None and entry.timeout > LONG_S:
+    """More than an hour. Clients sign whatever they are asked. Circle Gateway needs a week."""
+    if entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway:
         yield entry.at("maxTimeoutSeconds")
 
 
@@ -147,7 +149,7 @@ def extra_object(entry: Entry) -> Iterator[str]:
 )
 def flow_unknown(entry: Entry) -> Iterator[str]:
     """A payment flow that the official clients do not know: they leave the entry out."""
-    if entry.extra.get("paymentFlow") not in _FLOWS:
+    if entry.extra.get("paymentFlow") not in FLOWS:
         yield entry.at("extra.paymentFlow")
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tollgauge.core.finding import NOT_EVALUATED
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
-from tollgauge.core.lint.entries import payable_entry
+from tollgauge.core.lint.entries import alternative_entry, is_payable
 from tollgauge.core.lint.header import HeaderFault, members
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
@@ -108,6 +109,20 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
+@note(
+    NOT_EVALUATED,
+    "Offer exact with USDC on Base, or on another network that the official clients support, to get"
+    " a grade: no installed official client signs any of these entries, so none could be checked.",
+)
+def not_evaluated(reading: Reading) -> Iterator[str]:
+    """Every entry of `accepts` is on a network, or in a scheme, for which no installed official SDK
+    signs. That is no defect, but the endpoint gets no grade.
+    """
+    entries = reading.envelope.entries
+    if entries and not any(entry.judged for entry in entries):
+        yield "accepts"
+
+
 @note("auth-only", "This resource asks for a signature (sign-in-with-x), not for a payment.")
 def auth_only(reading: Reading) -> Iterator[str]:
     """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
@@ -121,6 +136,44 @@ def accepts_many(reading: Reading) -> Iterator[str]:
     accepts = reading.envelope.accepts
     if isinstance(accepts, list) and len(accepts) > ENTRIES_MAX:
         yield "accepts"
+
+
+@warning(
+    "order-evm",
+    "Correct or remove the first entry of accepts for EVM networks: the official clients for EVM"
+    " take it, cannot pay by it and stop with an error. The entry named here is good.",
+)
+def order_evm(reading: Reading) -> Iterator[str]:
+    """The first entry that the official clients for EVM networks support is broken, and another
+    entry is good. They take the first and do not try another.
+    """
+    yield from _good_entry(reading, "eip155")
+
+
+@warning(
+    "order-solana",
+    "Correct or remove the first entry of accepts for Solana: the official clients for Solana take"
+    " it, cannot pay by it and stop with an error. The entry named here is good.",
+)
+def order_solana(reading: Reading) -> Iterator[str]:
+    """The same for the official clients for Solana."""
+    yield from _good_entry(reading, "solana")
+
+
+@warning(
+    "order-ton",
+    "Correct or remove the first entry of accepts for TON: the official client for TON takes it,"
+    " cannot pay by it and stops with an error. The entry named here is good.",
+)
+def order_ton(reading: Reading) -> Iterator[str]:
+    """The same for the official client for TON."""
+    yield from _good_entry(reading, "tvm")
+
+
+def _good_entry(reading: Reading, family: str) -> Iterator[str]:
+    entry = alternative_entry(reading.envelope.entries, family)
+    if entry is not None:
+        yield f"accepts[{entry.index}]"
 
 
 @error("error-text", "Write error as a text, or leave it out.", fatal=True)
@@ -172,5 +225,5 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
 def body_unpayable(reading: Reading) -> Iterator[str]:
     """Beside a header, a body that declares version 1 and that no client could pay by."""
     declared = reading.other.document.get("x402Version")
-    if declared == 1 and not any(payable_entry(entry) for entry in reading.other.entries):
+    if declared == 1 and not is_payable(reading.other.entries):
         yield "body"

@@ -172,6 +172,20 @@ _SOLANA_ENTRY: Final[Document] = {
     "maxTimeoutSeconds": 60,
     "extra": {"feePayer": "EwWqGE4ZFKLofuestmU4LDdK7XM1N4ALgdZccwYugwGd"},
 }
+_SOLANA_CHANNEL: Final = {
+    **_SOLANA_ENTRY["extra"],
+    "receiverAuthorizer": "GsbwXfJraMomNxBcjYLcG3mxkBUiyWXAB32fGbSMQRdW",
+    "withdrawDelay": 3_600,
+}
+_TON_ENTRY: Final[Document] = {
+    "scheme": "exact",
+    "network": "tvm:-239",
+    "amount": "10000",
+    "asset": "0:b113a994b5024a16719f69139328eb759596c38a25f59028b146fecdc3621dfe",
+    "payTo": "0:" + "3c" * 32,
+    "maxTimeoutSeconds": 60,
+    "extra": {"areFeesSponsored": True},
+}
 _CHANNEL: Final = {**DOMAIN, "receiverAuthorizer": FACILITATOR, "withdrawDelay": 86_400}
 _CAPTURE_TERMS: Final = {
     **DOMAIN,
@@ -205,6 +219,12 @@ def _version_2(entry: Document, declared: Document = _GET) -> Document:
     }
 
 
+def ordered(*examples: Example) -> Example:
+    """One answer with the entries of several, in their order."""
+    entries = [example.envelope["accepts"][0] for example in examples if example.envelope]
+    return Example(envelope={**_version_2(entries[0]), "accepts": entries})
+
+
 def _offering(scheme: str, extra: Document) -> Example:
     return Example(envelope=_version_2({**ENTRY, "scheme": scheme, "extra": extra}))
 
@@ -236,6 +256,18 @@ BODY_ONLY: Final = Example(body=V1_BODY)
 POST: Final = Example(envelope=_version_2(ENTRY, _POST), method="POST")
 MCP: Final = Example(envelope=_version_2(ENTRY, _MCP))
 SOLANA: Final = Example(envelope=_version_2(_SOLANA_ENTRY))
+SOLANA_UPTO: Final = Example(
+    envelope=_version_2({**_SOLANA_ENTRY, "scheme": "upto", "extra": _SOLANA_CHANNEL})
+)
+TON: Final = Example(envelope=_version_2(_TON_ENTRY))
+GATEWAY: Final = _offering(
+    "exact",
+    {
+        "name": "GatewayWalletBatched",
+        "version": "1",
+        "verifyingContract": "0x77777777Dcc4d5A8B6E418Fd04D8997ef11000eE",
+    },
+)
 PERMIT2: Final = _offering("exact", {**DOMAIN, "assetTransferMethod": "permit2"})
 UPTO: Final = _offering("upto", {**DOMAIN, "facilitatorAddress": FACILITATOR})
 BATCH: Final = _offering("batch-settlement", _CHANNEL)

@@ -20,6 +20,7 @@ from tollgauge.core.lint.example import (
     CAPTURE,
     ENTRY,
     FACILITATOR,
+    GATEWAY,
     GOOD,
     GOOD_HEADERS,
     MCP,
@@ -29,7 +30,9 @@ from tollgauge.core.lint.example import (
     PERMIT2,
     POST,
     SOLANA,
+    SOLANA_UPTO,
     STELLAR,
+    TON,
     UPTO,
     URL,
     USDC,
@@ -37,6 +40,7 @@ from tollgauge.core.lint.example import (
     Example,
     changed,
     encoded,
+    ordered,
 )
 from tollgauge.core.lint.remedy import Kind
 from tollgauge.core.lint.source import (
@@ -51,6 +55,7 @@ from tollgauge.core.lint.source import (
     ESCROW,
     EXACT,
     GAS,
+    GATEWAY_SOURCE,
     HTTP,
     INFO,
     JOINED,
@@ -60,6 +65,8 @@ from tollgauge.core.lint.source import (
     SCHEMA,
     SIGN_IN,
     SVM,
+    SVM_UP_TO,
+    TVM,
     UP_TO,
     V1,
     Source,
@@ -163,6 +170,7 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     "accepts-missing": _change(Kind.ENVELOPE, REQUIRED, "accepts", ABSENT),
     "accepts-null": _change(Kind.ENVELOPE, REQUIRED, "accepts", [None, ENTRY]),
     "accepts-empty": _change(Kind.OPTION, REQUIRED, "accepts", []),
+    "not-evaluated": Entry(Kind.OPTION, CLIENTS, STELLAR),
     "auth-only": Entry(
         Kind.OPTION,
         SIGN_IN,
@@ -171,6 +179,24 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
         ),
     ),
     "accepts-many": _change(Kind.OPTION, REQUIRED, "accepts", [ENTRY] * 65),
+    "order-evm": Entry(
+        Kind.OPTION,
+        CLIENTS,
+        ordered(changed(UPTO, "entry.extra.facilitatorAddress", ABSENT), GOOD),
+        ordered(UPTO, GOOD),
+    ),
+    "order-solana": Entry(
+        Kind.OPTION,
+        CLIENTS,
+        ordered(changed(SOLANA_UPTO, "entry.extra.withdrawDelay", ABSENT), SOLANA),
+        ordered(SOLANA_UPTO, SOLANA),
+    ),
+    "order-ton": Entry(
+        Kind.OPTION,
+        CLIENTS,
+        ordered(changed(TON, "entry.extra.areFeesSponsored", ABSENT), GOOD),
+        ordered(TON, GOOD),
+    ),
     "error-text": _change(Kind.ENVELOPE, REQUIRED, "error", {"message": "Payment required"}),
     "v2-fields": _change(Kind.BODY, V1, "resource", {"url": URL}, BODY_ONLY),
     "envelope-mismatch": Entry(
@@ -267,6 +293,9 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     "solana-memo": _change(Kind.SCHEME, SVM, "entry.extra.memo", "Order 7. " * 30, SOLANA),
     "fee-payer-missing": _change(Kind.SCHEME, SVM, "entry.extra", {}, SOLANA),
     "fee-payer-form": _change(Kind.SCHEME, SVM, "entry.extra.feePayer", PAYEE, SOLANA),
+    "ton-network": _change(Kind.OPTION, TVM, "entry.network", "tvm:-1", TON),
+    "ton-fees": _change(Kind.SCHEME, TVM, "entry.extra.areFeesSponsored", ABSENT, TON),
+    "ton-transfer": _change(Kind.SCHEME, TVM, "entry.extra.forwardTonAmount", "0.1", TON),
     "asset-form": _change(Kind.ASSET, EXACT, "entry.asset", "USDC"),
     "payto-form": _change(Kind.OPTION, EXACT, "entry.payTo", "0xYourAddress"),
     "address-checksum": _change(Kind.OPTION, CHECKSUM, "entry.payTo", _BAD_CHECKSUM),
@@ -283,8 +312,19 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     ),
     "upto-facilitator": _change(Kind.SCHEME, UP_TO, "entry.extra.facilitatorAddress", ABSENT, UPTO),
     "upto-domain": _change(Kind.ASSET, UP_TO, "entry.extra.name", ABSENT, UPTO),
+    "upto-authorizer": _change(
+        Kind.SCHEME, SVM_UP_TO, "entry.extra.receiverAuthorizer", ABSENT, SOLANA_UPTO
+    ),
+    "upto-delay": _change(Kind.SCHEME, SVM_UP_TO, "entry.extra.withdrawDelay", "3600", SOLANA_UPTO),
+    "upto-token-program": _change(
+        Kind.SCHEME, SVM_UP_TO, "entry.extra.tokenProgram", "SPL Token", SOLANA_UPTO
+    ),
     "transfer-method": _change(
         Kind.ASSET, EXACT, "entry.extra.assetTransferMethod", "transfer", PERMIT2
+    ),
+    "gateway-only": Entry(Kind.ASSET, GATEWAY_SOURCE, GATEWAY),
+    "gateway-terms": _change(
+        Kind.ASSET, GATEWAY_SOURCE, "entry.extra.verifyingContract", ABSENT, GATEWAY
     ),
     "batch-authorizer": _change(
         Kind.SCHEME, CHANNEL, "entry.extra.receiverAuthorizer", ABSENT, BATCH

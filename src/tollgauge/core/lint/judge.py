@@ -1,19 +1,20 @@
 """The judgement of one exchange: all rules over one reading.
 
 **Payable** means that a stock client could pay: the status is 402, no fatal rule fires for the
-envelope, and none fires for at least one entry of `accepts`. A rule is fatal when one of the
-official clients that know the scheme and the network cannot read the envelope, select the entry
-or sign it, or when what it signs could never settle whatever the chain holds (zero address,
-another signature domain than the known token's, no time left).
+envelope, and none fires for the entry that the client of at least one family of networks takes
+(core/lint/entries). Spend controls, which an owner can lift, are not asked. A rule is fatal when
+one of the official clients that know the scheme and the network cannot read the envelope, select
+the entry or sign it, or when what it signs could never settle whatever the chain holds (zero
+address, another signature domain than the known token's, no time left).
 Two exceptions: variants of base64 in the header are read, since the specification names no
 alphabet; and an entry that cannot be read does not make the others unpayable, although the
 official Python client then refuses the whole envelope. Only a null entry does, because the
 TypeScript client stops at it too.
 
 Schemes and networks that we do not know are judged by the protocol alone, never by EVM shapes,
-and a network that is not evaluated is never called wrong. On EVM networks and Solana, where the
-official clients' schemes are known, an entry in any other scheme is not payable: only clients of
-that scheme's maker could pay by it.
+and a network that is not evaluated is never called wrong. On EVM networks, Solana and TON, where
+the official clients' schemes are known, an entry in any other scheme is not payable: only clients
+of that scheme's maker could pay by it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final
 from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, status, transport
-from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, payable_entry
+from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
 from tollgauge.core.lint.header import HEADER
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
@@ -95,7 +96,7 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
 
 
 def _any_payable(entries: Sequence[Entry], findings: Sequence[Finding]) -> bool:
-    """Whether any entry has no fatal finding; `findings` are those of all entries."""
+    """Whether a client pays by any entry; `findings` are those of all entries."""
     if len(entries) == 1:
         return not any(finding.rule in _FATAL_ENTRY_RULES for finding in findings)
-    return any(payable_entry(entry) for entry in entries)
+    return is_payable(entries)

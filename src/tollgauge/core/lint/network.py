@@ -1,4 +1,4 @@
-"""Rules about the scheme and the network of one entry, and what only Solana asks.
+"""Rules about the scheme and the network of one entry, and what only Solana or only TON asks.
 
 CAIP-2; the tables of names and clusters are those of the official clients (core/units). Chains
 that we do not evaluate are never called wrong: at most a payee that belongs to another chain.
@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.account import fits_other_chain, solana_key
+from tollgauge.core.lint.accepts import atomic_amount
+from tollgauge.core.lint.account import fits_other_chain, solana_key, ton_address
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.units import (
@@ -18,6 +19,7 @@ from tollgauge.core.units import (
     CAIP2_PATTERN,
     LEGACY_NETWORKS,
     SOLANA_NETWORKS,
+    TON_NETWORKS,
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
 )
@@ -28,6 +30,9 @@ _CHAIN: Final = re.compile(r"eip155:([1-9][0-9]{0,15})", re.ASCII)
 _SAFE_INTEGER: Final = 2**53 - 1
 _MISWRITTEN: Final = frozenset({"eip155", "solana", "evm", "eth", *LEGACY_NETWORKS})
 """What sellers write before the colon for a network whose namespace is eip155 or solana."""
+_TON_COINS_MAX: Final = 2**120
+_TON_CELLS: Final = re.compile(r"te6c[0-9A-Za-z+/]+={0,2}", re.ASCII)
+"""A bag of cells (BoC) in base64: the magic number b5ee9c72 and more."""
 _MINTS: Final = frozenset(address for network, address in ASSETS if network in SOLANA_NETWORKS)
 
 
@@ -44,15 +49,19 @@ def scheme_form(entry: Entry) -> Iterator[str]:
 
 @warning(
     "scheme-unknown",
-    "Offer the exact scheme too: the official clients have no such scheme on this network (version"
-    " 1 has exact only), so they cannot pay by this entry.",
+    "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients have no such"
+    " scheme or transfer method on this network (version 1 has exact only), so they cannot pay by"
+    " this entry.",
     fatal=True,
 )
 def scheme_unknown(entry: Entry) -> Iterator[str]:
-    """A scheme that no official client has on this kind of network in this version. Clients of
-    its maker may pay by it, so it breaks nothing, but a stock client cannot.
+    """A scheme that no official client has on this kind of network in this version, or a transfer
+    by ERC-7710, which is specified and which none implements. Clients of its maker may pay by it,
+    so it breaks nothing, but a stock client cannot.
     """
     scheme = entry.scheme
+    if entry.evm and scheme == "exact" and entry.method == "erc7710":
+        yield entry.at("extra.assetTransferMethod")
     if entry.evaluated and scheme and scheme.strip().lower() not in entry.schemes:
         yield entry.at("scheme")
 
@@ -132,7 +141,7 @@ def network_divided(entry: Entry) -> Iterator[str]:
 
 @note(
     "network-not-evaluated",
-    "Nothing to mend: this network is not evaluated, only EVM networks and Solana are.",
+    "No change is needed: this network is not evaluated, only EVM networks, Solana and TON are.",
 )
 def network_not_evaluated(entry: Entry) -> Iterator[str]:
     """A chain whose rules are not known here. Whether a client can pay there is not said."""
@@ -146,7 +155,7 @@ def payto_network(entry: Entry) -> Iterator[str]:
     EVM address on Stellar, say.
     """
     payee = entry.text("payTo")
-    if payee and not fits_other_chain(entry.chain, payee):
+    if payee and not entry.shaped and not fits_other_chain(entry.chain, payee):
         yield entry.at("payTo")
 
 
@@ -194,7 +203,7 @@ def solana_memo(entry: Entry) -> Iterator[str]:
     fatal=True,
 )
 def fee_payer_missing(entry: Entry) -> Iterator[str]:
-    """`exact` on Solana without the account that pays the network's fee."""
+    """An entry on Solana without the account that pays the network's fee."""
     if entry.solana and not entry.extra.get("feePayer"):
         yield entry.at("extra.feePayer")
 
@@ -209,3 +218,48 @@ def fee_payer_form(entry: Entry) -> Iterator[str]:
     payer = entry.extra.get("feePayer")
     if entry.solana and payer and solana_key(payer) is None:
         yield entry.at("extra.feePayer")
+
+
+@error(
+    "ton-network",
+    "Write the network as tvm:-239 (mainnet) or tvm:-3 (testnet).",
+    fatal=True,
+)
+def ton_network(entry: Entry) -> Iterator[str]:
+    """A network of TON that clients do not know."""
+    if entry.ton and entry.network not in TON_NETWORKS:
+        yield entry.at("network")
+
+
+@error(
+    "ton-fees",
+    "Write true in extra.areFeesSponsored: clients on TON sign only if the facilitator pays the"
+    " fees.",
+    fatal=True,
+)
+def ton_fees(entry: Entry) -> Iterator[str]:
+    """`exact` on TON that does not say that the facilitator pays the fees."""
+    if entry.ton and entry.extra.get("areFeesSponsored") is not True:
+        yield entry.at("extra.areFeesSponsored")
+
+
+@error(
+    "ton-transfer",
+    "Leave forwardTonAmount, responseDestination and forwardPayload out of extra, or write a whole"
+    " number of nanotons, an address of TON and a bag of cells in base64.",
+    fatal=True,
+)
+def ton_transfer(entry: Entry) -> Iterator[str]:
+    """Members of a jetton transfer (TEP-74) from which clients on TON cannot build it."""
+    if not entry.ton:
+        return
+    amount = entry.extra.get("forwardTonAmount", 0)
+    whole = atomic_amount(str(amount)) if isinstance(amount, int | str) else None
+    if isinstance(amount, bool) or whole is None or whole >= _TON_COINS_MAX:
+        yield entry.at("extra.forwardTonAmount")
+    destination = entry.extra.get("responseDestination")
+    if destination is not None and ton_address(destination) is None:
+        yield entry.at("extra.responseDestination")
+    payload = entry.extra.get("forwardPayload")
+    if payload is not None and not (isinstance(payload, str) and _TON_CELLS.fullmatch(payload)):
+        yield entry.at("extra.forwardPayload")

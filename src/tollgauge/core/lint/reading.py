@@ -11,7 +11,7 @@ Every function takes any bytes and never raises. How the header is decoded is co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,13 @@ from tollgauge.core.lint.accepts import (
     terms_of_accepts,
     timeout_seconds,
 )
-from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
+from tollgauge.core.lint.account import (
+    OTHER_CHAINS,
+    evm_address,
+    solana_key,
+    strict_evm_address,
+    ton_address,
+)
 from tollgauge.core.lint.header import (
     NO_HEADER,
     Header,
@@ -35,15 +41,23 @@ from tollgauge.core.lint.header import (
 from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.terms import Terms
-from tollgauge.core.units import legacy_network
+from tollgauge.core.units import TON_NETWORKS, V1_NETWORKS, legacy_network
 
-_SCHEMES: Final = {
+FLOWS: Final = (None, "authorization", "upfront", "escrow")
+"""The payment flows that clients know; they leave out entries with another."""
+GATEWAY_NAME: Final = "GatewayWalletBatched"
+"""The EIP-712 domain of Circle's Gateway wallet (npm @circle-fin/x402-batching 3.3)."""
+
+SCHEMES: Final = {
     ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
     ("eip155", 1): frozenset({"exact"}),
-    ("solana", 2): frozenset({"exact"}),
+    ("solana", 2): frozenset({"exact", "upto"}),
     ("solana", 1): frozenset({"exact"}),
+    ("tvm", 2): frozenset({"exact"}),
 }
-"""The schemes that an official client has, by kind of network and version (TypeScript 2.27)."""
+"""The schemes for which an official client signs, by kind of network and version (TypeScript 2.27,
+Python 2.25). `tvm` is TON. A test asks the installed clients.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +137,40 @@ class Entry:
 
     @lazy_property
     def evaluated(self) -> bool:
-        """Whether it is on a kind of network whose rules we know."""
-        return self.chain in ("eip155", "solana")
+        """Whether an official client signs on its kind of network in its version."""
+        return (self.chain, self.version) in SCHEMES
 
     @lazy_property
     def schemes(self) -> frozenset[str]:
         """The schemes that an official client has on its kind of network in its version."""
-        return _SCHEMES.get((self.chain, self.version), frozenset())
+        return SCHEMES.get((self.chain, self.version), frozenset())
+
+    @property
+    def judged(self) -> bool:
+        """Whether the linter can say if a client pays by it: it names no network or scheme at all,
+        or those for which an installed official client signs.
+        """
+        if not isinstance(self.raw, dict) or not self.chain or not self.scheme:
+            return True
+        return self.shaped and not (self.scheme == "exact" and self.method == "erc7710")
+
+    @lazy_property
+    def supported(self) -> bool:
+        """Whether the stock client of its family of networks selects among it and others: it has
+        the scheme, and knows the payment flow.
+        """
+        if self.version == 1:
+            named = self.text("network") in V1_NETWORKS
+        else:
+            named = self.text("network").startswith(f"{self.chain}:")
+            named = named and (self.chain != "tvm" or self.network in TON_NETWORKS)
+        return named and self.scheme in self.schemes and self.extra.get("paymentFlow") in FLOWS
+
+    @lazy_property
+    def gateway(self) -> bool:
+        """Whether it is an offer of Circle Gateway, which Circle's own client signs."""
+        offered = self.evm and self.version == 2 and self.scheme == "exact"
+        return offered and self.extra.get("name") == GATEWAY_NAME
 
     @lazy_property
     def evm(self) -> bool:
@@ -142,6 +183,16 @@ class Entry:
         return self.chain == "solana" and self._known_scheme
 
     @lazy_property
+    def ton(self) -> bool:
+        """Whether TON's shapes apply, likewise."""
+        return self.chain == "tvm" and self.evaluated and self._known_scheme
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the shapes of any network apply."""
+        return self.evm or self.solana or self.ton
+
+    @lazy_property
     def method(self) -> str:
         """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
         method = self.extra.get("assetTransferMethod")
@@ -151,8 +202,8 @@ class Entry:
 
     @lazy_property
     def eip3009(self) -> bool:
-        """Whether a client signs an EIP-3009 authorization for it."""
-        return self.evm and self.method not in ("permit2", "erc7710")
+        """Whether a client signs an EIP-3009 authorization of its token for it."""
+        return self.evm and not self.gateway and self.method not in ("permit2", "erc7710")
 
     @lazy_property
     def _known_scheme(self) -> bool:
@@ -166,7 +217,9 @@ class Entry:
 
     @lazy_property
     def _accounts(self) -> dict[str, str | None]:
-        read = solana_key if self.solana else evm_address if self.evm else _not_judged
+        read: Callable[[object], str | None] = _not_judged
+        if self.shaped:
+            read = evm_address if self.evm else solana_key if self.solana else ton_address
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
     def strict_account(self, field: str) -> bool:

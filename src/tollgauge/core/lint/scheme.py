@@ -1,9 +1,9 @@
 """Rules about what one scheme asks in `extra`: upto, batch-settlement, auth-capture, and the ways
 in which `exact` moves the token.
 
-x402 scheme specifications for EVM networks, as the official clients (Python 2.25, TypeScript 2.27)
-and facilitators read them. These schemes belong to version 2; an entry of version 1 has none of
-them.
+x402 scheme specifications for EVM networks, and of upto for Solana, as the official clients (Python
+2.25, TypeScript 2.27) and facilitators read them. These schemes belong to version 2; an entry of
+version 1 has none of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.account import ZERO_ADDRESS, evm_address, strict_evm_address
+from tollgauge.core.lint.account import (
+    ZERO_ADDRESS,
+    ZERO_KEY,
+    evm_address,
+    solana_key,
+    strict_evm_address,
+)
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
 
@@ -21,6 +27,12 @@ ESCROWS: Final = frozenset(
     {"0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"}
 )
 """The deployments of the escrow that clients take for auth-capture."""
+TOKEN_PROGRAMS: Final = (
+    "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA",
+    "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb",
+)
+"""The programs of Solana that hold tokens: SPL Token and Token-2022."""
+_GRACE_MAX: Final = 2**32 - 1
 _DEADLINES: Final = ("captureDeadline", "refundDeadline")
 _FEES: Final = ("minFeeBps", "maxFeeBps")
 _DEADLINE_BITS: Final = 48
@@ -31,6 +43,10 @@ _CHANNEL_METHODS: Final = (None, "eip3009", "permit2")
 
 def _is(entry: Entry, scheme: str) -> bool:
     return entry.evm and entry.scheme == scheme and entry.version == 2
+
+
+def _is_solana_upto(entry: Entry) -> bool:
+    return entry.solana and entry.scheme == "upto"
 
 
 def _whole(value: object) -> int:
@@ -67,9 +83,49 @@ def upto_domain(entry: Entry) -> Iterator[str]:
         yield from entry.domain_gaps()
 
 
+@error(
+    "upto-authorizer",
+    "Write the base58 key of the account that signs for the seller in extra.receiverAuthorizer.",
+    fatal=True,
+)
+def upto_authorizer(entry: Entry) -> Iterator[str]:
+    """`upto` on Solana without the account whose vouchers take money out of the payment channel."""
+    authorizer = solana_key(entry.extra.get("receiverAuthorizer"))
+    if _is_solana_upto(entry) and authorizer in (None, ZERO_KEY):
+        yield entry.at("extra.receiverAuthorizer")
+
+
+@error(
+    "upto-delay",
+    "Write extra.withdrawDelay as a whole number of seconds from 1 to 4294967295.",
+    fatal=True,
+)
+def upto_delay(entry: Entry) -> Iterator[str]:
+    """`upto` on Solana without the grace period of the payment channel, or with one that does not
+    fit into 32 bits.
+    """
+    delay = entry.extra.get("withdrawDelay")
+    if isinstance(delay, float) and delay.is_integer():
+        delay = int(delay)
+    if _is_solana_upto(entry) and not 0 < _whole(delay) <= _GRACE_MAX:
+        yield entry.at("extra.withdrawDelay")
+
+
+@error(
+    "upto-token-program",
+    "Write SPL Token or Token-2022 (their base58 keys) in extra.tokenProgram, or leave it out.",
+    fatal=True,
+)
+def upto_token_program(entry: Entry) -> Iterator[str]:
+    """`upto` on Solana with a token program that clients do not know."""
+    program = entry.extra.get("tokenProgram")
+    if _is_solana_upto(entry) and program not in (None, "", *TOKEN_PROGRAMS):
+        yield entry.at("extra.tokenProgram")
+
+
 @warning(
     "transfer-method",
-    "Write eip3009, permit2 or erc7710 in extra.assetTransferMethod, or leave it out.",
+    "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
 )
 def transfer_method(entry: Entry) -> Iterator[str]:
     """`exact` with a way of moving the token that the specification does not name: clients sign
@@ -78,6 +134,34 @@ def transfer_method(entry: Entry) -> Iterator[str]:
     method = entry.extra.get("assetTransferMethod")
     if _is(entry, "exact") and method not in _EXACT_METHODS:
         yield entry.at("extra.assetTransferMethod")
+
+
+@warning(
+    "gateway-only",
+    "Add an entry without Circle Gateway, and put it first: the official clients sign this one over"
+    " the token's contract, so that it cannot settle. Only Circle's own client can pay by it.",
+)
+def gateway_only(entry: Entry) -> Iterator[str]:
+    """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`), which is signed over the
+    contract in `extra.verifyingContract` by npm @circle-fin/x402-batching.
+    """
+    if entry.gateway:
+        yield entry.at("extra.name")
+
+
+@error(
+    "gateway-terms",
+    'Write "1" in extra.version and the address of the Gateway wallet in extra.verifyingContract.',
+    fatal=True,
+)
+def gateway_terms(entry: Entry) -> Iterator[str]:
+    """An offer of Circle Gateway from which Circle's client cannot sign."""
+    if not entry.gateway:
+        return
+    if entry.extra.get("version") != "1":
+        yield entry.at("extra.version")
+    if not _account_named(entry.extra.get("verifyingContract")):
+        yield entry.at("extra.verifyingContract")
 
 
 @error(

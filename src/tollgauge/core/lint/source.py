@@ -29,6 +29,8 @@ BODY: Final = Source(
 V1: Final = Source("x402 v1 specification", f"{_SPECS}x402-specification-v1.md")
 EXACT: Final = Source("x402 scheme exact on EVM", f"{_SCHEMES}exact/scheme_exact_evm.md")
 SVM: Final = Source("x402 scheme exact on Solana", f"{_SCHEMES}exact/scheme_exact_svm.md")
+SVM_UP_TO: Final = Source("x402 scheme upto on Solana", f"{_SCHEMES}upto/scheme_upto_svm.md")
+TVM: Final = Source("x402 scheme exact on TON", f"{_SCHEMES}exact/scheme_exact_tvm.md")
 UP_TO: Final = Source("x402 scheme upto on EVM", f"{_SCHEMES}upto/scheme_upto_evm.md")
 CHANNEL: Final = Source(
     "x402 scheme batch-settlement on EVM",
@@ -52,6 +54,10 @@ GAS: Final = Source(
 CLIENTS: Final = Source(
     "what the official clients do (Python 2.25, TypeScript 2.27)",
     "https://github.com/x402-foundation/x402",
+)
+GATEWAY_SOURCE: Final = Source(
+    "Circle Gateway: npm @circle-fin/x402-batching",
+    "https://www.npmjs.com/package/@circle-fin/x402-batching",
 )
 CAIP2: Final = Source("CAIP-2: Blockchain ID", "https://chainagnostic.org/CAIPs/caip-2")
 CHECKSUM: Final = Source("EIP-55: checksum of addresses", "https://eips.ethereum.org/EIPS/eip-55")

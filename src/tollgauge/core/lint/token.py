@@ -1,7 +1,7 @@
 """Rules about the token and the payee of one entry of `accepts`.
 
-Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009) and on
-Solana; the known tokens are those of core/units. What only the chain can tell (does the payee
+Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009), on Solana
+and on TON; the known tokens are those of core/units. What only the chain can tell (does the payee
 exist, is the domain separator right for an unknown token) is not asked here.
 """
 
@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY
+from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
 from tollgauge.core.units import ASSETS, Asset
 
-_KNOWN_ADDRESSES: Final = frozenset(address for _, address in ASSETS)
-_NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY)
+_SYMBOLS: Final = {
+    address: {asset.symbol for (_, other), asset in ASSETS.items() if other == address}
+    for _, address in ASSETS
+}
+"""The symbols under which an address is a known token on any network."""
+_LISTED: Final = {
+    network: {asset.symbol for (other, _), asset in ASSETS.items() if other == network}
+    for network, _ in ASSETS
+}
+"""The symbols of the known tokens of a network."""
+_NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS)
 X402_CONTRACTS: Final = frozenset(
     {
         "0x000000000022d473030f116ddee9f6b43ac78ba3",  # Permit2
@@ -29,17 +38,27 @@ X402_CONTRACTS: Final = frozenset(
 
 
 def _malformed(entry: Entry, field: str) -> bool:
-    return not (entry.account(field) if entry.evm or entry.solana else entry.text(field))
+    return not (entry.account(field) if entry.shaped else entry.text(field))
 
 
 def _token(entry: Entry) -> Asset | None:
     return ASSETS.get((entry.network, entry.account("asset") or ""))
 
 
+def _is_excluded(entry: Entry) -> bool:
+    """Whether the table lists the token of an address elsewhere, and another address for it here.
+    One address can be a token on two networks, so an address that is only unknown here is not
+    excluded.
+    """
+    symbols = _SYMBOLS.get(entry.account("asset") or "", set())
+    return _token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
+
+
 @error(
     "asset-form",
     "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks, the"
-    " mint in base58 on Solana), not as a ticker, a CAIP-19 id or an object.",
+    " mint in base58 on Solana, the jetton's master on TON), not as a ticker, a CAIP-19 id or an"
+    " object.",
     fatal=True,
 )
 def asset_form(entry: Entry) -> Iterator[str]:
@@ -51,7 +70,7 @@ def asset_form(entry: Entry) -> Iterator[str]:
 @error(
     "payto-form",
     "Write payTo as one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
-    " base58 on Solana).",
+    " base58 on Solana, a raw or a user-friendly address on TON).",
     fatal=True,
 )
 def payto_form(entry: Entry) -> Iterator[str]:
@@ -114,11 +133,11 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     " network's on the main network, or the other way round).",
 )
 def asset_network(entry: Entry) -> Iterator[str]:
-    """An address that is a known token on another network and not on this one. Clients sign it, and
-    only the chain knows what is at that address, so the entry may be payable.
+    """The address of a known token on another network, whose address on this network is known to be
+    another one. Clients sign it, and only the chain knows what is at that address, so the entry may
+    be payable.
     """
-    asset = entry.account("asset")
-    if entry.evm and asset in _KNOWN_ADDRESSES and _token(entry) is None:
+    if entry.evm and _is_excluded(entry):
         yield entry.at("asset")
 
 
@@ -129,9 +148,9 @@ def asset_network(entry: Entry) -> Iterator[str]:
 )
 def asset_not_default(entry: Entry) -> Iterator[str]:
     """A token outside the official clients' table of default tokens for this network."""
-    asset, token = entry.account("asset"), _token(entry)
-    unknown = asset is not None and asset not in _KNOWN_ADDRESSES
-    if unknown or (token is not None and not token.default):
+    token = _token(entry)
+    unknown = token is None and entry.account("asset") is not None
+    if (token is not None and not token.default) or (unknown and not _is_excluded(entry)):
         yield entry.at("asset")
 
 
@@ -143,8 +162,8 @@ def asset_not_default(entry: Entry) -> Iterator[str]:
 )
 def domain_missing(entry: Entry) -> Iterator[str]:
     """No name or version for a payment that is signed over the token's domain (EIP-3009, and the
-    auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 and
-    ERC-7710 need none.
+    auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 needs
+    none.
     """
     if not (entry.eip3009 or (entry.evm and entry.scheme == "auth-capture")):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.evidence import LastProbe
-from tollgauge.core.finding import LINT_FLAG, Severity
+from tollgauge.core.finding import LINT_FLAG, NOT_EVALUATED, Severity
 from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts, is_marked, was_no_402
 from tollgauge.core.signals.flag import RANKS, Fired, FlagRule, Raised
@@ -78,6 +78,20 @@ def envelope_mismatch(facts: Facts) -> Fired | None:
     )
 
 
+def not_evaluated(facts: Facts) -> Fired | None:
+    """Every offer of the latest envelope is on a network or in a scheme for which no installed
+    official SDK signs, and the window has no other payable offer.
+    """
+    probe = facts.envelope_probe
+    if probe is None or facts.is_evaluated:
+        return None
+    return Fired(
+        "It is not graded: no installed official client signs payments of this network or scheme, "
+        "so nothing is known of whether it can be paid.",
+        since=probe.at,
+    )
+
+
 FLAGS: Final = (
     FlagRule(
         "not-payable", Severity.ERROR, not_payable, fix="List at least one payment in `accepts`."
@@ -107,6 +121,17 @@ FLAGS: Final = (
         Severity.WARN,
         envelope_mismatch,
         fix="Ask for the same payments in the header and in the body.",
+    ),
+)
+
+
+FLAGS_BY_TIME: Final = (
+    *FLAGS,
+    FlagRule(
+        NOT_EVALUATED,
+        Severity.INFO,
+        not_evaluated,
+        fix="Offer `exact` with USDC on Base, or on another network of the official clients, too.",
     ),
 )
 

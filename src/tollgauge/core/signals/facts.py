@@ -16,6 +16,7 @@ from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
+from tollgauge.core.finding import NOT_EVALUATED, Severity
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.probe import Outcome
@@ -71,6 +72,17 @@ class Facts:
         """Whether the latest probe that speaks was payable."""
         state = self.evidence.state
         return state is not None and state.payable
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the window has an offer by which the linter can say if a client pays. A payable
+        probe that was evaluated adds to the sum of compliance, and no other does (core/probe).
+        """
+        probe = self.envelope_probe
+        rules = probe.rules if probe else ()
+        is_unread = any(rule == NOT_EVALUATED for rule, _, _ in rules)
+        is_broken = any(severity == Severity.ERROR for _, severity, _ in rules)
+        return not is_unread or is_broken or self.totals.spans.compliance > 0
 
     @property
     def is_unconfirmed(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tollgauge.core.finding import Finding, Lint
+from tollgauge.core.finding import NOT_EVALUATED, Finding, Lint
 from tollgauge.core.lint.status import no_answer
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.terms import Terms
@@ -41,8 +41,11 @@ def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
 
 
 def _lint(probe: ProbeResult) -> Lint:
+    rules = {finding.rule for finding in probe.findings}
+    # Where no offer can be evaluated, a probe counts as payable (core/probe).
+    unknown_scheme = NOT_EVALUATED in rules and "network-not-evaluated" not in rules
     return Lint(
-        payable=probe.payable,
+        payable=probe.payable and not (unknown_scheme and probe.compliance == 0),
         compliant=probe.compliant,
         version=probe.version,
         accepts=probe.accepts,

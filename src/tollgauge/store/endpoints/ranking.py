@@ -1,9 +1,11 @@
 """The ranked population: its counts, and the order of its endpoints.
 
 Rules:
-- it is every listed endpoint that a directory names and that has a score;
+- it is every listed endpoint that a directory names and that has a score, but those that are paid
+  on a test network;
 - its order is score, confidence and id, all descending;
-- everything here reads only the index of that order (ix_endpoint_rank in db/schema) and the hosts.
+- everything here reads the index of that order (ix_endpoint_rank in db/schema), the network of its
+  endpoints and the hosts.
   The columns `ranked_*` of an endpoint are written with its score (store/endpoints/scores).
 
 The time of a count grows with the number of endpoints: readers use monitor/ranking, which stores
@@ -19,11 +21,17 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db.schema import RANKED
+from tollgauge.core.units import TEST_NETWORKS
+from tollgauge.db.schema import RANKED as WITH_SCORE
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 
+_NETWORK: Final = endpoint_table.c.quote_network
+RANKED: Final = sa.and_(
+    WITH_SCORE, sa.or_(_NETWORK.is_(None), _NETWORK.not_in(sorted(TEST_NETWORKS)))
+)
+"""The condition of the ranked population. Its first part is that of the index."""
 BEST_FIRST: Final = (
     endpoint_table.c.ranked_score.desc(),
     endpoint_table.c.ranked_confidence.desc(),

@@ -19,7 +19,7 @@ from tollgauge.core.endpoint_filter import GRADES
 from tollgauge.core.finding import is_lint
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars
+from tollgauge.core.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
 from tollgauge.web import wire
 
 if TYPE_CHECKING:
@@ -167,13 +167,14 @@ def changes(number: int) -> str:
 
 
 def network_name(network: str | None) -> str:
-    """The everyday name of a CAIP-2 network where we know one, else nothing."""
-    return NETWORK_NAMES.get(network or "", "")
+    """The everyday name of a CAIP-2 network where we know one, and whether it is a test network."""
+    name = NETWORK_NAMES.get(network or "", "")
+    return f"{name} (test network)".lstrip() if is_test_network(network) else name
 
 
 def network_title(network: str) -> str:
     """A network for a sentence: `Base Sepolia`, or as it is written where we know no name."""
-    name = network_name(network)
+    name = NETWORK_NAMES.get(network, "")
     return name.replace("-", " ").title() if name else network
 
 
@@ -217,6 +218,11 @@ def flag_time(flag: Flag) -> str:
     """
     last_check = flag.code in _OF_LAST_CHECK or is_lint(flag.code)
     return f"{'at the last check,' if last_check else 'since'} {date(flag.since)}"
+
+
+def unscored(snapshot: Snapshot) -> str:
+    """Why there is no score: a forecast without one means that no offer could be evaluated."""
+    return "not scored yet" if snapshot.payable_24h_permille is None else "not evaluated, no grade"
 
 
 def grade_class(grade: str | None) -> str:

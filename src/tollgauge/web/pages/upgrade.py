@@ -15,7 +15,7 @@ import orjson
 
 from tollgauge.core.endpoint import Resource
 from tollgauge.core.payment import Offer
-from tollgauge.core.units import dollars, known_asset
+from tollgauge.core.units import NETWORK_NAMES, dollars, known_asset
 from tollgauge.monitor.reports import EndpointRow, Snapshot
 from tollgauge.web.demo import WALLET_RDNS, DemoSettings
 from tollgauge.web.pages import labels
@@ -85,7 +85,7 @@ def _row(resource: Resource) -> EndpointRow:
 def _network_name(offer: Offer) -> str:
     if offer.network in _CHAINS:
         return str(_CHAINS[offer.network]["chainName"])
-    return labels.network_name(offer.network) or offer.network
+    return NETWORK_NAMES.get(offer.network, offer.network)
 
 
 def _deal(snapshot: EndpointRow, offer: Offer) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing, page_url
 from tollgauge.core.improvement import SHOWN
-from tollgauge.core.units import HOUR_MS, minute
+from tollgauge.core.units import HOUR_MS, is_test_network, minute
 from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import DownShape, PolicyScoreShape, down, previous_policy
@@ -126,6 +126,7 @@ class SnapshotShape(Shape):
     previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
+    test_network: bool
     improvements: Annotated[list[ImprovementShape], Field(max_length=SHOWN)]
     provider_statement: ProviderStatementShape | None = absent_if_null()
     partly_reachable: bool | None = absent_if_null()
@@ -202,6 +203,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         previous_policy=previous_policy(view.previous),
         endpoint_page=page_url(base_url, view.id),
         simulated=view.simulated,
+        test_network=is_test_network(view.network),
         improvements=improvement_shapes(view.improvements),
         provider_statement=_statement(view.seller_file),
     )

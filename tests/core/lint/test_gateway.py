@@ -1,0 +1,92 @@
+"""Circle Gateway: its own client signs these offers, the official clients sign something else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from eth_account import Account
+from tests.support.lint_envelopes import MISSING, URL, V2, changed, encoded, fired, judged
+from tests.support.official_clients import ask_typescript, python_client, question
+from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
+from x402.mechanisms.evm.types import ExactEIP3009Authorization
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.lint.example import GATEWAY
+
+ENTRY = "accepts.0."
+WALLET = "0x77777777Dcc4d5A8B6E418Fd04D8997ef11000eE"
+OFFER: dict[str, Any] = changed(
+    changed(V2, ENTRY + "extra", (GATEWAY.envelope or {})["accepts"][0]["extra"]),
+    ENTRY + "maxTimeoutSeconds",
+    604_900,
+)
+
+
+def test_gateway_offer_is_payable_with_a_warning() -> None:
+    result = judged(OFFER)
+    assert fired(result) == {"gateway-only"}
+    assert (result.payable, result.compliant) == (True, True)
+
+
+VALUES: dict[str, list[Any]] = {
+    "extra.version": ["1", "2", 1, MISSING],
+    "extra.verifyingContract": [WALLET, WALLET.lower(), "0x77", "Gateway", 5, MISSING],
+    "payTo": ["0xYOUR_WALLET"],
+    "amount": ["0.01", "5"],
+    "network": ["eip155:x", "eip155:5042"],
+    "extra.name": ["GatewayWalletBatched"],
+}
+
+
+@pytest.mark.node
+def test_gateway_offer_is_payable_where_the_client_of_circle_signs() -> None:
+    offers = [
+        changed(OFFER, ENTRY + member, value)
+        for member, values in VALUES.items()
+        for value in values
+    ]
+    refusals = ask_typescript([question(offer, ["circle"]) for offer in offers])
+    wrong = [
+        (offer["accepts"][0], refusal[:90], fired(judged(offer)))
+        for offer, refusal in zip(offers, refusals, strict=True)
+        if judged(offer).payable is bool(refusal)
+    ]
+    assert wrong == []
+
+
+def test_official_client_signs_a_gateway_offer_over_another_contract() -> None:
+    sent, _ = python_client(["evm"]).handle_402_response(
+        {"PAYMENT-REQUIRED": encoded(OFFER)}, b"{}", URL
+    )
+    payload = json.loads(base64.b64decode(sent["PAYMENT-SIGNATURE"]))["payload"]
+    said = payload["authorization"]
+    authorization = ExactEIP3009Authorization(
+        from_address=said["from"],
+        to=said["to"],
+        value=said["value"],
+        valid_after=said["validAfter"],
+        valid_before=said["validBefore"],
+        nonce=said["nonce"],
+    )
+    digest = hash_eip3009_authorization(authorization, 8453, WALLET, "GatewayWalletBatched", "1")
+    signer = Account._recover_hash(digest, signature=payload["signature"])
+    assert signer != said["from"]
+
+
+def test_stock_clients_stop_at_a_gateway_offer_before_a_good_one() -> None:
+    good = V2["accepts"][0]
+    first = judged(changed(OFFER, "accepts", [OFFER["accepts"][0], good]))
+    assert fired(first, at_least=Severity.WARN) == {"gateway-only", "order-evm"}
+    assert first.payable
+    second = judged(changed(OFFER, "accepts", [good, OFFER["accepts"][0]]))
+    assert fired(second) == {"gateway-only"}
+    assert second.payable
+
+
+def test_gateway_offer_without_its_contract_is_not_called_a_wrong_token() -> None:
+    result = judged(changed(OFFER, ENTRY + "extra.verifyingContract", MISSING))
+    assert fired(result) == {"gateway-only", "gateway-terms"}
+    assert not result.payable
