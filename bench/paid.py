@@ -43,7 +43,7 @@ from bench.child import Child, started
 from bench.counterparties import ANSWER, HOLE, NETWORK
 from bench.measurement import Measurement, Report
 from bench.seller import free_port
-from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
+from tollgauge.web.paid.prices import HISTORY, SIMILAR, TRUST
 
 SALES: Final = 200
 SALE_ROUNDS: Final = 5

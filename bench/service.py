@@ -56,7 +56,7 @@ from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import NewProbe
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings, listen
 
 CATALOGUE: Final = 2_000

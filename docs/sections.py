@@ -17,7 +17,8 @@ from docs.markdown import table
 from tollgauge.core.units import dollars
 from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
-from tollgauge.web.paid.catalogue import Product, micro_usd
+from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.prices import micro_usd
 
 _DOCS: Final = Path(__file__).parent
 _FREE_ROUTES: Final = {

@@ -20,8 +20,9 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import CONFIRM_AFTER_MS
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
-from tollgauge.demo.serving import LOOPBACK, closed_port
+from tollgauge.demo.serving import closed_port
 from tollgauge.store.probes import probes
+from tollgauge.web.edge.listen import LOOPBACK
 
 # Without a market: ports that are closed, and a server that counts
 

@@ -25,7 +25,7 @@ from tests.support.http_service import PAY_TO
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
@@ -89,7 +89,7 @@ class PaidService:
 
     def payment(self, path: str) -> dict[str, Any]:
         """A new payment of the price of a route."""
-        price = catalogue.micro_usd(catalogue.PRICES[path])
+        price = prices.micro_usd(prices.PRICES[path])
         return payment(next(self.nonces), value=price, now=self.running.clock())
 
     async def post(

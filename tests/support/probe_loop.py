@@ -19,13 +19,14 @@ from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
-from tollgauge.demo.serving import LOOPBACK, serve
+from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe, score
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import probes
+from tollgauge.web.edge.listen import LOOPBACK
 
 START = 1_795_000_000_000 // DAY_MS * DAY_MS
 

@@ -28,9 +28,9 @@ from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes as web
 from tollgauge.web.paid import gate
-from tollgauge.web.paid.catalogue import PRICES, SaleSettings
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.prices import PRICES, SaleSettings
 from tollgauge.web.paid.settlement import Settlement
 from tollgauge.web.settings import ServerSettings
 

@@ -18,7 +18,7 @@ from tollgauge.demo.buyer import buy_answer
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import PAY_TO
 from tollgauge.web import routes as web
-from tollgauge.web.paid.catalogue import TRACE, SaleSettings
+from tollgauge.web.paid.prices import TRACE, SaleSettings
 from tollgauge.web.settings import ServerSettings
 
 

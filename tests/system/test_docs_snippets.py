@@ -24,7 +24,7 @@ from tollgauge.clients.tls import public_authorities
 from tollgauge.demo.buyer import buy
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import BULK, PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd
+from tollgauge.web.paid.prices import BULK, PRICES, RENEW, TRACE, TRUST, WATCH, micro_usd
 from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
 from tollgauge.web.watches.shapes import EXAMPLE_ID
 

@@ -21,6 +21,10 @@ DAYS = 12
 """Long enough for an A."""
 UNSEEN = {"cloaks-by-agent", "sybil-wallets", "recirculated-money", "ring"}
 """Kinds that are always payable as far as a probe can see, and were paid by nobody here."""
+VARYING = "payto-rotating"
+"""Each offer names another payTo, from the first day on: no trick is seen, and its reason tells
+buyers what to pin.
+"""
 HONEST = ("weather", "fx", "gas")
 
 
@@ -42,8 +46,11 @@ async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Pa
     for seller in SELLERS:
         if seller.label in HONEST:
             assert (rows[seller].grade, rows[seller].recommendation) == ("A", "proceed")
-    played = [seller for seller in TRICKS if seller.kind not in UNSEEN]
-    assert len(played) > 30
+        if seller.kind == VARYING:
+            assert "payto-varies" in {flag.code for flag in rows[seller].flags}
+            assert "pin" in rows[seller].reason
+    played = [seller for seller in TRICKS if seller.kind not in {*UNSEEN, VARYING}]
+    assert len(played) >= 30
     for seller in played:
         assert rows[seller].grade != "A", seller.url
         # Between its jumps the price of one is what it was before.

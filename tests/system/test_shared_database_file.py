@@ -32,7 +32,7 @@ from typer.main import get_command
 
 from tollgauge import app, cli
 from tollgauge.clients.tls import public_authorities
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 
 USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
     "status": (),
@@ -133,7 +133,7 @@ class Service:
     async def sell(self) -> None:
         document = paid_service.payment(
             next(self.nonces),
-            value=catalogue.micro_usd(catalogue.PRICES["/v1/x402-history"]),
+            value=prices.micro_usd(prices.PRICES["/v1/x402-history"]),
             now=app.now_ms(),
         )
         header = paid_service.header(document)

@@ -79,7 +79,7 @@ def buy(
     same command again, and nothing is paid twice.
     """
     from tollgauge.core.advice import AVOIDED
-    from tollgauge.web.paid.catalogue import TRUST
+    from tollgauge.web.paid.prices import TRUST
 
     check_resource(url)
     limits = limits_of(max_price, network)
@@ -107,7 +107,7 @@ def check_resource(url: str) -> None:
 def limits_of(max_price: str, network: str) -> Limits:
     """The buyer's limits. Raises typer.BadParameter for a text that is no amount of dollars."""
     from tollgauge.clients.purchase import Limits
-    from tollgauge.web.paid.catalogue import micro_usd
+    from tollgauge.web.paid.prices import micro_usd
 
     try:
         return Limits(network=network, max_amount=micro_usd(max_price))

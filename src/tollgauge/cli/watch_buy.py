@@ -57,7 +57,7 @@ def watch_buy(
     The secret of the watch is in the file, which nobody else should read:
     `watch events` needs it.
     """
-    from tollgauge.web.paid.catalogue import WATCH
+    from tollgauge.web.paid.prices import WATCH
 
     check_resource(url)
     limits = limits_of(max_price, network)

@@ -177,12 +177,6 @@ async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limit
     """A payment of what the route asks now, as PAYMENT-SIGNATURE carries it. Raises PurchaseError
     where it asks for what is outside of the limits.
     """
-    # Half a second of processor time, which nobody spends who is only told the price.
-    from eth_account import Account
-    from x402 import x402Client
-    from x402.mechanisms.evm.exact.register import register_exact_evm_client
-    from x402.mechanisms.evm.signers import EthAccountSigner
-
     try:
         answer = await http.post(order.url, json=order.body)
     except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -198,6 +192,12 @@ async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limit
         )
     terms = _terms(answer)
     entry = payable(terms.accepts, limits)
+    # A second of processor time, which nobody spends for whom nothing is signed.
+    from eth_account import Account
+    from x402 import x402Client
+    from x402.mechanisms.evm.exact.register import register_exact_evm_client
+    from x402.mechanisms.evm.signers import EthAccountSigner
+
     client = x402Client()
     client.set_spend_controls(False)  # the limits are narrower than the client's own
     signer = EthAccountSigner(Account.from_key(key))

@@ -47,7 +47,7 @@ from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.demo import DemoSettings
-from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 

@@ -36,7 +36,9 @@ def recovered(digest: bytes, signature: bytes) -> str | None:
 
 
 def address_of(private_key: bytes) -> str:
-    """The address (EIP-55) of a private key. Raises ValueError for bytes that are none."""
+    """The address (EIP-55) of a private key (32 bytes). Raises ValueError for what is none."""
+    if len(private_key) != 32:
+        raise ValueError("a private key has 32 bytes")
     public_key = PublicKey.from_secret(private_key).format(compressed=False)
     return to_checksum_address(keccak(public_key[1:])[-20:])
 

@@ -30,7 +30,6 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.db import sqlite
 from tollgauge.db.errors import Cause, StoreUnavailable, translated
 from tollgauge.db.migrations import upgrade
-from tollgauge.db.postgres import Postgres
 from tollgauge.db.sqlite import Sqlite
 
 __all__ = [
@@ -137,6 +136,9 @@ class Store:
         parsed = parse_url(url)
         if is_sqlite(parsed):
             return cls(Sqlite(parsed, readers=pool_size))
+        # A tenth of a second, which commands on SQLite do not spend.
+        from tollgauge.db.postgres import Postgres
+
         return cls(Postgres(parsed, connections=pool_size, statement_ms=statement_ms))
 
     async def migrate(self) -> None:

@@ -28,7 +28,7 @@ from tollgauge.clients.tls import public_authorities
 from tollgauge.core.signature import address_of
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC
-from tollgauge.demo.serving import LOOPBACK
+from tollgauge.web.edge.listen import LOOPBACK
 
 CHAIN_ID: Final = 8453
 CHAIN_NAME: Final = "tollgauge demo chain"

@@ -33,7 +33,8 @@ from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, Ve
 from tollgauge.core.strictjson import RECURSION_LIMIT
 from tollgauge.demo.chain import NETWORK
 from tollgauge.demo.envelopes import USDC
-from tollgauge.demo.serving import LOOPBACK, serve
+from tollgauge.demo.serving import serve
+from tollgauge.web.edge.listen import LOOPBACK
 
 # EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))

@@ -28,7 +28,8 @@ from tollgauge.demo.faults import Faults
 from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
 from tollgauge.demo.seller import Request, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.demo.serving import LOOPBACK, closed_port, serve
+from tollgauge.demo.serving import closed_port, serve
+from tollgauge.web.edge.listen import LOOPBACK
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -21,7 +21,7 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.pseudorandom import chance, roll, skewed
 from tollgauge.demo.seller import PROBER, Request, Seller, Wire, latency_at, listed
-from tollgauge.demo.serving import LOOPBACK
+from tollgauge.web.edge.listen import LOOPBACK
 
 BODY_CAP: Final = 256 * 1024
 """Bytes of a body that a prober keeps."""

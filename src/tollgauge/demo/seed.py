@@ -50,7 +50,7 @@ from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings, new_key
 

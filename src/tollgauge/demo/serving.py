@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from tollgauge.web.edge.listen import LOOPBACK
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-LOOPBACK: Final = "127.0.0.1"
 _POLL_SECONDS: Final = 0.005
 _DATE_SECONDS: Final = 1
 _GRACE_SECONDS: Final = 5

@@ -33,7 +33,7 @@ from tollgauge.store.endpoints import endpoints, standings
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.payments import payment
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ async def test_nothing_is_served_from_tables_or_a_file_that_are_gone(
     """An unlinked file would take every sale: they would be gone with the process."""
     path = Path(shutil.copy(empty_sqlite, tmp_path / "a.db"))
     async with paid_service.opened(f"sqlite:///{path}", PaidService) as service:
-        route, body = catalogue.BULK[10], {"resources": ["https://api.example.com/weather"]}
+        route, body = prices.BULK[10], {"resources": ["https://api.example.com/weather"]}
         assert (await service.post(route, body)).status_code == 200
         if what == "tables":
             with contextlib.closing(sqlite3.connect(path)) as direct:

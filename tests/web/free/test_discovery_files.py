@@ -16,7 +16,7 @@ from tests.support.http_service import BASE, Running
 from tests.support.trust_records import add, priced
 from x402.extensions.bazaar import validate_discovery_extension
 
-from tollgauge.web.paid.catalogue import PRICES, SaleSettings
+from tollgauge.web.paid.prices import PRICES, SaleSettings
 from tollgauge.web.watches.shapes import EXAMPLE_ID
 
 LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)

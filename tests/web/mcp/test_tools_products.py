@@ -22,7 +22,7 @@ from tests.web.paid.products.test_bulk import endpoint, known, probe, url, urls
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web import routes as web
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 
 AGENT_BYTES = 8_000
 """Text, structured content and receipt together: an agent reads all that it is given."""
@@ -30,14 +30,14 @@ RESOURCE = url(0)
 BULK = "x402_trust_bulk"
 HISTORY = "x402_history"
 SOLD = {
-    catalogue.TRUST: ("x402_trust_score", {"resource": RESOURCE}),
+    prices.TRUST: ("x402_trust_score", {"resource": RESOURCE}),
     **{
         route: (BULK, {"resources": [RESOURCE], "tier": tier})
-        for tier, route in catalogue.BULK.items()
+        for tier, route in prices.BULK.items()
     },
-    catalogue.HISTORY: (HISTORY, {"resource": RESOURCE}),
-    catalogue.SIMILAR: ("x402_find_alternatives", {"resource": RESOURCE}),
-    catalogue.RENEW: ("x402_watch_renew", {"watch_id": "wat_" + "0" * 24}),
+    prices.HISTORY: (HISTORY, {"resource": RESOURCE}),
+    prices.SIMILAR: ("x402_find_alternatives", {"resource": RESOURCE}),
+    prices.RENEW: ("x402_watch_renew", {"watch_id": "wat_" + "0" * 24}),
 }
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -153,9 +153,9 @@ async def test_bulk_answer_fits_an_agent_and_every_row_can_be_read_for_one_payme
     shop: PaidService, count: int
 ) -> None:
     arguments = {"resources": urls(count)}
-    tier = next(size for size in catalogue.BULK if count <= size)
+    tier = next(size for size in prices.BULK if count <= size)
     before = shop.asked["/settle"]
-    payment = shop.payment(catalogue.BULK[tier])
+    payment = shop.payment(prices.BULK[tier])
     result = await call(shop, BULK, arguments, payment)
     first = body(result)
     assert size(result) < AGENT_BYTES
@@ -183,8 +183,8 @@ async def test_details_of_a_bulk_answer_are_the_rows_of_the_route_without_anothe
     shop: PaidService,
 ) -> None:
     arguments = {"resources": urls(12)}
-    over_http = (await shop.post(catalogue.BULK[50], arguments)).json()["results"]
-    payment = shop.payment(catalogue.BULK[50])
+    over_http = (await shop.post(prices.BULK[50], arguments)).json()["results"]
+    payment = shop.payment(prices.BULK[50])
     first = body(await call(shop, BULK, arguments, payment))
     before = shop.asked["/settle"]
     rows: list[Any] = []
@@ -211,8 +211,8 @@ async def test_history_fits_an_agent_and_every_probe_can_be_read_for_one_payment
     for n in range(300):
         await shop.store.writing(record_probe, endpoint(40).id, probe(NOW - (300 - n) * MINUTE_MS))
     arguments = {"resource": resource, "days": 2}
-    over_http = (await shop.post(catalogue.HISTORY, arguments)).json()
-    result = await call(shop, HISTORY, arguments, shop.payment(catalogue.HISTORY))
+    over_http = (await shop.post(prices.HISTORY, arguments)).json()
+    result = await call(shop, HISTORY, arguments, shop.payment(prices.HISTORY))
     assert size(result) < AGENT_BYTES
     brief = body(result)
     spans = [dict(zip(brief["columns"], row, strict=True)) for row in brief["rows"]]
@@ -244,7 +244,7 @@ async def test_an_answer_id_that_no_answer_has_gets_nothing(
 
 async def test_an_answer_id_opens_only_the_answer_of_its_own_tool(shop: PaidService) -> None:
     arguments = {"resources": urls(2)}
-    bought = body(await call(shop, BULK, arguments, shop.payment(catalogue.BULK[10])))
+    bought = body(await call(shop, BULK, arguments, shop.payment(prices.BULK[10])))
     other = await call(shop, HISTORY, {"answerId": bought["answerId"]})
     assert other.structured_content is not None
     assert other.structured_content["code"] == "unknown-answer"
@@ -269,7 +269,7 @@ async def test_no_text_of_a_tool_can_be_read_as_caution_alone(shop: PaidService)
 
 
 async def test_payment_of_a_tool_is_not_taken_by_the_route(shop: PaidService) -> None:
-    payment = shop.payment(catalogue.HISTORY)
+    payment = shop.payment(prices.HISTORY)
     body(await call(shop, HISTORY, {"resource": RESOURCE}, payment))
-    reused = await shop.post(catalogue.HISTORY, {"resource": RESOURCE}, paid=header(payment))
+    reused = await shop.post(prices.HISTORY, {"resource": RESOURCE}, paid=header(payment))
     assert (reused.status_code, reused.json()["code"]) == (409, "payment-reused")

@@ -32,7 +32,7 @@ from tests.support.statements import fetch
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
-from tollgauge.web.paid.catalogue import TRUST, SaleSettings
+from tollgauge.web.paid.prices import TRUST, SaleSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

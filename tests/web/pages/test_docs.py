@@ -14,7 +14,7 @@ from tollgauge.core.payment import Offer
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import BULK
+from tollgauge.web.paid.prices import BULK
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 

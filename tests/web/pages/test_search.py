@@ -21,7 +21,7 @@ from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.payment import Offer
 from tollgauge.monitor import discovery
 from tollgauge.web.pages.search import ROWS, search_html, unknown_html
-from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.paid.prices import SaleSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

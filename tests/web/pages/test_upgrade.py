@@ -19,7 +19,7 @@ from tollgauge.monitor.reports import Snapshot
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
-from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.paid.prices import SaleSettings
 
 OFFER = Offer(
     route="/v1/x402-trust",

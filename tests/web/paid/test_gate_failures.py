@@ -22,8 +22,8 @@ from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
 from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.gate import LEASE_MS
 from tollgauge.web.paid.settlement import SETTLE_LEASE_MS
 
@@ -338,7 +338,7 @@ async def test_a_postgresql_that_only_reads_sells_nothing_and_gives_out_what_was
     own_server: Server,
 ) -> None:
     """As after a failover to a standby. What only needs a read is read."""
-    postgres, route = own_server.postgres, catalogue.BULK[10]
+    postgres, route = own_server.postgres, prices.BULK[10]
     body = {"resources": ["https://api.example.com/weather"]}
     async with paid_service.opened(postgres.url(postgres.template), PaidService) as service:
         paid = paid_service.header(service.payment(route))

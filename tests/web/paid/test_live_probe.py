@@ -23,12 +23,13 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
-from tollgauge.demo.serving import LOOPBACK, serve
+from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
+from tollgauge.web.edge.listen import LOOPBACK
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.live_probe import LiveProbe
 from tollgauge.web.paid.waiting import Waiting

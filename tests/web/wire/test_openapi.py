@@ -25,7 +25,7 @@ from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.wire import examples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -175,7 +175,7 @@ async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
         for path, row in document["paths"].items()
         if "paid" in row.get("post", {}).get("tags", ())
     }
-    assert described.keys() == catalogue.PRICES.keys()
+    assert described.keys() == prices.PRICES.keys()
     for schema in described.values():
         name = schema["$ref"].rpartition("/")[2]
         assert document["components"]["schemas"][name]["properties"]
@@ -258,7 +258,7 @@ class Payer:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         names = {name for name, _ in scope.get("headers", ())}
-        route = re.sub("^/v1/watch/[^/]+/renew$", catalogue.RENEW, scope.get("path", ""))
+        route = re.sub("^/v1/watch/[^/]+/renew$", prices.RENEW, scope.get("path", ""))
         sold = scope.get("method") == "POST" and route in self.prices
         self.clock.now += 10 * MINUTE_MS
         if sold and b"payment-signature" not in names:
@@ -267,7 +267,7 @@ class Payer:
         await self.app(scope, receive, send)
 
     def _signed(self, price: str) -> bytes:
-        value = catalogue.micro_usd(price)
+        value = prices.micro_usd(price)
         return header(payment(next(self.nonces), value=value, now=self.clock.now)).encode()
 
 
@@ -286,7 +286,7 @@ async def test_a_fuzzer_with_money_finds_nothing(
             await running.service.store.writing(
                 discovery.adopt, resource, source="request", now=now
             )
-            payer = Payer(running.app, running.clock, dict(catalogue.PRICES))
+            payer = Payer(running.app, running.clock, dict(prices.PRICES))
             await fuzz(
                 payer,
                 tmp_path,

@@ -11,8 +11,7 @@ import orjson
 from tollgauge.core.answer_signature import JWKS
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.free import bundle, lint, models, preflight
-from tollgauge.web.free import endpoint_lists as lists
+from tollgauge.web.free import bundle, endpoint_lists, lint, models, preflight
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
 from tollgauge.web.free.badge import BadgeShape, badge_shape
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
@@ -28,7 +27,7 @@ from tollgauge.web.free.keys import (
 )
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
-from tollgauge.web.wire import examples, openapi
+from tollgauge.web.wire import examples, lists, openapi
 from tollgauge.web.wire.preflight import PreflightShape
 
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
@@ -143,36 +142,36 @@ def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Search, and every endpoint page by page."""
-    endpoints, base_url = lists.EndpointLists(dependencies), dependencies.base_url
-    results = openapi.free(wire.lists.SearchShape, examples.search(base_url), INVALID_FILTER)
+    endpoints, base_url = endpoint_lists.EndpointLists(dependencies), dependencies.base_url
+    results = openapi.free(lists.SearchShape, examples.search(base_url), INVALID_FILTER)
     get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
     search = "Endpoints by URL, by host, or by what they are for"
     for path, handler, id_, example in (
-        (lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
-        (lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
+        (endpoint_lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
+        (endpoint_lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
     ):
         yield get(path, search, handler, id_, results, example=example)
     yield Route(
         "POST",
-        lists.SEMANTIC_SEARCH,
+        endpoint_lists.SEMANTIC_SEARCH,
         search,
         endpoints.search_by_post,
         "post_semantic_search",
-        openapi.free(wire.lists.SearchShape, examples.search(base_url), _NO_OBJECT),
+        openapi.free(lists.SearchShape, examples.search(base_url), _NO_OBJECT),
         tag="free",
-        request={"requestBody": lists.SearchRequest.body(lists.EXAMPLE)},
+        request={"requestBody": endpoint_lists.SearchRequest.body(endpoint_lists.EXAMPLE)},
         strict_query=True,
-        example=orjson.dumps(lists.EXAMPLE).decode(),
+        example=orjson.dumps(endpoint_lists.EXAMPLE).decode(),
     )
-    page = openapi.free(
-        wire.lists.EndpointListShape, examples.endpoint_list(base_url), INVALID_FILTER
-    )
+    page = openapi.free(lists.EndpointListShape, examples.endpoint_list(base_url), INVALID_FILTER)
     csv = openapi.csv(INVALID_FILTER)
     either = {**page, 200: openapi.either(page[200], csv[200])}
     every = "Every listed endpoint, 100 a page, as JSON or CSV"
     query = "?sort=price&grade=A"
-    yield get(lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query)
-    as_csv, path = "The same as CSV", f"{lists.ENDPOINTS}.csv"
+    yield get(
+        endpoint_lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query
+    )
+    as_csv, path = "The same as CSV", f"{endpoint_lists.ENDPOINTS}.csv"
     yield get(path, as_csv, endpoints.endpoints_csv, "get_endpoints_csv", csv, example=query)
 
 

@@ -41,7 +41,7 @@ from tollgauge.web.edge.problem import Problem, internal_error, store_unavailabl
 from tollgauge.web.mcp import answer_pages, output_schema
 from tollgauge.web.mcp.answer_pages import PageRequest
 from tollgauge.web.mcp.free_tools import FreeTool, FreeTools
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import catalogue, prices
 from tollgauge.web.paid.catalogue import Product, Sale
 from tollgauge.web.paid.products import bulk
 from tollgauge.web.paid.request import payment_required, read_payment
@@ -281,19 +281,19 @@ def _free_tool(tool: FreeTool) -> Tool:
 
 def _prices(products: Sequence[Product]) -> dict[str, str]:
     """Dollars per call, or by tier."""
-    tiers = {route: str(tier) for tier, route in catalogue.BULK.items()}
+    tiers = {route: str(tier) for tier, route in prices.BULK.items()}
     return {
         tiers.get(product.route, "call"): product.dependencies.settings.price(product.route)
         for product in products
     }
 
 
-def _price_text(prices: Mapping[str, str]) -> str:
+def _price_text(dollars_by_tier: Mapping[str, str]) -> str:
     """`$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
     return ", ".join(
-        f"{dollars(catalogue.micro_usd(price))} "
+        f"{dollars(prices.micro_usd(price))} "
         + ("per call" if tier == "call" else f"for up to {tier} resources")
-        for tier, price in prices.items()
+        for tier, price in dollars_by_tier.items()
     )
 
 

@@ -22,7 +22,7 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.catalogue import BULK, SIMILAR, TRACE
+from tollgauge.web.paid.prices import BULK, SIMILAR, TRACE
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 

@@ -38,7 +38,7 @@ from tollgauge.web.free.endpoint_lists import (
     query_of,
 )
 from tollgauge.web.pages.render import render
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.wire.parameters import ResourceQuery, SearchText
 from tollgauge.web.wire.request_model import resource_of
@@ -139,7 +139,7 @@ class SearchPages:
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:
     """The offer of a live report; None while nothing is for sale."""
-    return offer_of(dependencies, catalogue.TRUST)
+    return offer_of(dependencies, prices.TRUST)
 
 
 def offer_of(dependencies: PaidDependencies, route: str) -> Offer | None:

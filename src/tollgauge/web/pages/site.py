@@ -22,7 +22,7 @@ from tollgauge.web.pages.incidents import DAYS, incidents_html
 from tollgauge.web.pages.search import offer_of, report_offer
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
-from tollgauge.web.paid.catalogue import SIMILAR
+from tollgauge.web.paid.prices import SIMILAR
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,

@@ -37,7 +37,7 @@ from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.reliability import reliability_diagram
 from tollgauge.web.pages.charts.timeline import timeline
 from tollgauge.web.pages.render import render
-from tollgauge.web.paid.catalogue import SIMILAR, TRUST
+from tollgauge.web.paid.prices import SIMILAR, TRUST
 
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""

@@ -41,7 +41,7 @@ from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
 from tollgauge.web.edge.problem import Problem, payment_header_too_large
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.catalogue import Call, Product, Sale
 from tollgauge.web.wire import examples, openapi
@@ -49,7 +49,7 @@ from tollgauge.web.wire import examples, openapi
 Handler = Callable[[Request], Awaitable[Response]]
 
 SOLD_BY_POST: Final = "This is sold by POST: send the request as JSON, with PAYMENT-SIGNATURE"
-_WHOLE_ANSWERS: Final = {catalogue.TRUST: examples.trust_report()}
+_WHOLE_ANSWERS: Final = {prices.TRUST: examples.trust_report()}
 """Whole answers as examples; a product's own example is the start of one."""
 _PAYMENT_HEADER: Final = {
     "name": "PAYMENT-SIGNATURE",

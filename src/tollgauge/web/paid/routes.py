@@ -9,7 +9,8 @@ import orjson
 
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid import request
-from tollgauge.web.paid.catalogue import BULK, Product
+from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.prices import BULK
 from tollgauge.web.route import Route
 
 

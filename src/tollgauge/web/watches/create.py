@@ -43,7 +43,7 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Invalid, Problem
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import ToolSpec
@@ -168,7 +168,7 @@ def product(dependencies: PaidDependencies) -> Product:
     """A new watch."""
     return Product(
         dependencies=dependencies,
-        route=catalogue.WATCH,
+        route=prices.WATCH,
         summary="Change and liveness alerts of an endpoint for 30 days",
         description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
         "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "

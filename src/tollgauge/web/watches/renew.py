@@ -14,7 +14,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import ToolSpec
@@ -55,7 +55,7 @@ def product(dependencies: PaidDependencies) -> Product:
     """30 more days of a watch."""
     return Product(
         dependencies=dependencies,
-        route=catalogue.RENEW,
+        route=prices.RENEW,
         summary="30 more days of a watch; its secret stays",
         description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
         request=RenewalRequest,

@@ -7,7 +7,6 @@ one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the s
 answers beside them.
 """
 
-from tollgauge.web.wire import lists
 from tollgauge.web.wire.calibration import CalibrationShape, calibration
 from tollgauge.web.wire.claims import (
     Checked,
@@ -84,7 +83,6 @@ __all__ = [
     "iso",
     "leaderboard",
     "lint",
-    "lists",
     "micro_usd",
     "outline",
     "permille",

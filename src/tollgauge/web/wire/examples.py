@@ -46,6 +46,7 @@ from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
+from tollgauge.web.wire import lists
 from tollgauge.web.wire.preflight import preflight as shape_of_preflight
 
 RESOURCE: Final = "https://api.example.com/weather"
@@ -137,7 +138,7 @@ def preflight() -> Any:
 def search(base_url: str) -> Any:
     """What a search found, as JSON value."""
     results = (SearchResult(endpoint=_listed(), percent=46),)
-    return _json(wire.lists.search(Search(match="meaning", results=results), base_url=base_url))
+    return _json(lists.search(Search(match="meaning", results=results), base_url=base_url))
 
 
 @cache
@@ -152,7 +153,7 @@ def endpoint_list(base_url: str) -> Any:
         networks=(),
     )
     next_url = f"{base_url}/trust/endpoints?cursor=-914100~{_ENDPOINT.id}"
-    return _json(wire.lists.endpoint_list(page, next_url=next_url, base_url=base_url))
+    return _json(lists.endpoint_list(page, next_url=next_url, base_url=base_url))
 
 
 def _listed() -> DescribedEndpoint:

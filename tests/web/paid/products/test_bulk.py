@@ -31,7 +31,7 @@ from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
 from tollgauge.web import routes as web
 from tollgauge.web import wire
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.products import bulk
 
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
@@ -55,7 +55,7 @@ class PaidServer(PaidService):
         return await self.send({"resources": resources}, tier=tier)
 
     async def send(self, body: object, *, tier: int = 10) -> httpx.Response:
-        return await self.post(catalogue.BULK[tier], body)
+        return await self.post(prices.BULK[tier], body)
 
     async def buy(self, resources: object, *, tier: int = 10) -> Any:
         answer = await self.ask(resources, tier=tier)
@@ -212,7 +212,7 @@ async def test_a_resource_that_is_named_twice_counts_once(paid_server: PaidServe
     assert [row["resource"] for row in got["results"]] == urls(10)
 
 
-@pytest.mark.parametrize("tier", catalogue.BULK)
+@pytest.mark.parametrize("tier", prices.BULK)
 async def test_each_tier_takes_as_many_as_its_name_says(paid_server: PaidServer, tier: int) -> None:
     payment_required = await paid_server.running.http.post(f"/v1/x402-trust-bulk-{tier}")
     assert payment_required.status_code == 402
@@ -354,13 +354,11 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
         terms = payment_required.structured_content
         assert payment_required.is_error
         assert terms is not None
-        price = catalogue.micro_usd(catalogue.PRICES[catalogue.BULK[tier]])
+        price = prices.micro_usd(prices.PRICES[prices.BULK[tier]])
         assert terms["accepts"][0]["amount"] == str(price), arguments
         assert terms["resource"]["url"] == f"mcp://tool/{TOOL}"
     over_http = await paid_server.buy(urls(11), tier=50)
-    result = await paid_server.call(
-        {"resources": urls(11)}, paid_server.payment(catalogue.BULK[50])
-    )
+    result = await paid_server.call({"resources": urls(11)}, paid_server.payment(prices.BULK[50]))
     assert not result.is_error, result.structured_content
     assert result.structured_content is not None
     page = result.structured_content
@@ -369,7 +367,7 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
     ]
     assert result.meta is not None
     assert result.meta["x402/payment-response"]["success"] is True
-    cheap = await paid_server.call({"resources": urls(11)}, paid_server.payment(catalogue.BULK[10]))
+    cheap = await paid_server.call({"resources": urls(11)}, paid_server.payment(prices.BULK[10]))
     assert cheap.is_error
     assert cheap.structured_content is not None
     assert "accepts" in cheap.structured_content
@@ -401,7 +399,7 @@ async def test_the_tool_refuses_arguments_that_fit_no_tier_before_it_asks_for_mo
 
 async def test_a_tool_call_with_a_misspelt_tier_costs_nothing(paid_server: PaidServer) -> None:
     result = await paid_server.call(
-        {"resources": urls(1), "tiers": 50}, paid_server.payment(catalogue.BULK[10])
+        {"resources": urls(1), "tiers": 50}, paid_server.payment(prices.BULK[10])
     )
     assert result.structured_content is not None
     assert result.structured_content["code"] == "unknown-field"

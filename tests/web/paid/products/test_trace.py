@@ -36,7 +36,7 @@ from tollgauge.store.ledger import payment_lookup, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.models import ModelsShape, models
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.products import trace
@@ -348,13 +348,13 @@ async def test_a_payment_to_this_service_is_found_in_its_ledger(trace_client: Tr
         assert trace["ledger"] == {
             "match": True,
             "paymentId": decode(header).id,
-            "route": catalogue.TRUST,
+            "route": prices.TRUST,
             "at": "2026-11-18T11:06:40Z",
             "status": "claimed",
         }
 
 
-async def claimed(store: Store, header: str, *, route: str = catalogue.TRUST) -> payments.LedgerRow:
+async def claimed(store: Store, header: str, *, route: str = prices.TRUST) -> payments.LedgerRow:
     offer = Offer(
         route=route,
         resource="http://trust.test/",

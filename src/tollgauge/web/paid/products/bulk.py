@@ -32,7 +32,7 @@ from tollgauge.observe import log
 from tollgauge.store.endpoints import scores
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import Brief, ToolSpec
@@ -181,7 +181,7 @@ class BulkRequest(RequestModel):
 class ToolRequest(BulkRequest):
     """The arguments of the tool, which sells all tiers."""
 
-    tier: Annotated[int | None, wire.OneOf(catalogue.BULK)] = Field(
+    tier: Annotated[int | None, wire.OneOf(prices.BULK)] = Field(
         None, description="The size to pay for; left out, the smallest that fits `resources`"
     )
 
@@ -202,8 +202,8 @@ def _limited(model: type[Request], most: int) -> type[Request]:
     return create_model(model.__name__, __base__=model, resources=resources)
 
 
-_REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in catalogue.BULK}
-_ARGUMENTS: Final = _limited(ToolRequest, max(catalogue.BULK))
+_REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in prices.BULK}
+_ARGUMENTS: Final = _limited(ToolRequest, max(prices.BULK))
 _COLUMNS: Final = ("resource", "recommendation", "score", "grade", "payable24h", "amountUsd")
 
 
@@ -243,7 +243,7 @@ TOOL: Final = ToolSpec(
 
 def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
     """The tiers, smallest first."""
-    return tuple(_product(dependencies, tier) for tier in catalogue.BULK)
+    return tuple(_product(dependencies, tier) for tier in prices.BULK)
 
 
 def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
@@ -255,8 +255,8 @@ def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
     count = len(request.resources)
     if request.tier is not None and count > request.tier:
         raise _too_many(request.tier, path="resources")
-    tier = request.tier or min(size for size in catalogue.BULK if count <= size)
-    return tiers[list(catalogue.BULK).index(tier)]
+    tier = request.tier or min(size for size in prices.BULK if count <= size)
+    return tiers[list(prices.BULK).index(tier)]
 
 
 async def recompute(
@@ -284,7 +284,7 @@ async def recompute(
 def _product(dependencies: PaidDependencies, tier: int) -> Product:
     return Product(
         dependencies=dependencies,
-        route=catalogue.BULK[tier],
+        route=prices.BULK[tier],
         summary=f"The scores of up to {tier} endpoints",
         description=f"Trust scores of up to {tier} pay-per-call (x402) endpoints in one call: "
         "score, grade, recommendation with its reason, confidence, flags, price and payTo of each, "

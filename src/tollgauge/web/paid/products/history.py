@@ -32,7 +32,7 @@ from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import Brief, ToolSpec
@@ -199,7 +199,7 @@ def product(dependencies: PaidDependencies) -> Product:
     """The observation history of one endpoint."""
     return Product(
         dependencies=dependencies,
-        route=catalogue.HISTORY,
+        route=prices.HISTORY,
         summary="The raw observation history of an endpoint",
         description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
         "probe with outcome, latency and quoted amount, every change of listing, price, payTo "

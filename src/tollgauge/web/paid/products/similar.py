@@ -17,7 +17,7 @@ from tollgauge.core.endpoint import page_url
 from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlternatives
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import ToolSpec
@@ -100,7 +100,7 @@ def product(dependencies: PaidDependencies) -> Product:
     """The ranked alternatives to one endpoint."""
     return Product(
         dependencies=dependencies,
-        route=catalogue.SIMILAR,
+        route=prices.SIMILAR,
         summary="Better-scored alternatives to an endpoint, ranked",
         description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
         "purpose: exact scores, prices and similarity; what is expected to be payable comes first.",

@@ -41,7 +41,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import ToolSpec
@@ -230,7 +230,7 @@ def product(dependencies: PaidDependencies) -> Product:
     """The payment trace of one transaction, read from the configured nodes."""
     return Product(
         dependencies=dependencies,
-        route=catalogue.TRACE,
+        route=prices.TRACE,
         summary="The payments of a settlement transaction",
         description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
         "method and authorization of every payment in it, from the chain; also batched, proxied "

@@ -18,7 +18,7 @@ from tollgauge.store.endpoints import evidence, scores
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import latest as latest_rows
 from tollgauge.web import wire
-from tollgauge.web.paid import catalogue
+from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
@@ -55,7 +55,7 @@ def product(dependencies: PaidDependencies) -> Product:
     """The trust report of one endpoint."""
     return Product(
         dependencies=dependencies,
-        route=catalogue.TRUST,
+        route=prices.TRUST,
         summary="The live-probed trust report of an endpoint",
         description="Trust report of a pay-per-call (x402) endpoint, from a live probe: "
         "score 0 to 100, grade, recommendation with its reason, how likely it can be paid now and "
