@@ -164,9 +164,9 @@ test("a POST that was redirected is refused", async () => {
   assert.deepEqual(other.payments, []);
 });
 
-test("a payment does not follow a redirect, and is unsettled", async () => {
+test("a redirect of a payment is followed without it, and a 402 there is not paid", async () => {
   const { guard, fetch } = guardedFetch();
-  assert.equal((await fetch(`${shop.url}/payment-to-there`)).status, 307);
+  assert.equal((await fetch(`${shop.url}/payment-to-there`)).status, 402);
   assert.deepEqual([shop.payments.length, other.payments.length], [1, 0]);
   assert.equal(guard.unsettled()[0].nonce, shop.payments[0].payload.authorization.nonce);
 });
