@@ -6,7 +6,8 @@ const AHEAD = 65_536;
 /** A response with the same content, which calls `end` once: whether all of the body came. */
 export function watchResponse(answer: Response, end: (isComplete: boolean) => void): Response {
   const { status, statusText, headers, url, redirected, type } = answer;
-  if (answer.body === null) {
+  // There is no body, or it is one of another library's `fetch`, which cannot be watched.
+  if (!(answer.body instanceof ReadableStream)) {
     end(true);
     return answer;
   }
