@@ -13,7 +13,7 @@ import {
   redirectObstacle,
 } from "./request.js";
 import { isAnswer } from "./settlement.js";
-import type { PayingClient, TransportGuard } from "./transport.js";
+import type { Header, PayingClient, TransportGuard } from "./transport.js";
 import { watchStream } from "./watch.js";
 
 /**
@@ -192,7 +192,9 @@ async function pay<Client extends PayingClient>(
     return answer;
   } catch (error) {
     const { response } = error as AxiosFailure;
+    // A body that is cut is an error with the response as far as it came.
     if (response === undefined) guard.unanswered(sent);
+    else if (isCut(response)) guard.unanswered(sent, headerOf(response));
     else close(guard, sent, response, config);
     call.answer = () => {
       throw error;
@@ -221,8 +223,7 @@ function close<Client extends PayingClient>(
   answer: AxiosAnswer,
   config: AxiosConfig,
 ): void {
-  const headers = lowerCased(answer.headers);
-  const header = (name: string): string | null => headers.get(name) ?? null;
+  const header = headerOf(answer);
   const isNotModified = isConditional(lowerCased(config.headers).keys());
   const end = (isComplete: boolean): void =>
     isComplete
@@ -233,6 +234,17 @@ function close<Client extends PayingClient>(
   else if (data instanceof Readable) finished(data, (error) => end(error == null));
   else if (data instanceof ReadableStream) answer.data = watchStream(data, end);
   else end(true);
+}
+
+/** Whether a good answer came in part. Only the http adapter says that all of it came. */
+function isCut({ request, status }: AxiosAnswer): boolean {
+  const { res } = (request ?? {}) as { res?: { complete?: unknown } };
+  return isAnswer(status, true) && res?.complete !== true;
+}
+
+function headerOf({ headers }: AxiosAnswer): Header {
+  const all = lowerCased(headers);
+  return (name) => all.get(name) ?? null;
 }
 
 function lowerCased(headers: unknown): Map<string, string> {
