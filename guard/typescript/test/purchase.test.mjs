@@ -20,9 +20,10 @@ let shop;
 let node;
 let folder;
 let isDelivering = false;
-/** Seconds that the clock of the program is ahead. */
+/** Seconds that the clock of the program is ahead of its start; it stands still otherwise. */
 let ahead = 0;
 const realNow = Date.now;
+const startedAt = Date.now();
 
 before(async () => {
   const handler = (changes) => (request, response, payment, { url }) => {
@@ -34,7 +35,7 @@ before(async () => {
 });
 after(() => shop.close());
 beforeEach(async () => {
-  Date.now = () => realNow() + ahead * 1000;
+  Date.now = () => startedAt + ahead * 1000;
   ahead = 0;
   isDelivering = false;
   shop.payments.length = 0;
@@ -204,7 +205,7 @@ test("an expired payment is dead 12 blocks later, and one above a dollar when th
 });
 
 test("the program's clock does not decide that a payment is dead", async () => {
-  const behind = await chainNode({ now: () => realNow() / 1000 });
+  const behind = await chainNode({ now: () => startedAt / 1000 });
   const { signer, pay } = customer({ nodes: { [BASE]: behind.url } });
   await pay();
   ahead = EXPIRED_S + 300;

@@ -61,7 +61,8 @@ function take(request, response, { payload }) {
 
 before(async () => {
   folder = mkdtempSync(join(tmpdir(), "guard-"));
-  Date.now = () => realNow() + ahead * 1000;
+  const startedAt = realNow();
+  Date.now = () => startedAt + ahead * 1000;
   shop = await seller({
     "/good": (request, response, payment, { url }) =>
       payment === null ? asks(response, url + request.url, offer()) : take(request, response, payment),
