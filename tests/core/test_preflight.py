@@ -14,7 +14,10 @@ from tollgauge.core.preflight import Code, Decision, Offer, decide
 from tollgauge.core.trust_record import PaidAddress, TrustRecord
 from tollgauge.core.units import BASE
 
-_OF_A_CLIENT = {"policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"}
+_OF_A_CLIENT = {
+    *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"),
+    "inherited",
+}
 """What a case says that needs a client, its limits or its copy of the bundle."""
 _OF_A_TOKEN = {"asset-unknown", "over-call-cap"}
 _OFFERED = ("payTo", "amount", "network")

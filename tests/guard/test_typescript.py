@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from eth_abi.abi import encode
 from guard.cases import resource_cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support.paying_clients import payer_of
 from tests.support.programs import missing, require
+from tests.support.sellers import entry
+from x402.schemas import PaymentPayload, PaymentRequired
 
 from tollgauge.core.answer_signature import SigningKey, private_jwk
 from tollgauge.core.bundle import Variant, bundle_of, line_of
 from tollgauge.core.endpoint import ResourceError, parse_resource
 from tollgauge.core.trust_record import PaidAddress, TrustRecord
+from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
+from tollgauge.demo.envelopes import USDC
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"
@@ -36,6 +43,15 @@ import { parseResource } from "@tollgauge/guard";
 for await (const line of createInterface({ input: process.stdin }))
   console.log(JSON.stringify(parseResource(JSON.parse(line))?.url ?? null));
 """
+
+FIND_EVIDENCE = """
+import { findEvidence } from "./dist/chain.js";
+const [node, payment] = process.argv.slice(1);
+const { microUsd, ...rest } = JSON.parse(payment);
+console.log(await findEvidence(node, { ...rest, microUsd: BigInt(microUsd) }));
+"""
+TRANSFER = "0xcf092995"
+"""`transferWithAuthorization` with the signature as bytes (FiatTokenV2_2)."""
 
 NOW = 1_790_000_000_000
 """An instant (ms UTC)."""
@@ -171,3 +187,61 @@ def test_it_names_a_resource_as_the_service_does(
     except ResourceError:
         assume(condition=False)
     assert canonical(url) == expected
+
+
+@pytest.mark.usefixtures("anvil")
+@pytest.mark.asyncio
+async def test_a_node_shows_whether_an_authorization_is_used_or_dead() -> None:
+    async with run_chain() as chain:
+        account = chain.accounts[1]
+        used, small, large = [await sign(account, amount) for amount in (10_000, 10_000, 1_000_001)]
+        assert [await evidence(chain, payment) for payment in (used, small)] == ["unknown"] * 2
+        await chain.mint(account.address, 10_000)
+        await settle(chain, used)
+        assert await evidence(chain, used) == "used"
+        await chain.rpc("evm_increaseTime", 120)
+        await chain.rpc("anvil_mine", hex(12))
+        assert await evidence(chain, small) == "unknown"
+        await chain.rpc("anvil_mine", hex(1))
+        assert [await evidence(chain, payment) for payment in (small, large)] == ["dead", "unknown"]
+        await chain.rpc("anvil_mine", hex(128))
+        assert [await evidence(chain, payment) for payment in (used, large)] == ["used", "dead"]
+
+
+async def sign(account: TestAccount, amount: int) -> PaymentPayload:
+    """A payment of an amount of atomic USDC that is valid for 60 seconds."""
+    offer = entry("known", amount)
+    document = {"x402Version": 2, "resource": {"url": "https://x.example/"}, "accepts": [offer]}
+    required = PaymentRequired.model_validate(document)
+    payload = await payer_of(account).create_payment_payload(required)
+    assert isinstance(payload, PaymentPayload)
+    return payload
+
+
+async def settle(chain: Chain, payment: PaymentPayload) -> None:
+    """Take the money of a payment, as anyone can who holds it."""
+    given = payment.payload["authorization"]
+    numbers = [int(given[name]) for name in ("value", "validAfter", "validBefore")]
+    nonce, signature = (
+        bytes.fromhex(text[2:]) for text in (given["nonce"], payment.payload["signature"])
+    )
+    kinds = ["address", "address", *["uint256"] * 3, "bytes32", "bytes"]
+    values = [given["from"], given["to"], *numbers, nonce, signature]
+    data = TRANSFER + encode(kinds, values).hex()
+    call = {"from": chain.accounts[2].address, "to": USDC, "data": data}
+    await chain.check(await chain.send([call]))
+
+
+async def evidence(chain: Chain, payment: PaymentPayload) -> str:
+    """What the guard reads from the chain about a payment."""
+    given = payment.payload["authorization"]
+    document = {
+        "network": NETWORK,
+        "asset": USDC.lower(),
+        "payer": given["from"].lower(),
+        "nonce": given["nonce"],
+        "validBefore": int(given["validBefore"]),
+        "microUsd": given["value"],
+    }
+    script = ("--input-type=module", "--eval", FIND_EVIDENCE, chain.rpc_url, json.dumps(document))
+    return (await asyncio.to_thread(run, "node", *script)).strip()

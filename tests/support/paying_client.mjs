@@ -62,7 +62,8 @@ async function outcome([order, url, timeout]) {
   try {
     return [order, await send(url, { "x-order": order }, timeout), "", ""];
   } catch (error) {
-    const code = error?.name === "PaymentRefused" ? error.code : "";
+    const isRefused = ["PaymentRefused", "PaymentUnresolved"].includes(error?.name);
+    const code = isRefused ? error.code : "";
     return [order, null, String(error?.message ?? error), code];
   }
 }

@@ -150,7 +150,7 @@ BAD: Final = (
     _bad("stranger-dear", "unknown-resource", entries=(entry("stranger", 50_000),), record=None),
     _bad("dear", "over-call-cap", "amount-over-cap", "price-jump", entries=(entry("dear", 10**9),)),
     _bad("poses-as-known", "resource-mismatch", claims="known", record=None),
-    _bad("moved-to-stranger", "unknown-resource", moved_to="stranger-dear"),
+    _bad("moved-to-stranger", "unknown-resource", "payto-unknown", moved_to="stranger-dear"),
     _bad("moved-to-avoided", "avoid", moved_to="avoided"),
     _bad("moved-to-poser", "resource-mismatch", moved_to="poses-as-known"),
     _bad("long-valid", "timeout-invalid", entries=(entry("long-valid", maxTimeoutSeconds=10**9),)),

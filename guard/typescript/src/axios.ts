@@ -1,36 +1,64 @@
 /** The guard around axios: between the official wrapper and the instance. */
 
 import { randomUUID } from "node:crypto";
-import type { Call, SentPayment } from "./call.js";
+import { finished, Readable } from "node:stream";
+import type { SentPayment } from "./call.js";
 import { PAYMENT_HEADERS } from "./payment.js";
-import { CREDENTIALS, digest, redirectObstacle } from "./request.js";
-import type { PayingClient, TransportGuard } from "./transport.js";
+import {
+  CREDENTIALS,
+  digest,
+  HOPS_MAX,
+  isConditional,
+  isSameUrl,
+  redirectObstacle,
+} from "./request.js";
+import { isAnswer } from "./settlement.js";
+import type { Header, PayingClient, TransportGuard } from "./transport.js";
+import { watchStream } from "./watch.js";
 
 /**
  * The part of an `AxiosInstance` that the guard uses. Its parameters are `any`, so that the types
  * of every version of axios fit.
  */
 export interface AxiosLike {
-  readonly interceptors: { readonly response: { use(ok: any, failed: any): number } };
+  readonly interceptors: {
+    readonly request: { use(ok: any): number };
+    readonly response: { use(ok: any, failed: any): number };
+  };
   request(config: any): Promise<AxiosAnswer>;
   getUri(config: any): string;
   create(): AxiosLike;
   readonly defaults: object;
 }
 
+/** The part of an instance that the official wrapper gets. */
+interface Seam extends Pick<AxiosLike, "request"> {
+  readonly interceptors: Pick<AxiosLike["interceptors"], "response">;
+}
+
 /** `wrapAxiosWithPayment` of `@x402/axios`. */
 export type WrapAxios<Client, Instance> = (instance: Instance, client: Client) => unknown;
 
+/** `beforeRedirect` of axios: `options` are those of the next request. */
+type BeforeRedirect = (options: RedirectOptions, ...rest: unknown[]) => void;
+
+interface RedirectOptions {
+  readonly href?: unknown;
+  readonly headers?: Record<string, unknown>;
+}
+
 interface AxiosConfig {
+  beforeRedirect?: BeforeRedirect;
+  maxRedirects?: number;
   readonly url?: string;
   readonly method?: string;
   readonly headers?: unknown;
   readonly data?: unknown;
   readonly auth?: unknown;
-  readonly maxRedirects?: number;
 }
 
 interface AxiosAnswer {
+  data?: unknown;
   readonly status: number;
   readonly headers: unknown;
   readonly request?: unknown;
@@ -51,13 +79,13 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
   // The request that was answered with 402 holds them already; and what is deleted stays deleted.
   Object.assign(bare.defaults, { headers: {}, params: undefined, auth: undefined });
   // All that the wrapper gets of the instance: whatever else it would use fails, and pays nothing.
-  const seam: Pick<AxiosLike, "interceptors" | "request"> = {
+  const seam: Seam = {
     interceptors: {
       response: {
         use: (ok: unknown, failed: (failure: AxiosFailure) => unknown) =>
           instance.interceptors.response.use(ok, (failure: AxiosFailure) =>
-            guard.run(async (call) => {
-              note(call, failure, instance);
+            guard.run(async () => {
+              note(guard, failure, instance, bare);
               return failed(failure);
             }),
           ),
@@ -69,68 +97,154 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
       return sent === null ? instance.request(config) : pay(guard, sent, config, bare);
     },
   };
+  instance.interceptors.request.use(watchRedirects);
   wrap(seam as unknown as Instance, guard.client);
   return instance;
 }
 
+interface Redirects {
+  /** The program's own `beforeRedirect`. */
+  readonly own: BeforeRedirect | undefined;
+  /** The URLs that the request was redirected to. */
+  readonly urls: string[];
+}
+
+/** By the `beforeRedirect` of a request. */
+const TARGETS = new WeakMap<object, Redirects>();
+
+/** Notes the redirects of a request, and keeps its credentials from other origins. */
+function watchRedirects(config: AxiosConfig): AxiosConfig {
+  const given = config.beforeRedirect;
+  const { own } = (given && TARGETS.get(given)) ?? { own: given };
+  const urls: string[] = [];
+  config.beforeRedirect = (options, ...rest) => {
+    const [, details] = rest as [unknown, { url?: unknown } | undefined];
+    dropHeaders(options, String(details?.url));
+    urls.push(String(options.href));
+    own?.(options, ...rest);
+  };
+  config.maxRedirects = Math.min(config.maxRedirects ?? HOPS_MAX, HOPS_MAX);
+  TARGETS.set(config.beforeRedirect, { own, urls });
+  return config;
+}
+
+/** Drops the payment of a redirected request, and its credentials for another origin. */
+function dropHeaders({ href, headers = {} }: RedirectOptions, from: string): void {
+  const isSame = URL.canParse(from) && new URL(String(href)).origin === new URL(from).origin;
+  const dropped: readonly string[] = isSame ? PAYMENT_HEADERS : CREDENTIALS;
+  for (const name of Object.keys(headers)) {
+    if (dropped.includes(name.toLowerCase())) delete headers[name];
+  }
+}
+
 /** Notes where a 402 came from. */
-function note(call: Call, { config, response }: AxiosFailure, instance: AxiosLike): void {
-  if (response?.status !== 402 || config === undefined) return;
+function note<Client extends PayingClient>(
+  guard: TransportGuard<Client>,
+  { config, response }: AxiosFailure,
+  instance: AxiosLike,
+  bare: AxiosLike,
+): void {
+  const { call } = guard;
+  if (call === null || response?.status !== 402 || config === undefined) return;
   const asked = instance.getUri(config);
   const answered = config.maxRedirects === 0 ? asked : landedAt(response, config);
+  const targets = config.beforeRedirect && TARGETS.get(config.beforeRedirect)?.urls;
+  const urls = [asked, ...(targets ?? []).map((url) => withoutAuth(url, config))];
   const { method = "get", data } = config;
   call.url = answered;
+  call.hops = urls.slice(0, -1);
   call.request = digest(method, asked, bytesOf(data));
   call.obstacle =
-    answered === null
-      ? "axios does not say which URL answered: use its http adapter, or maxRedirects: 0."
+    answered === null || !isSameUrl(urls.at(-1) ?? asked, answered)
+      ? "axios does not say which URLs redirected: use its http adapter, or maxRedirects: 0."
       : redirectObstacle(method, asked, answered);
+  call.send = (sent) => pay(guard, sent, config, bare);
 }
 
 /** The URL of an answer after redirects, which the http adapter alone keeps, or null. */
-function landedAt(response: AxiosAnswer, { auth }: AxiosConfig): string | null {
+function landedAt(response: AxiosAnswer, config: AxiosConfig): string | null {
   const { res } = (response.request ?? {}) as { res?: { responseUrl?: unknown } };
-  if (typeof res?.responseUrl !== "string") return null;
-  const url = new URL(res.responseUrl);
-  // The adapter writes the option `auth` into the URL.
+  return typeof res?.responseUrl === "string" ? withoutAuth(res.responseUrl, config) : null;
+}
+
+/** A URL without the option `auth`, which the http adapter writes into it. */
+function withoutAuth(text: string, { auth }: AxiosConfig): string {
+  const url = new URL(text);
   if (auth !== undefined) Object.assign(url, { username: "", password: "" });
   return url.href;
 }
 
-/** Sends a payment to the URL that was judged, and follows no redirect with it. */
+/**
+ * Sends a payment to the URL that was judged. A redirect is followed without it, and what is
+ * answered there is the payment's answer.
+ */
 async function pay<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   sent: SentPayment,
   config: AxiosConfig,
   bare: AxiosLike,
 ): Promise<AxiosAnswer> {
-  const url = guard.call?.url ?? bare.getUri(config);
-  const headers = lowerCased(config.headers);
-  for (const name of PAYMENT_HEADERS) headers.delete(name);
-  headers.set(sent.header, sent.value);
-  const isElsewhere = new URL(url).origin !== new URL(bare.getUri(config)).origin;
-  if (isElsewhere) for (const name of CREDENTIALS) headers.delete(name);
-  const paid = { ...config, url, headers: Object.fromEntries(headers), maxRedirects: 0 };
-  const auth = isElsewhere ? undefined : config.auth;
+  const { call } = sent;
   try {
-    const answer = await bare.request({ ...paid, baseURL: "", params: {}, auth });
-    close(guard, sent, answer);
+    const answer = await bare.request(paidConfig(sent, config, bare));
+    close(guard, sent, answer, config);
+    call.answer = () => answer;
     return answer;
   } catch (error) {
     const { response } = error as AxiosFailure;
+    // A body that is cut is an error with the response as far as it came.
     if (response === undefined) guard.unanswered(sent);
-    else close(guard, sent, response);
+    else if (isCut(response)) guard.unanswered(sent, headerOf(response));
+    else close(guard, sent, response, config);
+    call.answer = () => {
+      throw error;
+    };
     throw error;
   }
 }
 
+/** A request with a payment, to the URL that answered 402. */
+function paidConfig(sent: SentPayment, config: AxiosConfig, bare: AxiosLike): AxiosConfig {
+  const url = sent.call.url ?? bare.getUri(config);
+  const headers = lowerCased(config.headers);
+  const isElsewhere = new URL(url).origin !== new URL(bare.getUri(config)).origin;
+  for (const name of isElsewhere ? CREDENTIALS : PAYMENT_HEADERS) headers.delete(name);
+  headers.set(sent.header, sent.value);
+  const auth = isElsewhere ? undefined : config.auth;
+  const paid = { ...config, url, headers: Object.fromEntries(headers), auth };
+  // An interceptor may have put another function in place of the one that drops the payment.
+  return watchRedirects({ ...paid, ...{ baseURL: "", params: {} } });
+}
+
+/** Records the answer to a payment; that of a stream, once all of it has come. */
 function close<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   sent: SentPayment,
   answer: AxiosAnswer,
+  config: AxiosConfig,
 ): void {
-  const headers = lowerCased(answer.headers);
-  guard.answered(sent, answer.status, (name) => headers.get(name) ?? null);
+  const header = headerOf(answer);
+  const isNotModified = isConditional(lowerCased(config.headers).keys());
+  const end = (isComplete: boolean): void =>
+    isComplete
+      ? guard.answered(sent, answer.status, header, isNotModified)
+      : guard.unanswered(sent, header);
+  const { data } = answer;
+  if (!isAnswer(answer.status, isNotModified)) end(true);
+  else if (data instanceof Readable) finished(data, (error) => end(error == null));
+  else if (data instanceof ReadableStream) answer.data = watchStream(data, end);
+  else end(true);
+}
+
+/** Whether a good answer came in part. Only the http adapter says that all of it came. */
+function isCut({ request, status }: AxiosAnswer): boolean {
+  const { res } = (request ?? {}) as { res?: { complete?: unknown } };
+  return isAnswer(status, true) && res?.complete !== true;
+}
+
+function headerOf({ headers }: AxiosAnswer): Header {
+  const all = lowerCased(headers);
+  return (name) => all.get(name) ?? null;
 }
 
 function lowerCased(headers: unknown): Map<string, string> {

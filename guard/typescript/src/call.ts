@@ -1,8 +1,7 @@
 /** One request of the caller, from its 402 to its answer. */
 
 import type { Code } from "./decision.js";
-import type { Reservation } from "./journal.js";
-import type { Terms } from "./offer.js";
+import type { Entry, PaymentHeader, Reservation } from "./journal.js";
 
 /** What to do about a refusal. */
 const ADVICE: Readonly<Record<Code, string>> = {
@@ -33,16 +32,56 @@ const ADVICE: Readonly<Record<Code, string>> = {
   "retry-storm":
     "Look why the answers did not serve; the request may be paid again in ten minutes.",
   "signed-differs": "Look for a hook, an extension or a redirect that changes the payment.",
+  "payto-varies":
+    "Pin the host in `pins` of the policy (`{ host: { maxAmount } }`), or give the guard `ask`.",
+  "payment-unresolved": "Ask a node with `guard.resolve(nonce, { node })`.",
 };
 
 /** A payment that was not made. `code` says why. */
 export class PaymentRefused extends Error {
-  override readonly name = "PaymentRefused";
+  override readonly name: string = "PaymentRefused";
   readonly code: Code;
 
-  constructor(code: Code, reason: string) {
-    super(`Payment refused (${code}): ${reason} ${ADVICE[code]}`);
+  constructor(code: Code, reason: string, advice: string = ADVICE[code]) {
+    super(`Payment refused (${code}): ${reason} ${advice}`);
     this.code = code;
+  }
+}
+
+/** What the guard knows of the payment that is in the way of another one. */
+export interface Unresolved {
+  /** Null while an identical call is signing the payment. */
+  readonly nonce: string | null;
+  /** CAIP-2. */
+  readonly network: string | null;
+  readonly payer: string | null;
+  readonly resource: string;
+  /** `paid-unanswered` where the chain shows that it was taken. */
+  readonly state: "open" | "paid-unanswered";
+  /** Until then (unix seconds) the same call sends the same payment again. */
+  readonly retryUntil: number | null;
+}
+
+/**
+ * An earlier payment of the same purchase was sent and has no answer, so no other one was signed.
+ */
+export class PaymentUnresolved extends PaymentRefused implements Unresolved {
+  override readonly name = "PaymentUnresolved";
+  readonly nonce: string | null;
+  readonly network: string | null;
+  readonly payer: string | null;
+  readonly resource: string;
+  readonly state: "open" | "paid-unanswered";
+  readonly retryUntil: number | null;
+
+  constructor(reason: string, advice: string, unresolved: Unresolved) {
+    super("payment-unresolved", reason, advice);
+    this.nonce = unresolved.nonce;
+    this.network = unresolved.network;
+    this.payer = unresolved.payer;
+    this.resource = unresolved.resource;
+    this.state = unresolved.state;
+    this.retryUntil = unresolved.retryUntil;
   }
 }
 
@@ -50,18 +89,44 @@ export class PaymentRefused extends Error {
 export interface Call {
   /** The URL that answered 402, after redirects; null before one did. */
   url: string | null;
+  /** The URLs that redirected there. */
+  hops: readonly string[];
   /** Another name by which the 402 may call what was asked. */
   alias: string | null;
   /** SHA-256 of the request that the program made (method, URL, body) in hex. */
   request: string;
   /** Why this 402 cannot be paid whatever it offers. */
   obstacle: string | null;
-  readonly allowed: Allowed[];
+  /** Sends the request that was answered 402 again, with a payment. */
+  send: ((sent: SentPayment) => Promise<unknown>) | null;
+  /** Leave to sign and send one payment: a call is paid once. */
+  allowed: Allowed | null;
+  /** An earlier payment, which is sent again instead of another one. */
+  again: Entry | null;
+  /** The payment that was sent. */
+  sent: SentPayment | null;
+  /** Returns or throws what the payment was answered with. */
+  answer: (() => unknown) | null;
   refused: PaymentRefused | null;
+  /** Lets the next identical call begin. */
+  endTurn: (() => void) | null;
 }
 
 export function newCall(): Call {
-  return { url: null, alias: null, request: "", obstacle: null, allowed: [], refused: null };
+  return {
+    url: null,
+    hops: [],
+    alias: null,
+    request: "",
+    obstacle: null,
+    send: null,
+    allowed: null,
+    again: null,
+    sent: null,
+    answer: null,
+    refused: null,
+    endTurn: null,
+  };
 }
 
 /** Leave to send one payment. */
@@ -69,21 +134,10 @@ export interface Allowed {
   /** The offer itself, frozen: the client must sign this object. */
   readonly requirements: unknown;
   readonly reservation: Reservation;
-  /** What is sent instead of a second payment for the same request. */
-  readonly again: SentPayment | null;
-  /** Of the payment that was sent by this leave; null until then. */
-  nonce: string | null;
 }
 
 /** A payment in the header that carries it. */
-export interface SentPayment {
-  readonly header: string;
-  readonly value: string;
+export interface SentPayment extends PaymentHeader {
   readonly nonce: string;
-  /** Unix seconds. */
-  readonly validBefore: number;
-  readonly terms: Terms;
-  readonly request: string;
-  /** The canonical resource that it was signed for. */
-  readonly resource: string;
+  readonly call: Call;
 }

@@ -16,7 +16,7 @@ import { type Asset, dollars, microUsd, parseAmount, USDC } from "./units.js";
 
 /** Why a payment was refused or needs consent, in the order in which it is checked. */
 export type Code =
-  /** The 402 does not name the host that was asked, or nobody knows which was. */
+  /** The 402 names another host, and payTo, network or price are not those of the record. */
   | "resource-mismatch"
   /** It does not ask for an `exact` EIP-3009 transfer of the network's USDC or an allowed token. */
   | "asset-unknown"
@@ -34,6 +34,8 @@ export type Code =
   | "avoid"
   /** The endpoint did not ask to be paid to this address in the last 30 days. */
   | "payto-unknown"
+  /** The payee varies, and the host has no pin (asks) or one that does not fit (refuses). */
+  | "payto-varies"
   /** The endpoint is known on another network. */
   | "network-unknown"
   /** The amount is above `priceFactor` times the known price. */
@@ -55,12 +57,16 @@ export type Code =
   /** The same request was paid `maxRepeats` times in the last ten minutes. */
   | "retry-storm"
   /** What was signed, or is about to be sent, is not what was allowed. */
-  | "signed-differs";
+  | "signed-differs"
+  /** An earlier payment of the same purchase has no answer, and may still be taken or was. */
+  | "payment-unresolved";
 
 /** The payment may be signed, with these terms. */
 export interface Allow {
   readonly decision: "allow";
   readonly terms: Terms;
+  /** A rule that speaks against the payment and does not decide. */
+  readonly warning?: Code;
 }
 
 /** The payment must not be signed. */
@@ -96,6 +102,11 @@ export interface Situation {
   readonly requestUrl: unknown;
   /** What the bundle knows of the endpoint. */
   readonly record: EndpointRecord | null;
+  /**
+   * The records of the URLs that redirected there, and of variants of its path: they refuse and
+   * ask, and permit nothing.
+   */
+  readonly inherited?: readonly EndpointRecord[];
   /** Unix seconds; null where there is no bundle. */
   readonly bundleAsOf: number | null;
   readonly spent: Spent;
@@ -112,24 +123,40 @@ export const REPEAT_S = 600;
 
 /** Whether an offer may be paid. Never throws, whatever the offer holds. */
 export function decide(offer: Offer, situation: Situation, policy: Policy): Decision {
-  const terms = readTerms(offer, situation.requestUrl, policy);
-  if ("decision" in terms) return terms;
-  const { record, bundleAsOf, now, spent } = situation;
+  const { record, inherited = [], bundleAsOf, now, spent } = situation;
+  const asked = parseResource(situation.requestUrl);
+  if (asked === null) {
+    return refuse("resource-mismatch", "The URL that was asked is not known, or cannot be read.");
+  }
+  const claimed = parseResource(offer.resourceUrl);
+  if (claimed === null) {
+    return refuse("resource-mismatch", "The 402 names no URL as its resource.");
+  }
+  const isElsewhere = !namesHostOf(claimed, asked);
   const age = bundleAsOf === null ? null : Math.abs(now - bundleAsOf);
+  const terms = readTerms(offer, policy);
+  if (isElsewhere) {
+    const isFresh = age !== null && age <= STALE_S;
+    if ("decision" in terms || !isFresh || !isUsual(record, terms, policy)) {
+      const reason = `The 402 is for ${claimed.origin}, but ${asked.origin} was asked.`;
+      return refuse("resource-mismatch", reason);
+    }
+  }
+  if ("decision" in terms) return terms;
   const verdicts = [
-    ...ofRecord(record, terms, policy),
+    ...ofRecord(record, terms, asked.host, policy),
+    ...ofInherited(inherited, record, terms, asked.host, policy),
     ofAge(age, terms, policy),
     ofUnknown(record, age, terms, policy),
     overBudget(terms.microUsd, spent, policy),
   ].filter((verdict) => verdict !== null);
   const refused = verdicts.find((verdict) => verdict.decision === "refuse");
-  return refused ?? verdicts[0] ?? { decision: "allow", terms };
+  const warning = isElsewhere ? { warning: "resource-mismatch" as const } : {};
+  return refused ?? verdicts[0] ?? { decision: "allow", terms, ...warning };
 }
 
-/** The terms of an offer that is well formed, within `maxCall`, and of the host that was asked. */
-export function readTerms(offer: Offer, requestUrl: unknown, policy: Policy): Terms | Refuse {
-  const mismatch = resourceMismatch(offer.resourceUrl, requestUrl);
-  if (mismatch !== null) return refuse("resource-mismatch", mismatch);
+/** The terms of an offer that is well formed and within `maxCall`. */
+export function readTerms(offer: Offer, policy: Policy): Terms | Refuse {
   const asset = assetOf(offer, policy);
   if (asset === null) {
     const reason =
@@ -155,7 +182,9 @@ export function readTerms(offer: Offer, requestUrl: unknown, policy: Policy): Te
     return refuse("timeout-invalid", `The payment would not be valid for 1 to ${most} seconds.`);
   }
   const { network, address } = asset;
-  return { network, asset: address.toLowerCase(), amount, microUsd: micro, payTo, timeout };
+  const facilitator = parseAddress(members(offer.extra)["facilitatorAddress"]);
+  const token = { network, asset: address.toLowerCase() };
+  return { ...token, amount, microUsd: micro, payTo, timeout, facilitator };
 }
 
 /** Whether a payment goes over a budget of the day, or repeats one too often. */
@@ -181,15 +210,19 @@ export function refuse(code: Code, reason: string): Refuse {
   return { decision: "refuse", code, reason };
 }
 
-function resourceMismatch(resourceUrl: unknown, requestUrl: unknown): string | null {
-  const asked = parseResource(requestUrl);
-  if (asked === null) return "The URL that was asked is not known, or cannot be read.";
-  const claimed = parseResource(resourceUrl);
-  if (claimed === null) return "The 402 names no URL as its resource.";
-  if (!namesHostOf(claimed, asked)) {
-    return `The 402 is for ${claimed.origin}, but ${asked.origin} was asked.`;
-  }
-  return null;
+/** Whether payTo, network and price are those of the record. */
+function isUsual(record: EndpointRecord | null, terms: Terms, policy: Policy): boolean {
+  return (
+    record !== null &&
+    isPayee(record, terms) &&
+    terms.network === record.network &&
+    record.amount !== null &&
+    terms.microUsd <= policy.priceFactor * record.amount
+  );
+}
+
+function isPayee({ payTo }: EndpointRecord, terms: Terms): boolean {
+  return payTo.some(([address]) => address.toLowerCase() === terms.payTo);
 }
 
 /** The token of an offer, null unless the guard can read what would be signed for it. */
@@ -208,18 +241,14 @@ function assetOf(offer: Offer, policy: Policy): Asset | null {
 function* ofRecord(
   record: EndpointRecord | null,
   terms: Terms,
+  host: string,
   policy: Policy,
 ): Generator<Refuse | Ask> {
   if (record === null) return;
-  const { recommendation, payTo, network, amount, grade } = record;
-  if (recommendation === "not-payable" || recommendation === "avoid") {
-    yield refuse(recommendation, `The service says ${recommendation}.`);
-  }
+  yield* ofAdvice(record, terms, policy);
+  const { payTo, network, amount } = record;
   if (payTo.length === 0) return;
-  if (!payTo.some(([address]) => address.toLowerCase() === terms.payTo)) {
-    const reason = `The endpoint did not ask to be paid at ${terms.payTo} in the last 30 days.`;
-    yield refuse("payto-unknown", reason);
-  }
+  if (!isPayee(record, terms)) yield* ofPayee(record, terms, host, policy);
   if (network !== null && network !== terms.network) {
     const reason = `The endpoint is known on ${network}, not on ${terms.network}.`;
     yield refuse("network-unknown", reason);
@@ -228,9 +257,64 @@ function* ofRecord(
     const times = `${policy.priceFactor} times the known price (${dollars(amount)})`;
     yield refuse("price-jump", `${dollars(terms.microUsd)} is more than ${times}.`);
   }
+}
+
+/**
+ * What the records of redirecting URLs and of path variants refuse or ask. An endpoint with a
+ * record of its own is held to its own payTo, network and price.
+ */
+function* ofInherited(
+  inherited: readonly EndpointRecord[],
+  own: EndpointRecord | null,
+  terms: Terms,
+  host: string,
+  policy: Policy,
+): Generator<Refuse | Ask> {
+  for (const record of inherited) {
+    if (own === null) yield* ofRecord(record, terms, host, policy);
+    else yield* ofAdvice(record, terms, policy);
+  }
+}
+
+/** What the service advises about an endpoint. */
+function* ofAdvice(
+  { recommendation, payTo, grade }: EndpointRecord,
+  terms: Terms,
+  policy: Policy,
+): Generator<Refuse | Ask> {
+  if (recommendation === "not-payable" || recommendation === "avoid") {
+    yield refuse(recommendation, `The service says ${recommendation}.`);
+  }
+  if (payTo.length === 0) return;
   if (recommendation === "caution") yield ask("caution", "The service says caution.", terms);
   if (grade !== null && rank(grade) > rank(policy.minGrade)) {
     yield ask("grade-low", `Grade ${grade} is below ${policy.minGrade}.`, terms);
+  }
+}
+
+/** What to do about a payee that the record does not know. */
+function* ofPayee(
+  { flags }: EndpointRecord,
+  terms: Terms,
+  host: string,
+  policy: Policy,
+): Generator<Refuse | Ask> {
+  if (!flags.includes("payto-varies")) {
+    const reason = `The endpoint did not ask to be paid at ${terms.payTo} in the last 30 days.`;
+    yield refuse("payto-unknown", reason);
+    return;
+  }
+  const pin = Object.hasOwn(policy.pins, host) ? policy.pins[host] : undefined;
+  if (pin === undefined) {
+    const reason = "The endpoint asks for another payee each time, and its host is not pinned.";
+    yield ask("payto-varies", reason, terms);
+  } else if (terms.microUsd > pin.maxAmount) {
+    const most = dollars(pin.maxAmount);
+    const reason = `${dollars(terms.microUsd)} is more than the pin of ${host} allows (${most}).`;
+    yield refuse("payto-varies", reason);
+  } else if (pin.facilitator !== undefined && terms.facilitator !== pin.facilitator.toLowerCase()) {
+    const reason = `The offer does not name the facilitator that ${host} is pinned to.`;
+    yield refuse("payto-varies", reason);
   }
 }
 

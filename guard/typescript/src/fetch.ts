@@ -1,9 +1,12 @@
 /** The guard around `fetch`: below the official wrapper, where requests leave, and above it. */
 
-import type { Call, SentPayment } from "./call.js";
+import type { SentPayment } from "./call.js";
 import { PAYMENT_HEADERS } from "./payment.js";
-import { CREDENTIALS, digest, redirectObstacle } from "./request.js";
+import { follow, redirected } from "./redirect.js";
+import { CREDENTIALS, digest, isConditional, redirectObstacle } from "./request.js";
+import { isAnswer } from "./settlement.js";
 import type { PayingClient, TransportGuard } from "./transport.js";
+import { watchResponse } from "./watch.js";
 
 export type Fetch = typeof globalThis.fetch;
 
@@ -19,46 +22,74 @@ export function guardFetch<Client extends PayingClient>(
     const isWhole = input instanceof Request && init === undefined;
     const request = isWhole ? input : new Request(input, init);
     const sent = guard.admit((name) => request.headers.get(name));
-    return sent === null ? ask(guard.call, request, fetch) : pay(guard, sent, request, fetch);
+    return sent === null ? ask(guard, request, fetch) : pay(guard, sent, request, fetch);
   }, guard.client);
   return (input, init) => guard.run(() => paying(input, init));
 }
 
 /** Sends a request without a payment, and notes where a 402 came from. */
-async function ask(call: Call | null, request: Request, fetch: Fetch): Promise<Response> {
-  const copy = request.body === null ? null : request.clone();
-  const answer = await fetch(request);
+async function ask<Client extends PayingClient>(
+  guard: TransportGuard<Client>,
+  request: Request,
+  fetch: Fetch,
+): Promise<Response> {
+  const { call } = guard;
+  const spare = request.clone();
+  const { answer, hops } = await follow(request, fetch);
   if (answer.status === 402 && call !== null) {
-    const body = await copy?.arrayBuffer();
+    const body = new Uint8Array(await spare.clone().arrayBuffer());
     call.url = answer.url === "" ? null : answer.url;
-    call.request = digest(request.method, request.url, new Uint8Array(body ?? []));
+    call.hops = hops;
+    call.request = digest(request.method, request.url, body);
     call.obstacle = redirectObstacle(request.method, request.url, answer.url);
+    call.send = (sent) => pay(guard, sent, spare, fetch);
   }
   return answer;
 }
 
-/** Sends a payment to the URL that was judged, and follows no redirect with it. */
+/**
+ * Sends a payment to the URL that was judged. A redirect is followed without it, and what is
+ * answered there is the payment's answer.
+ */
 async function pay<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   sent: SentPayment,
   request: Request,
   fetch: Fetch,
 ): Promise<Response> {
-  const url = guard.call?.url ?? request.url;
-  const aimed = url === request.url ? request : new Request(url, request);
-  const paid = new Request(aimed, { redirect: "manual" });
-  if (new URL(url).origin !== new URL(request.url).origin) {
-    for (const name of CREDENTIALS) paid.headers.delete(name);
-  }
-  for (const name of PAYMENT_HEADERS) paid.headers.delete(name);
-  paid.headers.set(sent.header, sent.value);
-  let answer: Response;
+  let header = (_name: string): string | null => null;
   try {
-    answer = await fetch(paid);
+    const paid = paidRequest(sent, request);
+    const spare = paid.clone();
+    const first = await fetch(paid);
+    header = (name) => first.headers.get(name);
+    const next = request.redirect === "follow" ? redirected(spare, first) : null;
+    await (next === null ? null : first.body?.cancel());
+    const last = next === null ? first : (await follow(next, fetch)).answer;
+    header = (name) => last.headers.get(name) ?? first.headers.get(name);
+    const isNotModified = isConditional(paid.headers.keys());
+    const end = (isComplete: boolean): void =>
+      isComplete
+        ? guard.answered(sent, last.status, header, isNotModified)
+        : guard.unanswered(sent, header);
+    const isGood = isAnswer(last.status, isNotModified);
+    if (!isGood) end(true);
+    const answer = isGood ? watchResponse(last, end) : last;
+    sent.call.answer = () => answer;
+    return answer;
   } catch (error) {
-    guard.unanswered(sent);
+    guard.unanswered(sent, header);
     throw error;
   }
-  guard.answered(sent, answer.status, (name) => answer.headers.get(name));
-  return answer;
+}
+
+/** A request with a payment, to the URL that answered 402. */
+function paidRequest({ call, header, value }: SentPayment, request: Request): Request {
+  const url = call.url ?? request.url;
+  const aimed = url === request.url ? request : new Request(url, request);
+  const paid = new Request(aimed, { redirect: "manual" });
+  const isElsewhere = new URL(url).origin !== new URL(request.url).origin;
+  for (const name of isElsewhere ? CREDENTIALS : PAYMENT_HEADERS) paid.headers.delete(name);
+  paid.headers.set(header, value);
+  return paid;
 }

@@ -9,60 +9,46 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
-import { type Call, newCall, PaymentRefused, type SentPayment } from "./call.js";
+import { type Allowed, type Call, newCall, PaymentRefused, type SentPayment } from "./call.js";
 import {
   type Ask,
-  type Code,
   decide,
   overBudget,
-  readTerms,
   refuse,
   type Refuse,
+  type Situation,
   type Spent,
 } from "./decision.js";
 import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
 import { freeze } from "./freeze.js";
-import { type Entry, Journal, type Outcome } from "./journal.js";
+import { type Entry, Journal, type Outcome, type Reservation } from "./journal.js";
 import { members } from "./json.js";
 import { guardMcp, type McpLike, type SigningClient } from "./mcp.js";
-import { type Offer, readOffer, type Terms } from "./offer.js";
-import { difference, PAYMENT_HEADERS, paymentInHeader, readPayment } from "./payment.js";
+import { readOffer } from "./offer.js";
+import type { GuardOptions } from "./options.js";
+import {
+  difference,
+  PAYMENT_HEADERS,
+  paymentInHeader,
+  readPayment,
+  type SignedPayment,
+} from "./payment.js";
 import { type Policy, policyOf } from "./policy.js";
+import { offerFor, Purchases, type ResolveOptions } from "./purchase.js";
+import { knownOf } from "./inherited.js";
 import { parseResource } from "./resource.js";
-import { fateOf } from "./settlement.js";
-import { type BundleLocation, BundleSource, type PinnedKey } from "./source.js";
+import { type Fate, fateOf } from "./settlement.js";
+import { BundleSource } from "./source.js";
+import { accountOf } from "./spending.js";
 import type { Header, PayingClient, TransportGuard } from "./transport.js";
-import { isSamePayment, UnclearPayments } from "./unclear.js";
-
-/** A payment that somebody has to agree to. */
-export interface Question {
-  readonly code: Code;
-  readonly reason: string;
-  /** The URL that asks to be paid. */
-  readonly url: string;
-  readonly terms: Terms;
-}
-
-export interface GuardOptions {
-  readonly bundle: BundleLocation;
-  readonly key: PinnedKey;
-  /** What differs from `DEFAULT_POLICY`. */
-  readonly policy?: Partial<Policy>;
-  /** Who is asked; without it, a payment that needs consent is refused. */
-  readonly ask?: (question: Question) => boolean | Promise<boolean>;
-  /** The file of the journal, of one process alone; without it, the journal is in memory. */
-  readonly journal?: string;
-  /** A file that keeps the last good bundle for times without a network. */
-  readonly cache?: string;
-  /** The most milliseconds that a payment waits for the first bundle: 5000 by default. */
-  readonly bundleTimeoutMs?: number;
-}
+import { payerOf, payersOf } from "./wallet.js";
 
 /** The call that this code runs in: a guard leaves the calls of another one of its client alone. */
 const CALLS = new AsyncLocalStorage<
   { readonly guard: Guard<PayingClient>; readonly call: Call } | undefined
 >();
 const UNREADABLE = "The payment is no transfer that the guard can read.";
+const PAID_ALREADY = "The call was paid already, and is not paid a second time.";
 const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
 
 /**
@@ -82,7 +68,7 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
   readonly #journal: Journal;
   readonly #source: BundleSource;
   readonly #ask: NonNullable<GuardOptions["ask"]>;
-  readonly #unclear = new UnclearPayments();
+  readonly #purchases: Purchases;
 
   constructor(client: Client, options: GuardOptions) {
     const { bundle, key, policy = {}, ask = () => false, journal = null, cache = null } = options;
@@ -91,6 +77,7 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
     this.#ask = ask;
     this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
     this.#journal = new Journal(journal, seconds());
+    this.#purchases = new Purchases(this.#journal, options.nodes ?? {});
     client.onBeforePaymentCreation(async (context) => {
       if (this.#isOfAnother) return undefined;
       const refused = await this.#judge(context.selectedRequirements, context.paymentRequired);
@@ -127,32 +114,71 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
   }
 
   /**
-   * Payments that were signed and got no receipt, oldest first. With the payer and the nonce
-   * anybody can ask the chain, or the service's payment trace, whether one was taken.
+   * Payments of the client's wallets that were signed and got no receipt, oldest first. With the
+   * payer and the nonce the chain, or the service's payment trace, says whether one was taken.
    */
   unsettled(): Entry[] {
-    return this.#journal.unsettled();
+    return this.#journal.unsettled(payersOf(this.client));
   }
 
   /**
-   * Says what the chain shows of a payment. One that was not taken, and no longer can be, counts as
-   * spent no longer. Throws JournalError, also for a payment that is not among `unsettled()`.
+   * Payments of the client's wallets after which no other one is signed for the same purchase,
+   * oldest first.
    */
-  resolve(nonce: string, fate: "taken" | "not-taken"): void {
-    this.#journal.resolve(nonce.toLowerCase(), seconds(), fate);
+  unresolved(): Entry[] {
+    return this.#journal.unresolved(payersOf(this.client));
+  }
+
+  /**
+   * Asks a node (by default the one of `nodes`) what became of a payment, and writes it down.
+   * `writeOff` is your consent to pay for the same purchase again. Returns the payment's state,
+   * null while its answer is not complete. Throws JournalError, also for a payment that is final.
+   */
+  resolve(nonce: string, options: ResolveOptions = {}): Promise<Fate | null> {
+    return this.#purchases.resolve(nonce.toLowerCase(), options, seconds);
   }
 
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
     const call = newCall();
+    const within = <R>(step: () => Promise<R>) => CALLS.run({ guard: this, call }, step);
     try {
-      return await CALLS.run({ guard: this, call }, () => work(call));
+      const answer = await within(() => work(call));
+      return call.again === null || call.sent !== null
+        ? answer
+        : ((await within(() => this.#sendAgain(call))) as T);
     } catch (error) {
+      if (call.sent === null && call.again !== null) {
+        return (await within(() => this.#sendAgain(call))) as T;
+      }
+      // The client tried to pay a second time: its caller gets what the seller answered.
+      if (call.answer !== null && call.refused !== null) return call.answer() as T;
       throw call.refused ?? error;
     } finally {
-      for (const { reservation, nonce } of call.allowed.splice(0)) {
-        if (nonce === null) this.#journal.release(reservation);
+      if (call.sent === null) {
+        if (call.allowed !== null) this.#journal.release(call.allowed.reservation);
+        call.endTurn?.();
       }
+      call.allowed = null;
     }
+  }
+
+  /** Sends an earlier payment of the purchase instead of another one. */
+  #sendAgain(call: Call): Promise<unknown> {
+    const { again, send } = call;
+    const kept = again === null ? null : this.#journal.sent(again.nonce);
+    if (again === null || kept === null || send === null) throw this.#differs(UNREADABLE);
+    if (!this.#purchases.isSendable(again, seconds())) {
+      call.again = null;
+      call.refused = this.#purchases.unresolved(again.resource, again, seconds());
+      throw call.refused;
+    }
+    return send(this.#leaves(call, { ...kept, nonce: again.nonce, call }));
+  }
+
+  #leaves(call: Call, sent: SentPayment): SentPayment {
+    call.sent = sent;
+    this.#purchases.setInFlight(sent.nonce, true);
+    return sent;
   }
 
   get call(): Call | null {
@@ -173,36 +199,35 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
     const value = header(name) ?? "";
     const payment = present.length === 1 ? paymentInHeader(value) : null;
     if (payment === null) throw this.#differs(UNREADABLE);
-    const allowed = this.call?.allowed.find(
-      (one) => one.nonce === null || one.nonce === payment.nonce,
-    );
-    if (allowed === undefined) throw this.#differs("Nobody allowed this payment.");
-    const { reservation, again } = allowed;
-    const differs = difference(payment, reservation.terms, seconds());
+    const { call } = this;
+    if (call === null || call.allowed === null) throw this.#differs("Nobody allowed this payment.");
+    if (call.sent !== null) throw this.#differs(PAID_ALREADY);
+    const { reservation } = call.allowed;
+    const differs = this.#difference(payment, call.allowed);
     if (differs !== null) throw this.#differs(differs);
-    if (again !== null) return again;
-    if (allowed.nonce === null) this.#journal.recordSigned(reservation, payment);
-    allowed.nonce = payment.nonce;
-    const { terms, request, resource } = reservation;
-    const { nonce, validBefore } = payment;
-    return { header: name, value, nonce, validBefore, terms, request, resource };
+    if (this.#journal.entry(payment.nonce) !== null) throw this.#differs(PAID_ALREADY);
+    this.#journal.recordSigned(reservation, payment, { header: name, value }, seconds());
+    return this.#leaves(call, { header: name, value, nonce: payment.nonce, call });
   }
 
-  answered(sent: SentPayment, status: number, header: Header): void {
-    this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header) });
+  answered(sent: SentPayment, status: number, header: Header, isConditional = false): void {
+    this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header, isConditional) });
   }
 
-  unanswered(sent: SentPayment): void {
-    this.#conclude(sent, { at: seconds(), status: null, fate: "unknown", transaction: null });
+  unanswered(sent: SentPayment, header: Header = () => null): void {
+    const { transaction } = fateOf(0, header);
+    this.#conclude(sent, { at: seconds(), status: null, fate: "open", transaction });
   }
 
   #conclude(sent: SentPayment, outcome: Outcome): void {
-    this.#unclear.answered(sent, outcome.fate);
+    this.#purchases.setInFlight(sent.nonce, false);
     try {
-      this.#journal.recordOutcome(sent.nonce, outcome);
+      const isKept = this.#journal.sent(sent.nonce) !== null;
+      if (isKept) this.#journal.recordOutcome(sent.nonce, outcome);
     } catch {
       // The answer was paid for: the caller gets it even where the disk is full.
     }
+    sent.call.endTurn?.();
   }
 
   /** Why an offer must not be paid; null where money was set aside for it. */
@@ -211,35 +236,82 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
     const refusal =
       call === null
         ? refuse("resource-mismatch", "The client was not called through the guard.")
-        : await this.#reserve(call, requirements, members(paymentRequired));
+        : await this.#begin(call, requirements, members(paymentRequired));
     if (refusal === null) return null;
-    const refused = new PaymentRefused(refusal.code, refusal.reason);
+    const isError = refusal instanceof PaymentRefused;
+    const refused = isError ? refusal : new PaymentRefused(refusal.code, refusal.reason);
     if (call !== null) call.refused = refused;
     return refused;
+  }
+
+  /** Waits for identical calls, and for what became of an earlier payment of the purchase. */
+  async #begin(
+    call: Call,
+    requirements: unknown,
+    required: ReturnType<typeof members>,
+  ): Promise<Refuse | PaymentRefused | null> {
+    if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
+    if (call.endTurn !== null) return refuse("retry-storm", PAID_ALREADY);
+    const payers = payersOf(this.client);
+    const find = (): Entry | null => this.#journal.unresolvedFor(call.request, payers);
+    const resource = parseResource(call.url)?.url ?? "";
+    call.endTurn = await this.#purchases.turn(call.request);
+    if (call.endTurn === null) {
+      call.endTurn = () => undefined;
+      const entry = find();
+      if (this.#purchases.isBlocked(entry, seconds())) {
+        return this.#purchases.unresolved(resource, entry, seconds());
+      }
+    }
+    for (let entry = find(); entry !== null; entry = find()) {
+      const isSame = entry.resource === resource && this.#purchases.isSendable(entry, seconds());
+      const offer = isSame ? offerFor(entry, required, this.#policy) : undefined;
+      if (offer !== undefined) return this.#again(call, entry, offer, required);
+      if (!(await this.#purchases.makeWay(entry, seconds))) {
+        return this.#purchases.unresolved(resource, find(), seconds());
+      }
+    }
+    return this.#reserve(call, requirements, required);
+  }
+
+  /** Allows an earlier payment to be sent again, after a decision of its own. */
+  async #again(
+    call: Call,
+    entry: Entry,
+    entryOffer: unknown,
+    required: ReturnType<typeof members>,
+  ): Promise<Refuse | PaymentRefused> {
+    const offer = this.#offer(call, entryOffer, required);
+    const situation = await this.#situation(call);
+    const decision = decide(offer, { ...situation, spent: NOTHING_SPENT }, this.#policy);
+    if (decision.decision === "refuse") return this.#explained(decision);
+    if (decision.decision === "ask") {
+      const refusal = await this.#consent(decision, call.url ?? "");
+      if (refusal !== null) return refusal;
+    }
+    call.again = entry;
+    return this.#purchases.unresolved(entry.resource, entry, seconds());
   }
 
   async #reserve(
     call: Call,
     requirements: unknown,
-    { x402Version, resource: named }: ReturnType<typeof members>,
+    required: ReturnType<typeof members>,
   ): Promise<Refuse | null> {
-    if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
     // The token and its chain are in the signature and not in the payment: no later hook may change
     // them for the time of signing.
     if (!freeze(requirements)) return refuse("signed-differs", "The offer is no plain data.");
-    const bundle = await this.#source.current(seconds());
-    const asked = parseResource(call.url);
-    const { host, url: resource } = asked ?? { host: "", url: "" };
-    const record = asked === null ? null : (bundle?.find(asked) ?? null);
-    const bundleAsOf = bundle?.header.asOf ?? null;
-    const { url: claimed } = members(named);
-    const isAlias = call.alias !== null && claimed === call.alias;
-    const offer = readOffer(requirements, isAlias ? call.url : claimed, x402Version);
-    const again = this.#again(call, offer, resource);
-    const spent = (): Spent =>
-      again === null ? this.#journal.spent(host, call.request, seconds()) : NOTHING_SPENT;
-    const situation = { requestUrl: call.url, record, bundleAsOf, spent: spent(), now: seconds() };
-    const decision = decide(offer, situation, this.#policy);
+    const payer = payerOf(this.client, required["x402Version"], requirements);
+    if (payer === null) {
+      return refuse("signed-differs", "The guard cannot read which account would sign.");
+    }
+    const offer = this.#offer(call, requirements, required);
+    const { host, url: resource } = parseResource(call.url) ?? { host: "", url: "" };
+    const situation = await this.#situation(call);
+    const account = accountOf(payer, String(offer.network), String(offer.asset).toLowerCase());
+    const { request } = call;
+    const spent = (): Spent => this.#journal.spent({ account, host, request }, seconds());
+    const decision = decide(offer, { ...situation, spent: spent() }, this.#policy);
     if (decision.decision === "refuse") return this.#explained(decision);
     const { terms } = decision;
     if (decision.decision === "ask") {
@@ -248,10 +320,31 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
       if (late !== null) return late;
     }
     // Nothing is awaited since the look at the budgets, so that the next look sees this payment.
-    const reservation = { terms, host, resource, request: call.request, at: seconds() };
-    if (again === null) this.#journal.reserve(reservation);
-    call.allowed.push({ requirements, reservation, again, nonce: null });
+    const { microUsd } = terms;
+    const claim = { account, host, request, at: seconds(), microUsd };
+    const reservation: Reservation = { ...claim, terms, payer, resource };
+    this.#journal.reserve(reservation);
+    call.allowed = { requirements, reservation };
     return null;
+  }
+
+  /** What is known of the URL that answered 402, and of those that led to it. */
+  async #situation({ url, hops }: Call): Promise<Omit<Situation, "spent">> {
+    const now = seconds();
+    const bundle = await this.#source.current(now);
+    const known = bundle === null ? null : knownOf(bundle, url, hops);
+    const { record = null, inherited = [] } = known ?? {};
+    return { requestUrl: url, record, inherited, bundleAsOf: bundle?.header.asOf ?? null, now };
+  }
+
+  #offer(
+    call: Call,
+    entry: unknown,
+    { x402Version, resource: named }: ReturnType<typeof members>,
+  ): ReturnType<typeof readOffer> {
+    const { url: claimed } = members(named);
+    const isAlias = call.alias !== null && claimed === call.alias;
+    return readOffer(entry, isAlias ? call.url : claimed, x402Version);
   }
 
   async #consent({ code, reason, terms }: Ask, url: string): Promise<Refuse | null> {
@@ -259,14 +352,6 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
     const question = { code, reason, url, terms };
     const agreed: unknown = await CALLS.run(undefined, () => this.#ask(question));
     return agreed === true ? null : refuse(code, `${reason} Nobody agreed to it.`);
-  }
-
-  /** The payment that is sent again instead of one for this offer. */
-  #again(call: Call, offer: Offer, resource: string): SentPayment | null {
-    const sent = this.#unclear.find(call.request, resource, seconds());
-    if (sent === null) return null;
-    const terms = readTerms(offer, call.url, this.#policy);
-    return !("decision" in terms) && isSamePayment(sent.terms, terms) ? sent : null;
   }
 
   /** A refusal for want of a bundle, with the reason why there is none. */
@@ -278,14 +363,20 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
 
   #checkSigned(payload: unknown): void {
     const payment = readPayment(payload);
-    const allowed = this.call?.allowed.at(-1);
-    if (payment === null || allowed === undefined) throw this.#differs(UNREADABLE);
+    const allowed = this.call?.allowed ?? null;
+    if (payment === null || allowed === null) throw this.#differs(UNREADABLE);
     // An earlier hook may have shown us another offer than the client signs.
     const isJudged =
       payment.asset === null || members(payload)["accepted"] === allowed.requirements;
     if (!isJudged) throw this.#differs("Another offer was signed than the one that was judged.");
-    const differs = difference(payment, allowed.reservation.terms, seconds());
+    const differs = this.#difference(payment, allowed);
     if (differs !== null) throw this.#differs(differs);
+  }
+
+  #difference(payment: SignedPayment, { reservation }: Allowed): string | null {
+    const { payer, terms } = reservation;
+    if (payment.payer !== payer) return `It is paid by ${payment.payer}, not by ${payer}.`;
+    return difference(payment, terms, seconds());
   }
 
   #differs(reason: string): PaymentRefused {

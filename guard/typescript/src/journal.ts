@@ -1,12 +1,13 @@
 /**
  * The journal: every payment before it is sent, and its outcome afterwards; and what the budgets
  * count. A file of JSON lines that one process writes, or memory. The file survives the death of
- * its process at any moment; a power cut may take its last lines, since to wait for the disk takes
- * longer than all else that a guard does.
+ * its process at any moment; a power cut may take its last lines, because waiting for the disk
+ * takes longer than everything else that a guard does.
  *
  * A payment counts from its reservation, which is made in one step of the event loop with the look
- * at the budgets; so payments at the same time cannot go over one together. It counts whatever its
- * outcome is, since an authorization that was sent can be taken until it expires.
+ * at the budgets; so concurrent payments cannot exceed one together. It counts whatever its outcome
+ * is, unless the chain shows that it was not taken. The header of a payment is kept while it may
+ * have to be sent again; a start removes it from the file once the payment is final.
  */
 
 import {
@@ -24,8 +25,8 @@ import type { Spent } from "./decision.js";
 import { members, parsed } from "./json.js";
 import type { Terms } from "./offer.js";
 import type { SignedPayment } from "./payment.js";
-import type { Fate } from "./settlement.js";
-import { Spending } from "./spending.js";
+import { type Fate, isFate } from "./settlement.js";
+import { accountOf, type Claim, Spending } from "./spending.js";
 import { parseAmount } from "./units.js";
 
 /** For how many seconds payments are kept that have an answer. */
@@ -36,14 +37,14 @@ export class JournalError extends Error {
   override readonly name = "JournalError";
 }
 
-/** What came of a payment. */
+/** The state of a payment, and the answer that led to it. */
 export interface Outcome {
   /** Unix seconds. */
   readonly at: number;
   readonly fate: Fate;
   /** The status of the answer; null where none came. */
   readonly status: number | null;
-  /** The transaction that the receipt names. */
+  /** The transaction that the receipt names. It proves nothing while the payment is open. */
   readonly transaction: string | null;
 }
 
@@ -57,7 +58,7 @@ export interface Entry {
   readonly microUsd: string;
   readonly network: string;
   readonly asset: string;
-  /** Unix seconds after which nobody can take it any more. */
+  /** Unix seconds after which it cannot be taken any more. */
   readonly validBefore: number;
   readonly host: string;
   readonly resource: string;
@@ -65,31 +66,53 @@ export interface Entry {
   readonly request: string;
   /** Unix seconds. */
   readonly at: number;
-  /** Null while there is no answer. */
+  /** Null while there is no complete answer. */
   readonly outcome: Outcome | null;
 }
 
 /** Money that is set aside for one payment. */
-export interface Reservation {
+export interface Reservation extends Claim {
   readonly terms: Terms;
-  readonly host: string;
+  readonly payer: string;
   readonly resource: string;
-  readonly request: string;
-  /** Unix seconds. */
-  readonly at: number;
 }
 
+/** The header that carries a payment. */
+export interface PaymentHeader {
+  readonly header: string;
+  readonly value: string;
+}
+
+/** States that are in the way of another payment for the same purchase. */
+const UNRESOLVED: readonly (Fate | null)[] = [null, "open", "paid-unanswered"];
+/** States in which neither a receipt nor the chain says whether the payment was taken. */
+const UNSETTLED: readonly (Fate | null)[] = [null, "open", "answered", "lapsed"];
+/** States that a start keeps however old they are. */
+const KEPT: readonly (Fate | null)[] = [null, "open", "paid-unanswered", "lapsed"];
+
+/** States in journals of earlier versions. */
+const EARLIER_FATES: Readonly<Record<string, Fate>> = {
+  unknown: "open",
+  refused: "open",
+  taken: "settled",
+  "not-taken": "dead",
+};
+
 type Line =
-  | { readonly signed: Omit<Entry, "outcome"> }
+  | { readonly signed: Omit<Entry, "outcome">; readonly sent?: PaymentHeader }
   | { readonly nonce: string; readonly outcome: Outcome };
 
 export class Journal {
   readonly #file: number | null;
   /** How long the file is when nobody else writes it, in bytes. */
   #size = 0;
-  /** By reservation, and by nonce once a payment is recorded. */
   readonly #spending = new Spending();
-  readonly #unsettled = new Map<string, Entry>();
+  /** By nonce: payments that are unresolved or unsettled. */
+  readonly #entries = new Map<string, Entry>();
+  /** By request: the nonces of unresolved payments, oldest first. */
+  readonly #unresolved = new Map<string, string[]>();
+  /** By nonce: the headers of unresolved payments. */
+  readonly #sent = new Map<string, PaymentHeader>();
   #failure: JournalError | null = null;
 
   /**
@@ -102,29 +125,35 @@ export class Journal {
     const file = openFile(path);
     const lines = readLines(path, readFileSync(path).toString());
     const kept = lastingLines(lines, now);
-    this.#file = kept.length < lines.length ? replaced(path, file, kept) : file;
+    const isChanged = kept.some((line, index) => line !== lines[index]);
+    this.#file = isChanged || kept.length < lines.length ? replaced(path, file, kept) : file;
     this.#size = fstatSync(this.#file).size;
     for (const line of kept) this.#apply(line);
   }
 
-  /** What counts at `now` (unix seconds) for a payment to `host` for `request`. */
-  spent(host: string, request: string, now: number): Spent {
-    return this.#spending.at(now, host, request);
+  /** What counts at `now` (unix seconds) for a payment of an account to a host for a request. */
+  spent(payment: Pick<Claim, "account" | "host" | "request">, now: number): Spent {
+    return this.#spending.at(now, payment);
   }
 
-  /** Sets money aside, until the payment is recorded, and counts as such, or is given up. */
+  /** Sets money aside until the payment is recorded, and counts as such, or is given up. */
   reserve(reservation: Reservation): void {
-    this.#spending.add(reservation, { ...reservation, microUsd: reservation.terms.microUsd });
+    this.#spending.reserve(reservation);
   }
 
   /** Gives back what was set aside for a payment that is not sent. */
   release(reservation: Reservation): void {
-    this.#spending.remove(reservation);
+    this.#spending.release(reservation);
   }
 
-  /** Records a payment, which may be sent then. Throws JournalError. */
-  recordSigned(reservation: Reservation, payment: SignedPayment): void {
-    const { terms, host, resource, request, at } = reservation;
+  /** Records a payment at `at` (unix seconds), which may be sent then. Throws JournalError. */
+  recordSigned(
+    reservation: Reservation,
+    payment: SignedPayment,
+    sent: PaymentHeader,
+    at: number,
+  ): void {
+    const { terms, host, resource, request } = reservation;
     const signed = {
       nonce: payment.nonce,
       payer: payment.payer,
@@ -139,30 +168,49 @@ export class Journal {
       request,
       at,
     };
-    this.#append({ signed });
-    this.#spending.remove(reservation);
-    this.#apply({ signed });
+    this.#append({ signed, sent });
+    this.#spending.release(reservation);
+    this.#apply({ signed, sent });
   }
 
-  /** Records what became of a payment. Throws JournalError. */
+  /** Records the state of a payment. Throws JournalError. */
   recordOutcome(nonce: string, outcome: Outcome): void {
     const line = { nonce, outcome };
     this.#apply(line);
     this.#append(line);
   }
 
-  /**
-   * Records what the chain shows of a payment at `at` (unix seconds).
-   * Throws JournalError, also where the payment is not among the unsettled ones.
-   */
-  resolve(nonce: string, at: number, fate: "taken" | "not-taken"): void {
-    if (!this.#unsettled.has(nonce)) throw new JournalError(`No payment ${nonce} is unsettled.`);
-    this.recordOutcome(nonce, { at, status: null, fate, transaction: null });
+  /** Payments of these payers, or of all, without receipt and evidence. Oldest first. */
+  unsettled(payers: ReadonlySet<string> | null = null): Entry[] {
+    return this.#of(UNSETTLED, payers);
   }
 
-  /** Payments without a receipt: only the chain can tell whether they were taken. Oldest first. */
-  unsettled(): Entry[] {
-    return [...this.#unsettled.values()];
+  /** Payments of these payers, or of all, that are in the way of another one. Oldest first. */
+  unresolved(payers: ReadonlySet<string> | null = null): Entry[] {
+    return this.#of(UNRESOLVED, payers);
+  }
+
+  /** The oldest payment of these payers that is in the way of another one for a request. */
+  unresolvedFor(request: string, payers: ReadonlySet<string>): Entry | null {
+    const entries = (this.#unresolved.get(request) ?? []).map((nonce) => this.#entries.get(nonce));
+    return entries.find((entry) => entry !== undefined && payers.has(entry.payer)) ?? null;
+  }
+
+  /** The payment of a nonce, null where it is final or not known. */
+  entry(nonce: string): Entry | null {
+    return this.#entries.get(nonce) ?? null;
+  }
+
+  /** The header that carried a payment, null where it is not kept. */
+  sent(nonce: string): PaymentHeader | null {
+    return this.#sent.get(nonce) ?? null;
+  }
+
+  #of(states: readonly (Fate | null)[], payers: ReadonlySet<string> | null): Entry[] {
+    return [...this.#entries.values()].filter(
+      ({ outcome, payer }) =>
+        states.includes(outcome?.fate ?? null) && (payers?.has(payer) ?? true),
+    );
   }
 
   /** Writes a line; after a failure none, so that none follows half a line. */
@@ -193,16 +241,30 @@ export class Journal {
   /** Takes a line of the file into account. */
   #apply(line: Line): void {
     if ("signed" in line) {
-      const { signed } = line;
-      this.#unsettled.set(signed.nonce, { ...signed, outcome: null });
-      this.#spending.add(signed.nonce, { ...signed, microUsd: BigInt(signed.microUsd) });
+      const { signed, sent } = line;
+      const { nonce, payer, network, asset, request } = signed;
+      this.#entries.set(nonce, { ...signed, outcome: null });
+      this.#unresolved.set(request, [...(this.#unresolved.get(request) ?? []), nonce]);
+      if (sent !== undefined) this.#sent.set(nonce, sent);
+      const account = accountOf(payer, network, asset);
+      this.#spending.add(nonce, { ...signed, account, microUsd: BigInt(signed.microUsd) });
       return;
     }
     const { nonce, outcome } = line;
-    const entry = this.#unsettled.get(nonce);
-    if (["settled", "taken", "not-taken"].includes(outcome.fate)) this.#unsettled.delete(nonce);
-    else if (entry !== undefined) this.#unsettled.set(nonce, { ...entry, outcome });
-    if (outcome.fate === "not-taken") this.#spending.remove(nonce);
+    const entry = this.#entries.get(nonce);
+    if (outcome.fate === "dead") this.#spending.remove(nonce);
+    if (entry === undefined) return;
+    const isUnresolved = UNRESOLVED.includes(outcome.fate);
+    if (isUnresolved || UNSETTLED.includes(outcome.fate)) {
+      this.#entries.set(nonce, { ...entry, outcome });
+    } else {
+      this.#entries.delete(nonce);
+    }
+    if (isUnresolved) return;
+    this.#sent.delete(nonce);
+    const others = (this.#unresolved.get(entry.request) ?? []).filter((one) => one !== nonce);
+    if (others.length > 0) this.#unresolved.set(entry.request, others);
+    else this.#unresolved.delete(entry.request);
   }
 }
 
@@ -218,7 +280,10 @@ function openFile(path: string): number {
   }
 }
 
-/** Those lines that are not of payments with an answer that were signed KEEP_S before `now`. */
+/**
+ * The lines to keep: those of payments that were signed within KEEP_S before `now`, or have no
+ * answer. Only unresolved payments keep their header.
+ */
 function lastingLines(lines: readonly Line[], now: number): Line[] {
   const fates = new Map<string, Fate>();
   for (const line of lines) if (!("signed" in line)) fates.set(line.nonce, line.outcome.fate);
@@ -226,9 +291,16 @@ function lastingLines(lines: readonly Line[], now: number): Line[] {
   for (const line of lines) {
     if (!("signed" in line) || line.signed.at > now - KEEP_S) continue;
     const { nonce } = line.signed;
-    if ((fates.get(nonce) ?? "unknown") !== "unknown") forgotten.add(nonce);
+    if (!KEPT.includes(fates.get(nonce) ?? null)) forgotten.add(nonce);
   }
-  return lines.filter((line) => !forgotten.has("signed" in line ? line.signed.nonce : line.nonce));
+  const kept = lines.filter(
+    (line) => !forgotten.has("signed" in line ? line.signed.nonce : line.nonce),
+  );
+  return kept.map((line) => {
+    if (!("signed" in line) || line.sent === undefined) return line;
+    const isUnresolved = UNRESOLVED.includes(fates.get(line.signed.nonce) ?? null);
+    return isUnresolved ? line : { signed: line.signed };
+  });
 }
 
 /**
@@ -255,20 +327,29 @@ function replaced(path: string, file: number, lines: readonly Line[]): number {
 function readLines(path: string, content: string): Line[] {
   const lines = content.split("\n").slice(0, -1);
   return lines.map((text, index) => {
-    const line = parsed(text);
+    const line = currentLine(parsed(text));
     if (isLine(line)) return line;
     const advice = "Repair it, or name another file: then what it counted is forgotten.";
     throw new JournalError(`Line ${index + 1} of the journal ${path} is broken. ${advice}`);
   });
 }
 
+/** A line with the name that its state has now. */
+function currentLine(line: unknown): unknown {
+  const { outcome } = members(line);
+  const { fate, ...others } = members(outcome);
+  const isEarlier = typeof fate === "string" && Object.hasOwn(EARLIER_FATES, fate);
+  return isEarlier ? { ...members(line), outcome: { ...others, fate: EARLIER_FATES[fate] } } : line;
+}
+
 function isLine(value: unknown): value is Line {
   const { signed, nonce, outcome } = members(value);
   const entry = members(signed);
-  const texts = [entry["nonce"], entry["microUsd"], entry["host"], entry["request"]];
+  const names = ["nonce", "payer", "network", "asset", "microUsd", "host", "request"];
   const isSigned =
-    texts.every((text) => typeof text === "string") &&
+    names.every((name) => typeof entry[name] === "string") &&
     parseAmount(entry["microUsd"]) !== null &&
-    Number.isSafeInteger(entry["at"]);
-  return isSigned || (typeof nonce === "string" && typeof members(outcome)["fate"] === "string");
+    Number.isSafeInteger(entry["at"]) &&
+    Number.isSafeInteger(entry["validBefore"]);
+  return isSigned || (typeof nonce === "string" && isFate(members(outcome)["fate"]));
 }

@@ -1,5 +1,6 @@
 /** The guard around an MCP client: paid tools of x402 version 2 (its MCP transport). */
 
+import type { SentPayment } from "./call.js";
 import { decoded, members, parsed } from "./json.js";
 import { digest } from "./request.js";
 import type { PayingClient, TransportGuard } from "./transport.js";
@@ -41,37 +42,40 @@ export function guardMcp<Client extends SigningClient, Mcp extends McpLike>(
       call.url = server ?? call.alias;
       const body = Buffer.from(JSON.stringify([params.name, params.arguments ?? {}]));
       call.request = digest("tools/call", call.url, body);
-      return pay(guard, client, required, params, rest);
+      call.send = (sent) => pay(guard, sent, client, params, rest);
+      const signed = encoded(await guard.client.createPaymentPayload(required));
+      const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
+      if (sent === null) throw new TypeError("The x402 client made no payment.");
+      return call.send(sent);
     });
 }
 
 async function pay<Client extends SigningClient>(
   guard: TransportGuard<Client>,
+  sent: SentPayment,
   client: McpLike,
-  required: object,
   params: ToolCall,
   rest: unknown[],
 ): Promise<unknown> {
-  const signed = encoded(await guard.client.createPaymentPayload(required));
-  const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
-  if (sent === null) throw new TypeError("The x402 client made no payment.");
-  const payment = decoded(sent.value);
+  const payment = { [PAYMENT]: decoded(sent.value) };
   let answer: unknown;
   try {
-    answer = await client.callTool(
-      { ...params, _meta: { ...params._meta, [PAYMENT]: payment } },
-      ...rest,
-    );
+    answer = await client.callTool({ ...params, _meta: { ...params._meta, ...payment } }, ...rest);
   } catch (error) {
     guard.unanswered(sent);
     throw error;
   }
   const receipt = members(members(answer)["_meta"])[RECEIPT];
-  const status = paymentRequired(answer) === null ? 200 : 402;
-  guard.answered(sent, status, (name) =>
+  guard.answered(sent, statusOf(answer), (name) =>
     name === "payment-response" && receipt !== undefined ? encoded(receipt) : null,
   );
   return answer;
+}
+
+/** The HTTP status that means what the answer of a tool means. */
+function statusOf(answer: unknown): number {
+  if (paymentRequired(answer) !== null) return 402;
+  return members(answer)["isError"] === true ? 500 : 200;
 }
 
 /** What an answer asks to be paid: in its structured content, or as JSON in its first text. */

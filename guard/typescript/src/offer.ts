@@ -29,6 +29,8 @@ export interface Terms {
   readonly payTo: string;
   /** The most seconds for which the authorization may be valid. */
   readonly timeout: number;
+  /** The address in `extra.facilitatorAddress` in lower-case hex, or null. */
+  readonly facilitator: string | null;
 }
 
 /**

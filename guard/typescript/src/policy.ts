@@ -1,8 +1,17 @@
 /** What the owner of a wallet lets its software pay. */
 
 import { parseAddress } from "./address.js";
+import { members } from "./json.js";
 import { GRADES } from "./record.js";
 import type { Asset } from "./units.js";
+
+/** What an owner allows a host whose payee varies. */
+export interface Pin {
+  /** The most for one payment. */
+  readonly maxAmount: bigint;
+  /** The address that the offer must name as `extra.facilitatorAddress`. */
+  readonly facilitator?: string;
+}
 
 /**
  * Limits of money are BigInts of micro-dollars: `10_000n` is a cent. A payment of exactly a limit
@@ -29,6 +38,8 @@ export interface Policy {
   readonly minGrade: string;
   /** Dollar tokens to pay with besides USDC. */
   readonly assets: readonly Asset[];
+  /** What hosts whose payee varies are allowed, by host name. */
+  readonly pins: Readonly<Record<string, Pin>>;
   /** While no bundle could be had: treat every endpoint as unknown instead of refusing all. */
   readonly failOpen: boolean;
 }
@@ -47,6 +58,7 @@ export const DEFAULT_POLICY: Policy = {
   priceFactor: 2n,
   minGrade: "C",
   assets: [],
+  pins: {},
   failOpen: false,
 };
 
@@ -75,6 +87,9 @@ export function policyOf(changes: Partial<Policy>): Policy {
   if (!Array.isArray(policy.assets) || !policy.assets.every(isAsset)) {
     throw new TypeError("assets must be a list of { network, address, decimals }.");
   }
+  if (!Object.values(members(policy.pins)).every(isPin) || members(policy.pins) !== policy.pins) {
+    throw new TypeError("pins must be { host: { maxAmount, facilitator? } }, maxAmount a BigInt.");
+  }
   if (!GRADES.includes(policy.minGrade)) throw new TypeError("minGrade must be A, B, C, D or F.");
   if (!["allow-up-to", "ask", "refuse"].includes(policy.unknown)) {
     throw new TypeError('unknown must be "allow-up-to", "ask" or "refuse".');
@@ -85,4 +100,10 @@ export function policyOf(changes: Partial<Policy>): Policy {
 function isAsset({ network, address, decimals }: Asset): boolean {
   const isNamed = /^eip155:[1-9][0-9]*$/.test(network) && parseAddress(address) !== null;
   return isNamed && Number.isSafeInteger(decimals) && decimals >= 0 && decimals <= 255;
+}
+
+function isPin(value: unknown): boolean {
+  const { maxAmount, facilitator } = members(value);
+  const isLimit = typeof maxAmount === "bigint" && maxAmount >= 0n;
+  return isLimit && (facilitator === undefined || parseAddress(facilitator) !== null);
 }

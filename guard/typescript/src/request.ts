@@ -1,6 +1,7 @@
-/** What identifies a request, and where a payment for it is sent. */
+/** What identifies a request, and where it is sent after a redirect. */
 
 import { createHash, type Hash } from "node:crypto";
+import { PAYMENT_HEADERS } from "./payment.js";
 
 /**
  * By what the same request is known again: SHA-256 over its method, URL and body, in hex. The URL
@@ -12,8 +13,14 @@ export function digest(method: string, url: string, body: Uint8Array): string {
   return sha256(Buffer.concat(parts)).digest("hex");
 }
 
-/** Headers that `fetch` leaves out when a redirect leads to another origin. */
-export const CREDENTIALS = ["authorization", "cookie", "proxy-authorization"];
+/** The most redirects that are followed for one request. */
+export const HOPS_MAX = 10;
+
+/** Headers that never follow a redirect to another origin, in lower case. */
+export const CREDENTIALS: readonly string[] = [
+  ...["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"],
+  ...["x-auth-token", "sign-in-with-x", ...PAYMENT_HEADERS],
+];
 
 /**
  * Why a 402 that came after a redirect cannot be paid, or null. The payment is sent to where the
@@ -21,8 +28,20 @@ export const CREDENTIALS = ["authorization", "cookie", "proxy-authorization"];
  */
 export function redirectObstacle(method: string, asked: string, answered: string): string | null {
   const isSafe = ["GET", "HEAD"].includes(method.toUpperCase());
-  if (isSafe || withoutFragment(asked) === withoutFragment(answered)) return null;
+  if (isSafe || isSameUrl(asked, answered)) return null;
   return `The request was redirected to ${answered}. Send it there.`;
+}
+
+/** Whether two URLs differ in their fragment at most. */
+export function isSameUrl(one: string, other: string): boolean {
+  const [first, second] = [one, other].map((url) => (URL.canParse(url) ? new URL(url).href : url));
+  return withoutFragment(String(first)) === withoutFragment(String(second));
+}
+
+/** Whether a request with headers of these names may be answered by 304. */
+export function isConditional(names: Iterable<string>): boolean {
+  const conditions = ["if-none-match", "if-modified-since"];
+  return [...names].some((name) => conditions.includes(name.toLowerCase()));
 }
 
 function withoutFragment(url: string): string {

@@ -27,6 +27,8 @@ const BAD_CHARACTER = /[\x00-\x20\x7f-\xa0\\\p{Z}\p{Surrogate}\p{Default_Ignorab
 /** RFC 3986 section 2.3. */
 const UNRESERVED = /^[A-Za-z0-9._~-]$/;
 const ESCAPE = /(%[0-9A-Fa-f]{2})/;
+/** Escapes of delimiters, which some servers decode before they route a request. */
+const ESCAPED_DELIMITER = /%(?:23|25|2F|3B|3F)/g;
 /** What stands escaped in a path: all but `pchar` of RFC 3986 section 3.3, and "/". */
 const NOT_IN_A_PATH = /[^A-Za-z0-9/:@!$&'()*+,;=._~-]/gu;
 
@@ -42,6 +44,34 @@ export function parseResource(text: unknown): Resource | null {
   const shownPort = url.port === "" ? "" : `:${url.port}`;
   const origin = `${scheme}://${host}${shownPort}`;
   return { scheme, host, port, origin, url: `${origin}${canonicalPath(url.pathname || "/")}` };
+}
+
+/**
+ * Other paths of the same host by which a server may know the resource, without itself: without
+ * parameters (`;x=1`), repeated slashes and escaped delimiters, in lower case, with and without a
+ * trailing slash. guard/cases/variants.json has them for every language.
+ */
+export function variants(resource: Resource): string[] {
+  const { origin, url } = resource;
+  const path = url.slice(origin.length);
+  const found = new Set<string>();
+  for (const written of [path, plainPath(path)]) {
+    for (const cased of [written, written.toLowerCase()]) {
+      const bare = cased.replace(/\/+$/, "");
+      for (const one of [bare, `${bare}/`]) found.add(parseResource(origin + one)?.url ?? url);
+    }
+  }
+  found.delete(url);
+  return [...found];
+}
+
+/** A path without parameters, repeated slashes, and escapes of `#`, `%`, `/`, `;` and `?`. */
+function plainPath(path: string): string {
+  const decoded = path.replace(ESCAPED_DELIMITER, (escape) => decodeURIComponent(escape));
+  return decoded
+    .replace(/[?#].*$/s, "")
+    .replace(/;[^/]*/g, "")
+    .replace(/\/{2,}/g, "/");
 }
 
 /**

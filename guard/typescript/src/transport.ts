@@ -35,9 +35,15 @@ export interface TransportGuard<Client extends PayingClient> {
    */
   admit(header: Header): SentPayment | null;
 
-  /** Records what a payment was answered with. Never throws. */
-  answered(sent: SentPayment, status: number, header: Header): void;
+  /**
+   * Records a complete answer to a payment. A 304 is one if the request was conditional.
+   * Never throws.
+   */
+  answered(sent: SentPayment, status: number, header: Header, isConditional?: boolean): void;
 
-  /** Records that a payment was sent and no answer came. Never throws. */
-  unanswered(sent: SentPayment): void;
+  /**
+   * Records that a payment was sent and no complete answer came; `header` is a look at what came of
+   * it. Never throws.
+   */
+  unanswered(sent: SentPayment, header?: Header): void;
 }

@@ -8,9 +8,13 @@ const cases = new URL("../../cases/decisions.json", import.meta.url);
 const table = JSON.parse(readFileSync(cases, "utf8"));
 const MONEY = ["maxCall", "maxHostDay", "maxDay", "unknownMax", "priceFactor"];
 
-function policyFrom(fields) {
+function policyFrom({ pins = {}, ...fields }) {
   const money = MONEY.filter((name) => name in fields).map((name) => [name, BigInt(fields[name])]);
-  return policyOf({ ...fields, ...Object.fromEntries(money) });
+  const pinned = Object.entries(pins).map(([host, { maxAmount, ...pin }]) => [
+    host,
+    { ...pin, maxAmount: BigInt(maxAmount) },
+  ]);
+  return policyOf({ ...fields, ...Object.fromEntries(money), pins: Object.fromEntries(pinned) });
 }
 
 function decided(one) {
@@ -23,6 +27,7 @@ function decided(one) {
     {
       requestUrl: merged.requestUrl,
       record: merged.record === null ? null : readRecord(merged.record),
+      inherited: (merged.inherited ?? []).map(readRecord),
       bundleAsOf: merged.bundleAsOf,
       spent: { hostDay: BigInt(hostDay), day: BigInt(day), repeats },
       now: merged.now,
@@ -33,8 +38,9 @@ function decided(one) {
 
 for (const one of table.cases) {
   test(`decision: ${one.name}`, () => {
-    const { decision, code = null } = decided(one);
-    assert.deepEqual({ decision, code }, { decision: one.decision, code: one.code });
+    const { decision, code = null, warning = null } = decided(one);
+    const expected = { decision: one.decision, code: one.code, warning: one.warning ?? null };
+    assert.deepEqual({ decision, code, warning }, expected);
   });
 }
 
@@ -146,6 +152,10 @@ for (const wrong of [
   { maxday: 1n },
   { failOpen: "false" },
   { failOpen: 0 },
+  { pins: [] },
+  { pins: null },
+  { pins: { "api.example.com": { maxAmount: 5 } } },
+  { pins: { "api.example.com": { maxAmount: 5n, facilitator: "0x1" } } },
   { assets: undefined },
   { assets: [{ network: "eip155:8453", address: `0x${"1".repeat(40)}` }] },
   { assets: [{ network: "eip155:8453", address: "0x1", decimals: 6 }] },

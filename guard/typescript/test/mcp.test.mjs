@@ -28,7 +28,8 @@ const TOOLS = {
   texts: () => asks("mcp://tool/texts", offer(), true),
   web: () => asks(SERVER, offer()),
   moved: () => asks("mcp://tool/moved", offer({ payTo: THIEF })),
-  other: () => asks("mcp://tool/weather", offer()),
+  other: () => asks("mcp://tool/weather", offer({ amount: "2001" })),
+  alias: () => asks("mcp://tool/weather", offer()),
 };
 
 before(async () => {
@@ -38,6 +39,7 @@ before(async () => {
     if (payment === undefined) return TOOLS[params.name](params);
     payments.push(payment);
     if (params.arguments.mood === "fail") throw new Error("the tool fails");
+    if (params.arguments.mood === "break") return TOOLS.broken();
     if (params.arguments.mood === "ask again") return TOOLS[params.name](params);
     const receipt = { success: true, transaction: `0x${"ab".repeat(32)}`, network: "eip155:8453" };
     return {
@@ -58,7 +60,7 @@ function tools(server = SERVER) {
   return { guard, call: (name, args = {}) => callTool({ name, arguments: args }) };
 }
 
-for (const name of ["weather", "texts", "web"]) {
+for (const name of ["weather", "texts", "web", "alias"]) {
   test(`the tool ${name} is paid`, async () => {
     const { guard, call } = tools();
     assert.equal((await call(name)).content[0].text, "delivered");
@@ -96,8 +98,20 @@ test("a call that failed after its payment sends the same payment again", async 
   assert.equal(guard.unsettled()[0].nonce, payments[0].payload.authorization.nonce);
 });
 
+test("a tool whose result is an error after its payment is sent the same payment again", async () => {
+  const { guard, call } = tools();
+  for (let time = 0; time < 2; time += 1) {
+    assert.equal((await call("weather", { mood: "break" })).isError, true);
+  }
+  assert.deepEqual(payments[0], payments[1]);
+  assert.deepEqual(
+    guard.unresolved().map(({ outcome }) => outcome.status),
+    [500],
+  );
+});
+
 test("a tool that asks again after its payment is unsettled", async () => {
   const { guard, call } = tools();
   assert.equal((await call("weather", { mood: "ask again" })).isError, true);
-  assert.equal(guard.unsettled()[0].outcome.fate, "refused");
+  assert.equal(guard.unsettled()[0].outcome.fate, "open");
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { parseResource } from "@tollgauge/guard";
+import { parseResource, variants } from "@tollgauge/guard";
 
 const cases = JSON.parse(
   readFileSync(new URL("../../cases/resources.json", import.meta.url), "utf8"),
@@ -9,6 +9,13 @@ const cases = JSON.parse(
 
 test("resources are canonical as the service has them", () => {
   for (const [url, resource] of cases) assert.equal(parseResource(url)?.url ?? null, resource, url);
+});
+
+test("the variants of a path are those of every guard", () => {
+  const file = new URL("../../cases/variants.json", import.meta.url);
+  for (const [url, expected] of JSON.parse(readFileSync(file, "utf8"))) {
+    assert.deepEqual(variants(parseResource(url)), expected, url);
+  }
 });
 
 test("a resource keeps its canonical form", () => {

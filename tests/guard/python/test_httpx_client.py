@@ -139,13 +139,17 @@ async def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_ag
     assert [call.path for call in seller.calls if call.payment] == ["/data"] * 2
 
 
-async def test_a_402_for_another_host_is_refused(seller: Seller, opened: Open) -> None:
+async def test_402_that_names_another_host_is_a_warning_if_payto_and_price_are_known(
+    seller: Seller, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
     seller.change = lambda required: required["resource"].update(url="https://other.example.com/")
     async with opened() as http:
-        with pytest.raises(PaymentRefusedError) as refused:
-            await http.get(f"{seller.url}/data")
-    assert refused.value.code == Code.RESOURCE_MISMATCH
-    assert not seller.payments
+        assert await status(http, f"{seller.url}/data") == 200
+        assert "payment.resource_mismatch" in caplog.text
+        assert await status(http, f"{seller.url}/unknown") == Code.RESOURCE_MISMATCH
+        seller.pay_to = OTHER_PAYEE
+        assert await status(http, f"{seller.url}/data?2") == Code.RESOURCE_MISMATCH
+    assert len(seller.payments) == 1
 
 
 @pytest.mark.usefixtures("one_day")

@@ -6,14 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from guard.cases import variant_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.endpoint import ResourceError as ServiceError
 from tollgauge.core.endpoint import parse_resource
-from tollgauge_guard.resource import ResourceError, parse
+from tollgauge_guard.resource import ResourceError, parse, variants
 
 SHARED = Path("guard/cases/resources.json")
+VARIANTS = json.loads(variant_cases.FILE.read_text())
 PIECES = st.sampled_from(
     [
         *("a", "B", "%2f", "%2E", "%7e", "%zz", "/", "//", ".", "..", "é", "~", "{id}", ":x"),
@@ -72,3 +74,25 @@ def test_a_shared_url_has_the_form_that_the_table_says(url: str, resource: str |
         ServiceError
     ):  # the service knows no such resource, whatever the guard reads
         parse_resource(url)
+
+
+@pytest.mark.parametrize(("url", "expected"), VARIANTS)
+def test_variants_of_a_path_are_those_of_the_shared_cases(url: str, expected: list[str]) -> None:
+    assert [variant.url for variant in variants(parse(url))] == expected
+
+
+def test_shared_variants_are_up_to_date() -> None:
+    assert variant_cases.FILE.read_text() == variant_cases.document()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/pay/", "/pay//", "//pay", "/PAY", "/pay;x=1", "/%70ay/", "/%2570ay", "/pay%2F"),
+        *("/pay%3Bx", "/pay%3Fx", "/./pay/", "/x/../PAY;v=1/"),
+    ],
+)
+def test_path_variant_leads_to_the_plain_path(path: str) -> None:
+    found = [variant.url for variant in variants(parse(f"https://api.example.com{path}"))]
+    assert "https://api.example.com/pay" in found
+    assert len(found) <= 7

@@ -24,7 +24,7 @@ from tollgauge_guard.guard import AskFunction, Guard
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import MEMORY
-from tollgauge_guard.policy import CENT, DOLLAR, Policy, Unknown
+from tollgauge_guard.policy import CENT, DOLLAR, Pin, Policy, Unknown
 from tollgauge_guard.request import PaymentRefusedError
 from tollgauge_guard.signature import pin
 from tollgauge_guard.units import Asset
@@ -45,6 +45,7 @@ __all__ = [
     "GuardError",
     "GuardedClient",
     "PaymentRefusedError",
+    "Pin",
     "Policy",
     "Refuse",
     "Unknown",

@@ -7,7 +7,7 @@ guard/cases/decisions.json holds the same rules as cases for every language.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -25,6 +25,8 @@ OLD_S: Final = 7 * 24 * 3_600
 """A bundle that is older than this lets pay no more than `Policy.unknown_max`."""
 REPEAT_S: Final = 600
 """The time in which payments for the same request are counted."""
+PAYTO_VARIES: Final = "payto-varies"
+"""The flag of an endpoint that has asked for another payee each time since it was first seen."""
 _ASSETS: Final = {(asset.network, asset.address): asset for asset in USDC}
 
 
@@ -32,7 +34,7 @@ class Code(StrEnum):
     """Why a payment was refused or needs consent, in the order in which it is checked."""
 
     RESOURCE_MISMATCH = "resource-mismatch"
-    """The 402 does not name the host that was asked, or nobody knows which was."""
+    """The 402 names another host than the one that was asked, and payTo or price are not known."""
     ASSET_UNKNOWN = "asset-unknown"
     """It asks for no `exact` EIP-3009 transfer of the network's USDC or an allowed token."""
     AMOUNT_INVALID = "amount-invalid"
@@ -49,6 +51,10 @@ class Code(StrEnum):
     """The service recommends `avoid`."""
     PAYTO_UNKNOWN = "payto-unknown"
     """The endpoint did not ask to be paid to this address in the last 30 days."""
+    PAYTO_VARIES = "payto-varies"
+    """The endpoint asks for another payee each time, and the policy has no pin that fits: asks
+    without a pin of the host, refuses where the pin does not fit.
+    """
     NETWORK_UNKNOWN = "network-unknown"
     """The endpoint is known on another network."""
     PRICE_JUMP = "price-jump"
@@ -71,6 +77,8 @@ class Code(StrEnum):
     """The same request was paid `max_repeats` times in the last ten minutes."""
     SIGNED_DIFFERS = "signed-differs"
     """What was signed, or is about to be sent, is not what was allowed."""
+    PAYMENT_UNRESOLVED = "payment-unresolved"
+    """An earlier payment of the same purchase has no answer, and may still be taken or was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +94,12 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The payment may be signed, with these terms."""
+    """The payment may be signed, with these terms. `warning` is a rule that speaks against it and
+    does not decide.
+    """
 
     terms: Terms
+    warning: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,32 +132,41 @@ def decide(
     *,
     bundle_as_of: int | None,
     spent: Spent,
+    inherited: Sequence[Record] = (),
 ) -> Decision:
     """Whether an offer that answered a request to `request_url` may be paid at `now` (unix
     seconds). `record` is what the bundle of `bundle_as_of` (unix seconds, None: there is no bundle)
-    knows of the endpoint. Never raises, whatever the offer holds.
+    knows of the endpoint. `inherited` are the records of the URLs that redirected there, and of
+    variants of its path: they refuse and ask, and permit nothing. Never raises, whatever the offer
+    holds.
     """
-    terms = read_terms(offer, request_url, policy)
+    mismatch = _resource_mismatch(offer.resource_url, request_url)
+    if isinstance(mismatch, Refuse):
+        return mismatch
+    terms = read_terms(offer, policy)
+    age = None if bundle_as_of is None else abs(now - bundle_as_of)
+    if mismatch is not None:
+        is_fresh = age is not None and age <= STALE_S
+        if isinstance(terms, Refuse) or not is_fresh or not _is_usual(record, terms, policy):
+            return Refuse(Code.RESOURCE_MISMATCH, mismatch)
     if isinstance(terms, Refuse):
         return terms
-    age = None if bundle_as_of is None else abs(now - bundle_as_of)
+    host = parse(request_url).host
     verdicts = [
-        *_of_record(record, terms, policy),
+        *_of_record(record, terms, host, policy),
+        *_of_inherited(inherited, record, terms, host, policy),
         _of_age(age, terms, policy),
         _of_unknown(record, age, terms, policy),
         over_budget(terms.micro_usd, spent, policy),
     ]
     refused = (verdict for verdict in verdicts if isinstance(verdict, Refuse))
     asked = (verdict for verdict in verdicts if isinstance(verdict, Ask))
-    return next(refused, None) or next(asked, None) or Allow(terms)
+    warning = None if mismatch is None else Code.RESOURCE_MISMATCH
+    return next(refused, None) or next(asked, None) or Allow(terms, warning)
 
 
-def read_terms(offer: Offer, request_url: object, policy: Policy) -> Terms | Refuse:
-    """The terms of an offer that is well formed, within the limit of a call, and of the host that
-    was asked.
-    """
-    if mismatch := _resource_mismatch(offer.resource_url, request_url):
-        return Refuse(Code.RESOURCE_MISMATCH, mismatch)
+def read_terms(offer: Offer, policy: Policy) -> Terms | Refuse:
+    """The terms of an offer that is well formed and within the limit of a call."""
     asset = _asset(offer, policy)
     if asset is None:
         return Refuse(
@@ -182,6 +202,7 @@ def read_terms(offer: Offer, request_url: object, policy: Policy) -> Terms | Ref
         timeout=timeout,
         domain_name=name,
         domain_version=version,
+        facilitator=_facilitator(offer),
     )
 
 
@@ -206,18 +227,31 @@ def over_budget(micro_usd: int, spent: Spent, policy: Policy) -> Refuse | None:
     return None
 
 
-def _resource_mismatch(resource_url: object, request_url: object) -> str | None:
+def _resource_mismatch(resource_url: object, request_url: object) -> str | Refuse | None:
+    """Which other host a 402 names; a refusal where one of the URLs cannot be read."""
     try:
         asked = parse(request_url)
     except ResourceError as error:
-        return f"The URL that was asked cannot be read. {error}"
+        reason = f"The URL that was asked cannot be read. {error}"
+        return Refuse(Code.RESOURCE_MISMATCH, reason)
     try:
         claimed = parse(resource_url)
     except ResourceError as error:
-        return f"The 402 names no URL as its resource. {error}"
+        return Refuse(Code.RESOURCE_MISMATCH, f"The 402 names no URL as its resource. {error}")
     if not claimed.names_host_of(asked):
         return f"The 402 is for {claimed.origin}, but {asked.origin} was asked."
     return None
+
+
+def _is_usual(record: Record | None, terms: Terms, policy: Policy) -> bool:
+    """Whether payTo, network and price are those of the record."""
+    return (
+        record is not None
+        and terms.pay_to in {payee.address.lower() for payee in record.payees}
+        and terms.network == record.network
+        and record.amount is not None
+        and terms.micro_usd <= policy.price_factor * record.amount
+    )
 
 
 def _asset(offer: Offer, policy: Policy) -> Asset | None:
@@ -243,19 +277,66 @@ def _domain(offer: Offer, asset: Asset) -> tuple[str, str]:
     return name if isinstance(name, str) else "", version if isinstance(version, str) else ""
 
 
-def _of_record(record: Record | None, terms: Terms, policy: Policy) -> Iterator[Verdict]:
-    """What the bundle knows of the endpoint."""
-    if record is None:
-        return
+def _facilitator(offer: Offer) -> str | None:
+    extra = offer.extra if isinstance(offer.extra, dict) else {}
+    return parse_address(extra.get("facilitatorAddress"))
+
+
+def _of_inherited(
+    inherited: Sequence[Record], own: Record | None, terms: Terms, host: str, policy: Policy
+) -> Iterator[Verdict]:
+    """What the records of redirecting URLs and of path variants refuse or ask. An endpoint with a
+    record of its own is held to its own payTo, network and price.
+    """
+    for record in inherited:
+        if own is None:
+            yield from _of_record(record, terms, host, policy)
+        else:
+            yield from _of_advice(record, terms, policy)
+
+
+def _of_advice(record: Record, terms: Terms, policy: Policy) -> Iterator[Verdict]:
+    """What the service advises about an endpoint."""
     if record.recommendation in (Code.NOT_PAYABLE, Code.AVOID):
         yield Refuse(Code(record.recommendation), f"The service says {record.recommendation}.")
     if not record.payees:
         return
-    if terms.pay_to not in {payee.address.lower() for payee in record.payees}:
-        yield Refuse(
+    if record.recommendation == Code.CAUTION:
+        yield Ask(Code.CAUTION, "The service says caution.", terms)
+    if record.grade is not None and _rank(record.grade) > _rank(policy.min_grade):
+        yield Ask(Code.GRADE_LOW, f"Grade {record.grade} is below {policy.min_grade}.", terms)
+
+
+def _of_payee(record: Record, terms: Terms, host: str, policy: Policy) -> Verdict:
+    """Whether the payee is one of the endpoint's."""
+    if terms.pay_to in {payee.address.lower() for payee in record.payees}:
+        return None
+    if PAYTO_VARIES not in record.flags:
+        return Refuse(
             Code.PAYTO_UNKNOWN,
             f"The endpoint did not ask to be paid at {terms.pay_to} in the last 30 days.",
         )
+    pin = policy.pins.get(host)
+    if pin is None:
+        reason = "The endpoint asks for another payee each time, and its host is not pinned."
+        return Ask(Code.PAYTO_VARIES, reason, terms)
+    if terms.micro_usd > pin.max_amount:
+        reason = f"{dollars(terms.micro_usd)} is more than the pin of {host} allows "
+        return Refuse(Code.PAYTO_VARIES, f"{reason}({dollars(pin.max_amount)}).")
+    if pin.facilitator is not None and terms.facilitator != pin.facilitator.lower():
+        reason = f"The offer does not name the facilitator that {host} is pinned to."
+        return Refuse(Code.PAYTO_VARIES, reason)
+    return None
+
+
+def _of_record(record: Record | None, terms: Terms, host: str, policy: Policy) -> Iterator[Verdict]:
+    """What the bundle knows of the endpoint."""
+    if record is None:
+        return
+    yield from _of_advice(record, terms, policy)
+    if not record.payees:
+        return
+    yield _of_payee(record, terms, host, policy)
     if record.network is not None and terms.network != record.network:
         yield Refuse(
             Code.NETWORK_UNKNOWN,
@@ -267,10 +348,6 @@ def _of_record(record: Record | None, terms: Terms, policy: Policy) -> Iterator[
             f"{dollars(terms.micro_usd)} is more than {policy.price_factor} times the known price "
             f"({dollars(record.amount)}).",
         )
-    if record.recommendation == Code.CAUTION:
-        yield Ask(Code.CAUTION, "The service says caution.", terms)
-    if record.grade is not None and _rank(record.grade) > _rank(policy.min_grade):
-        yield Ask(Code.GRADE_LOW, f"Grade {record.grade} is below {policy.min_grade}.", terms)
 
 
 def _of_unknown(record: Record | None, age: int | None, terms: Terms, policy: Policy) -> Verdict:

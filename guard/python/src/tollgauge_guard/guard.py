@@ -26,7 +26,7 @@ from x402.schemas.v1 import PaymentPayloadV1
 
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import BundleSource
-from tollgauge_guard.decision import Ask, Code, Decision, Refuse, decide
+from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import Entry, Journal, Outcome, Price
 from tollgauge_guard.offer import Offer, Terms
@@ -77,7 +77,7 @@ class Guard:
         except ResourceError as error:
             return Refuse(Code.RESOURCE_MISMATCH, f"The URL that was asked cannot be read. {error}")
         now = self.now
-        return decide(
+        decision = decide(
             None if bundle is None else bundle.record(resource),
             offer,
             attempt.url,
@@ -86,6 +86,10 @@ class Guard:
             bundle_as_of=None if bundle is None else bundle.as_of,
             spent=self.journal.spent(attempt.paid_request, now),
         )
+        if isinstance(decision, Allow) and decision.warning is not None:
+            named = offer.resource_url
+            _log.warning("payment.resource_mismatch asked=%s named=%r", resource.url, named)
+        return decision
 
     def reserve(self, attempt: Attempt, terms: Terms) -> Refuse | None:
         """Set the amount aside, or say which budget it would go over. From here on, these terms and

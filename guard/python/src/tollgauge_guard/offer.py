@@ -33,7 +33,8 @@ class Terms:
     """An offer that is well formed: `amount` atomic units of a token (`asset`, lower-case hex) on
     `network` (CAIP-2) to `pay_to` (lower-case hex), by an authorization that is valid for `timeout`
     seconds at most. `micro_usd` is the amount in micro-dollars. `domain_name` and `domain_version`
-    are the token's EIP-712 domain, with which the payer signs.
+    are the token's EIP-712 domain, with which the payer signs. `facilitator` is the address
+    (lower-case hex) that the offer names as its facilitator.
     """
 
     network: str
@@ -44,6 +45,7 @@ class Terms:
     timeout: int
     domain_name: str
     domain_version: str
+    facilitator: str | None = None
 
 
 def read_offer(entry: object, resource_url: object, version: int = 2) -> Offer:

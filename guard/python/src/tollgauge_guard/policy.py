@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -30,6 +31,16 @@ class Unknown(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What an owner allows a host whose payee varies: at most `max_amount` micro-dollars for one
+    payment, and, where it is given, only offers that name this `facilitator` address in `extra`.
+    """
+
+    max_amount: int
+    facilitator: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Limits are micro-dollars (1,000,000 is a dollar); a payment of exactly a limit is allowed.
 
@@ -40,9 +51,10 @@ class Policy:
     `unknown` says what to do about an endpoint that is not in the bundle; `unknown_max` is its
     limit, and the limit while the bundle is stale. A price above `price_factor` times the known one
     is refused, and a grade below `min_grade` asks. `assets` are dollar tokens to pay with besides
-    USDC. `fail_open`: while no bundle could be had, treat every endpoint as unknown instead of
-    refusing all. `is_contract_wallet`: the payer is a contract (EIP-1271), so that only the chain
-    can check its signatures; else the guard does.
+    USDC. `pins` are what you allow hosts whose payee varies, by host name. `fail_open`: while no
+    bundle could be had, treat every endpoint as unknown instead of refusing all.
+    `is_contract_wallet`: the payer is a contract (EIP-1271), so that only the chain can check its
+    signatures; otherwise the guard does.
     """
 
     max_call: int = DOLLAR
@@ -55,6 +67,7 @@ class Policy:
     price_factor: int = 2
     min_grade: str = "C"
     assets: tuple[Asset, ...] = field(default=())
+    pins: Mapping[str, Pin] = field(default_factory=dict)
     fail_open: bool = False
     is_contract_wallet: bool = False
 
@@ -78,7 +91,18 @@ class Policy:
                 "The assets are no dollar tokens.",
                 hint="Give a tuple of Asset: a CAIP-2 network, a contract, its decimals.",
             )
+        if not all(map(_is_pin, self.pins.values())):
+            raise GuardError(
+                "A pin of the policy is not valid.",
+                hint="Give Pin(max_amount=…) in micro-dollars, and the facilitator's address.",
+            )
         object.__setattr__(self, "unknown", Unknown(self.unknown))
+
+
+def _is_pin(pin: object) -> bool:
+    if not isinstance(pin, Pin) or type(pin.max_amount) is not int or pin.max_amount < 0:
+        return False
+    return pin.facilitator is None or parse_address(pin.facilitator) is not None
 
 
 def _is_asset(asset: object) -> bool:

@@ -37,6 +37,9 @@ ADVICE: Final = {
     Code.PAYTO_UNKNOWN: (
         "Ask the seller in another way whether the address is its own, or wait for a newer list."
     ),
+    Code.PAYTO_VARIES: (
+        "Give the guard a function `ask` that agrees, or pin the host in `pins` of the policy."
+    ),
     Code.NETWORK_UNKNOWN: (
         "Ask the seller in another way whether it has moved, or wait for a newer list."
     ),
@@ -61,6 +64,7 @@ ADVICE: Final = {
     Code.RETRY_STORM: (
         "Look why the answers did not serve; the request may be paid again in ten minutes."
     ),
+    Code.PAYMENT_UNRESOLVED: "The first payment is the only one until the chain shows it dead.",
     Code.SIGNED_DIFFERS: "Look for a hook, an extension or a redirect that changes the payment.",
 }
 """What to do about a refusal."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
@@ -38,6 +38,10 @@ _ASCII_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASC
 _UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
 _ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+_ESCAPED_DELIMITER: Final = re.compile("%(23|25|2F|3B|3F)")
+"""Escapes of `#`, `%`, `/`, `;` and `?`, which some servers decode before they route a request."""
+_PARAMETERS: Final = re.compile(";[^/]*")
+_SLASHES: Final = re.compile("/{2,}")
 
 
 class ResourceError(GuardError):
@@ -107,6 +111,26 @@ def parse(text: object) -> Resource:
         port=DEFAULT_PORTS.get(scheme, 0) if port is None else port,
         path=_canonical_path(parts.path),
     )
+
+
+def variants(resource: Resource) -> tuple[Resource, ...]:
+    """Other paths of the same host by which a server may know the resource, without itself: without
+    parameters (`;x=1`), repeated slashes and escaped delimiters, in lower case, with and without a
+    trailing slash. guard/cases/variants.json has them for every language.
+    """
+    found: dict[Resource, None] = {}
+    for path in (resource.path, _plain_path(resource.path)):
+        for cased in (path, path.lower()):
+            bare = cased.rstrip("/")
+            for written in (bare, f"{bare}/"):
+                found[replace(resource, path=_canonical_path(written))] = None
+    return tuple(variant for variant in found if variant != resource)
+
+
+def _plain_path(path: str) -> str:
+    decoded = _ESCAPED_DELIMITER.sub(lambda escape: chr(int(escape[1], 16)), path)
+    decoded = re.split("[?#]", decoded, maxsplit=1)[0]
+    return _SLASHES.sub("/", _PARAMETERS.sub("", decoded))
 
 
 def _canonical_host(netloc: str, hostname: str) -> str:

@@ -6,18 +6,33 @@ import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { privateKeyToAccount } from "viem/accounts";
 import { newKey, signedBundle } from "./bundles.mjs";
 
-const signer = privateKeyToAccount(`0x${"11".repeat(32)}`);
+const account = privateKeyToAccount(`0x${"11".repeat(32)}`);
 export const key = newKey();
 
-export function signingClient() {
+/** A wallet that counts what it signs; `delay` is awaited before each signature. */
+export function countingSigner(secret = "11", delay = async () => undefined) {
+  const wallet = privateKeyToAccount(`0x${secret.repeat(32)}`);
+  const counting = {
+    address: wallet.address,
+    signatures: 0,
+    signTypedData: async (message) => {
+      await delay();
+      counting.signatures += 1;
+      return wallet.signTypedData(message);
+    },
+  };
+  return counting;
+}
+
+export function signingClient(signer = account) {
   const client = new x402Client();
   registerExactEvmScheme(client, { signer });
   return client;
 }
 
 /** A client that signs, and its guard. `earlier` registers hooks before the guard's. */
-export function paying(rows, { earlier = () => undefined, ...options } = {}) {
-  const client = signingClient();
+export function paying(rows, { earlier = () => undefined, signer = account, ...options } = {}) {
+  const client = signingClient(signer);
   earlier(client);
   const guard = guarded(client, { bundle: signedBundle(rows, key), key: key.jwk, ...options });
   return { client, guard };
