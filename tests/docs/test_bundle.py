@@ -135,7 +135,7 @@ def test_the_page_names_every_code_of_the_preflight_with_its_decision() -> None:
         (code, decision) for codes, decision in rows for code in re.findall(r"`(.*?)`", codes)
     ]
     assert [code for code, _ in listed] == [*Code]
-    asked = {Code.CAUTION, Code.GRADE_LOW, Code.UNKNOWN_RESOURCE}
+    asked = {Code.CAUTION, Code.GRADE_LOW, Code.UNKNOWN_RESOURCE, Code.PAYTO_VARIES}
     assert {code for code, decision in listed if decision == Decision.ASK} == asked
     assert {decision for code, decision in listed if code not in asked} == {Decision.REFUSE}
     assert f"more than {'twice' if PRICE_FACTOR == 2 else PRICE_FACTOR} the known one" in table

@@ -27,7 +27,7 @@ from tollgauge.demo.envelopes import USDC
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"
-COMPILER = ROOT / "node_modules" / ".bin" / "tsc"
+COMPILER = PACKAGE / "node_modules" / ".bin" / "tsc"
 FIND_ALL = """
 import { readFileSync } from "node:fs";
 import { Bundle, parseResource } from "@tollgauge/guard";

@@ -10,7 +10,8 @@ from pathlib import Path
 from guard.cases.sample_bundle import BASE, PAYEE
 
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal, PaidRequest
+from tollgauge_guard.entry import Account, PaidRequest
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.signed import Authorization
@@ -33,16 +34,24 @@ def terms(amount: int = 5_000) -> Terms:
     )
 
 
-def request(host: str = "api.example.com", path: str = "/a") -> PaidRequest:
-    return PaidRequest(host=host, resource=f"https://{host}{path}", digest=f"{host}{path}")
+def request(host: str = "api.example.com", path: str = "/a", payer: str = PAYER) -> PaidRequest:
+    return PaidRequest(
+        host=host, resource=f"https://{host}{path}", digest=f"{host}{path}", payers=(payer,)
+    )
 
 
-def authorization(nonce: int, valid_before: int, amount: int = 5_000) -> Authorization:
+def account(payer: str = PAYER) -> Account:
+    return Account(payer=payer, network=BASE, asset=ASSET)
+
+
+def authorization(
+    nonce: int, valid_before: int, amount: int = 5_000, payer: str = PAYER
+) -> Authorization:
     return Authorization(
         scheme="exact",
         network=BASE,
         asset=ASSET,
-        payer=PAYER,
+        payer=payer,
         pay_to=PAYEE,
         value=amount,
         valid_after=0,
@@ -52,11 +61,19 @@ def authorization(nonce: int, valid_before: int, amount: int = 5_000) -> Authori
     )
 
 
-def pay(journal: Journal, number: int, policy: Policy, now: int, path: str = "/a") -> int | Refuse:
+def pay(
+    journal: Journal,
+    number: int,
+    policy: Policy,
+    now: int,
+    path: str = "/a",
+    payer: str = PAYER,
+) -> int | Refuse | None:
     """Reserve and sign one payment, as a guard does."""
-    reserved = journal.reserve(request(path=path), terms(), policy, now)
-    if not isinstance(reserved, Refuse):
-        journal.sign(reserved, authorization(number, now + 60), f"header {number}")
+    reserved = journal.reserve(request(path=path, payer=payer), terms(), payer, policy, now)
+    if isinstance(reserved, int):
+        signed = authorization(number, now + 60, payer=payer)
+        journal.sign(reserved, signed, f"header {number}", now)
     return reserved
 
 
@@ -69,7 +86,7 @@ def main(path: str, count: int, limit: int) -> None:
     for number in range(count):
         nonce = os.getpid() * 10**6 + number
         reserved = pay(journal, nonce, policy, int(time.time()), path=f"/{nonce}")
-        if not isinstance(reserved, Refuse):
+        if isinstance(reserved, int):
             sys.stdout.write(f"{nonce}\n")
             sys.stdout.flush()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +17,18 @@ from guard.cases import sample_bundle as sample
 from tests.support.guard_payments import pay
 from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller
 
+from tollgauge.demo.serving import closed_port
 from tollgauge_guard import cli
-from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal, Outcome
+from tollgauge_guard.cli_journal import PAYER_KEY
+from tollgauge_guard.entry import Outcome
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.statement import DOMAIN_NAME, DOMAIN_VERSION, TYPES, Delivery
 
 GOOD_URL = "https://api.example.com/v1/weather"
 PRIVATE_KEY = "0x" + "11" * 32
 ADDRESS = Account.from_key(PRIVATE_KEY).address
+NONCE = f"0x{1:064x}"
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -56,8 +61,8 @@ def journal(tmp_path: Path) -> Path:
     path, now = tmp_path / "journal.sqlite", int(time.time())
     kept = Journal(path)
     pay(kept, 1, Policy(), now)
-    entry = pay(kept, 2, Policy(), now)
-    assert not isinstance(entry, Refuse)
+    entry = pay(kept, 2, Policy(), now, path="/b")
+    assert isinstance(entry, int)
     kept.finish(entry, Outcome.SETTLED, 200, "0xab")
     kept.close()
     return path
@@ -69,7 +74,7 @@ def test_a_journal_that_is_not_there_is_not_made_by_a_look_at_it(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert run("journal")[:2] == (0, "Nothing was paid yet.\n")
     path = tmp_path / "other" / "journal.sqlite"
-    for words in (["journal"], ["resolve", "1", "taken"], ["report", "1"]):
+    for words in (["journal"], ["unresolved"], ["resolve", NONCE, "--write-off"], ["report", "1"]):
         code, _, err = run(*words, "--journal", str(path))
         assert (code, f"There is no journal {path}." in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
@@ -143,7 +148,7 @@ def test_the_bundle_and_its_key_are_options_as_well(
     [
         *([], ["check"], ["check", "weather"], ["check", GOOD_URL, "--max-call", "a"]),
         *(["check", GOOD_URL, "--max-call", "0.0000001"], ["check", GOOD_URL, "--max-day", "-1"]),
-        *(["report", "x"], ["resolve", "1", "perhaps"], ["proxy"]),
+        *(["report", "x"], ["resolve", NONCE], ["proxy"]),
     ],
     ids=str,
 )
@@ -180,15 +185,62 @@ def test_the_journal_is_printed_as_text_and_as_json(run: Run, journal: Path) -> 
     code, out, _ = run("journal", "--unsettled", "--json", "--journal", str(journal))
     assert code == 1
     (entry,) = map(json.loads, out.splitlines())
-    assert entry["outcome"] == "unanswered"
+    assert entry["outcome"] == "in-flight"
     assert entry["payer"] == ADDRESS.lower()
 
 
-def test_a_resolved_payment_waits_no_longer(run: Run, journal: Path) -> None:
-    assert run("resolve", "1", "not-taken", "--journal", str(journal))[0] == 0
-    code, out, _ = run("journal", "--unsettled", "--journal", str(journal))
-    assert (code, out) == (0, "No payment waits for an answer.\n")
-    assert run("resolve", "99", "taken", "--journal", str(journal))[0] == 2
+@pytest.fixture
+def open_payment(journal: Path) -> str:
+    """The nonce of a payment of `journal` that was answered by 402 and has expired."""
+    kept = Journal(journal)
+    kept.finish(1, Outcome.OPEN, 402)
+    kept.close()
+    with contextlib.closing(sqlite3.connect(journal)) as rows, rows:
+        rows.execute("UPDATE payment SET valid_before = 1")
+    return NONCE
+
+
+def test_unresolved_payments_are_listed(run: Run, journal: Path, open_payment: str) -> None:
+    code, out, _ = run("unresolved", "--journal", str(journal))
+    assert (code, open_payment in out) == (1, True)
+    code, out, _ = run("unresolved", "--json", "--journal", str(journal))
+    (entry,) = map(json.loads, out.splitlines())
+    assert (code, entry["nonce"], entry["outcome"]) == (1, open_payment, "open")
+
+
+def test_payment_that_was_written_off_is_resolved_and_stays_spent(
+    run: Run, journal: Path, open_payment: str
+) -> None:
+    code, out, _ = run("resolve", open_payment, "--write-off", "--journal", str(journal))
+    assert (code, "may pay for the same purchase again" in out) == (0, True)
+    code, out, _ = run("unresolved", "--journal", str(journal))
+    assert (code, out) == (0, "Every payment was answered, or its purchase has ended.\n")
+    (entry, _) = Journal(journal).entries()
+    assert entry.outcome == Outcome.WRITTEN_OFF
+
+
+def test_node_that_does_not_answer_resolves_nothing(
+    run: Run, journal: Path, open_payment: str
+) -> None:
+    with closed_port() as port:
+        node = f"http://127.0.0.1:{port.getsockname()[1]}"
+        words = ("resolve", open_payment, "--node", node, "--json", "--journal", str(journal))
+        code, out, _ = run(*words)
+    assert (code, json.loads(out)["outcome"]) == (1, "open")
+
+
+def test_resolve_says_what_is_missing(run: Run, journal: Path, open_payment: str) -> None:
+    code, _, err = run("resolve", open_payment, "--journal", str(journal))
+    assert (code, "Add --node URL" in err) == (2, True)
+    code, _, err = run("resolve", "0x12", "--write-off", "--journal", str(journal))
+    assert (code, "no payment with the nonce 0x12" in err) == (2, True)
+
+
+def test_payment_that_a_running_program_waits_for_is_not_written_off(
+    run: Run, journal: Path
+) -> None:
+    code, _, err = run("resolve", NONCE, "--write-off", "--journal", str(journal))
+    assert (code, "A program is waiting for the answer" in err) == (2, True)
 
 
 def test_an_empty_journal_says_so(run: Run, tmp_path: Path) -> None:
@@ -199,7 +251,7 @@ def test_an_empty_journal_says_so(run: Run, tmp_path: Path) -> None:
 def test_a_report_is_signed_by_the_payer(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cli.PAYER_KEY, PRIVATE_KEY)
+    monkeypatch.setenv(PAYER_KEY, PRIVATE_KEY)
     code, out, errors = run("report", "2", "--outcome", "empty", "--journal", str(journal))
     assert code == 0
     assert PRIVATE_KEY[2:] not in out + errors
@@ -216,7 +268,7 @@ def test_a_report_is_signed_by_the_payer(
 def test_a_report_says_what_the_journal_knows_unless_told_otherwise(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, entry: str, outcome: str
 ) -> None:
-    monkeypatch.setenv(cli.PAYER_KEY, PRIVATE_KEY)
+    monkeypatch.setenv(PAYER_KEY, PRIVATE_KEY)
     _, out, _ = run("report", entry, "--journal", str(journal))
     assert json.loads(out)["outcome"] == Delivery(outcome)
 
@@ -231,7 +283,7 @@ def test_a_report_says_what_the_journal_knows_unless_told_otherwise(
 def test_a_report_needs_the_key_of_the_payer_and_never_shows_it(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, key: str, words: str
 ) -> None:
-    monkeypatch.setenv(cli.PAYER_KEY, key)
+    monkeypatch.setenv(PAYER_KEY, key)
     code, out, errors = run("report", "1", "--journal", str(journal))
     assert (code, out) == (2, "")
     assert words in errors
@@ -241,7 +293,7 @@ def test_a_report_needs_the_key_of_the_payer_and_never_shows_it(
 def test_a_report_is_sent_only_when_that_is_asked(
     run: Run, journal: Path, seller: Seller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cli.PAYER_KEY, PRIVATE_KEY)
+    monkeypatch.setenv(PAYER_KEY, PRIVATE_KEY)
     seller.unpaid = lambda _call: Answer(202)
     run("report", "2", "--journal", str(journal))
     assert not seller.calls
@@ -265,5 +317,5 @@ def test_the_help_names_every_command(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     assert re.findall(r"^    (\w+)", out, re.MULTILINE) == [
-        *("check", "journal", "resolve", "report", "proxy")
+        *("check", "journal", "unresolved", "resolve", "report", "proxy")
     ]

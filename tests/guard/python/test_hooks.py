@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from guard.cases.sample_bundle import PAYEE, Row
-from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Call, Seller
+from guard.cases.sample_bundle import BASE, PAYEE, Row
+from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Answer, Call, Seller
 from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 from x402.http.utils import decode_payment_required_header
@@ -26,9 +26,10 @@ from x402.schemas import (
 from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
+from tollgauge_guard.entry import Account, Outcome, PaidRequest
 from tollgauge_guard.hooks import GuardedHTTPClient
 from tollgauge_guard.httpx_client import GuardedClient
-from tollgauge_guard.journal import Journal, Outcome, PaidRequest
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.request import Attempt, asking
 
 OTHER_TOKEN = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
@@ -108,7 +109,7 @@ async def test_a_payment_that_fails_to_leave_counts_as_spent_no_longer(
         with pytest.raises(PaymentError, match="no header"):
             await http.get(f"{seller.url}/data")
     (entry,) = guard.journal.entries()
-    assert entry.outcome == Outcome.NOT_TAKEN
+    assert entry.outcome == Outcome.DEAD
     assert spent_today(guard) == 0
 
 
@@ -253,8 +254,20 @@ async def test_the_sdk_s_own_transport_pays_with_the_guarded_client_what_is_allo
     assert [payment["payload"]["authorization"]["to"].lower() for payment in seller.payments] == [
         PAYEE
     ]
-    (entry,) = guard.unsettled()  # nobody told the guard the answer
-    assert entry.outcome == Outcome.UNANSWERED
+    (entry,) = guard.journal.entries()
+    assert (entry.outcome, entry.status) == (Outcome.SETTLED, 200)
+
+
+async def test_payment_by_the_sdk_s_own_transport_stays_the_only_one_until_it_is_answered(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    transport = x402AsyncTransport(GuardedHTTPClient(guard, payer))
+    seller.answer = lambda _call: Answer(500)
+    for _ in range(2):
+        assert (await get(transport, f"{seller.url}/data")).status_code == 500
+    (entry,) = guard.unresolved()
+    assert (entry.outcome, entry.status) == (Outcome.OPEN, 500)
+    assert seller.payments[0] == seller.payments[1]
 
 
 async def test_a_url_that_one_request_left_behind_pays_for_no_other(
@@ -286,12 +299,13 @@ async def test_a_cancelled_request_is_written_down_as_unknown(
         with contextlib.suppress(asyncio.CancelledError):
             await task
     (entry,) = guard.unsettled()
-    assert entry.outcome == Outcome.UNKNOWN
+    assert entry.outcome == Outcome.OPEN
 
 
 def spent_today(guard: Guard) -> int:
-    request = PaidRequest(host="127.0.0.1", resource="", digest="")
-    return guard.journal.spent(request, guard.now).day
+    request = PaidRequest(host="127.0.0.1", resource="", digest="", payers=())
+    account = Account(payer=ACCOUNT.address.lower(), network=BASE, asset=USDC.lower())
+    return guard.journal.spent(request, account, guard.now).day
 
 
 async def get(transport: httpx.AsyncBaseTransport, url: str) -> httpx.Response:

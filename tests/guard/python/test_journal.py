@@ -10,21 +10,24 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.guard_payments import authorization, pay, request, terms
+from tests.support.guard_payments import PAYER, account, authorization, pay, request, terms
 from tests.support.prepared import command
 
 from tollgauge_guard import process as process_module
-from tollgauge_guard.decision import Code, Refuse
-from tollgauge_guard.journal import DAY_S, KEEP_S, UNSIGNED_S, Journal, Outcome, Reusable
+from tollgauge_guard.decision import Code, Refuse, Spent
+from tollgauge_guard.entry import Outcome
+from tollgauge_guard.journal import DAY_S, KEEP_S, Journal
 from tollgauge_guard.journal_file import MEMORY, JournalError
 from tollgauge_guard.policy import Policy
+from tollgauge_guard.signed import CLOCK_SLACK_S
 
 NOW = 1_767_225_600 + 3_600
 POLICY = Policy(max_repeats=99)
-ASKED = {(terms().network, terms().asset, terms().pay_to, str(terms().amount))}
+OTHER_PAYER = "0x" + "7e" * 20
 
 
 @pytest.fixture(params=["file", MEMORY])
@@ -35,17 +38,34 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]
 
 
 def test_what_is_reserved_counts_as_spent_and_what_is_released_does_not(journal: Journal) -> None:
-    reserved = journal.reserve(request(), terms(), POLICY, NOW)
+    reserved = journal.reserve(request(), terms(), PAYER, POLICY, NOW)
     assert isinstance(reserved, int)
-    assert journal.spent(request(), NOW).day == 5_000
+    assert journal.spent(request(), account(), NOW).day == 5_000
     journal.release(reserved)
-    assert journal.spent(request(), NOW).day == 0
+    assert journal.spent(request(), account(), NOW).day == 0
 
 
-def test_a_reservation_that_nobody_signed_ends(journal: Journal) -> None:
-    journal.reserve(request(), terms(), POLICY, NOW)
-    assert journal.spent(request(), NOW + UNSIGNED_S - 1).day == 5_000
-    assert journal.spent(request(), NOW + UNSIGNED_S).day == 0
+def test_reservation_lasts_until_what_is_signed_for_it_expires(journal: Journal) -> None:
+    expires = NOW + terms().timeout + CLOCK_SLACK_S
+    reserved = journal.reserve(request(), terms(), PAYER, POLICY, NOW)
+    assert isinstance(reserved, int)
+    assert journal.spent(request(), account(), expires - 1).day == 5_000
+    assert journal.spent(request(), account(), expires).day == 0
+    with pytest.raises(JournalError, match="no reservation any more"):
+        journal.sign(reserved, authorization(1, expires + 60), "header", expires)
+
+
+def test_slow_signer_does_not_exceed_a_budget(journal: Journal) -> None:
+    hour = replace(terms(400_000), timeout=3_600)
+    policy = Policy(max_day=500_000)
+    slow = journal.reserve(request(), hour, PAYER, policy, NOW)
+    assert isinstance(slow, int)
+    later = NOW + 900
+    other = journal.reserve(request(path="/b"), hour, PAYER, policy, later)
+    assert isinstance(other, Refuse)
+    assert other.code == Code.OVER_DAY_BUDGET
+    journal.sign(slow, authorization(1, later + 60, 400_000), "header", later)
+    assert journal.spent(request(), account(), later).day == 400_000
 
 
 def test_a_restarted_process_takes_over_what_one_of_the_same_number_left(
@@ -58,43 +78,93 @@ def test_a_restarted_process_takes_over_what_one_of_the_same_number_left(
         left = pay(Journal(path), 1, POLICY, NOW)
     assert isinstance(left, int)
     again = Journal(path)
-    assert again.reuse(request(), ASKED, NOW) == Reusable(left, "header 1")
-    assert again.reuse(request(), ASKED, NOW) is None
+    assert again.send_again(left, NOW) == "header 1"
+    assert again.send_again(left, NOW) is None
 
 
 def test_another_host_and_another_day_have_budgets_of_their_own(journal: Journal) -> None:
     pay(journal, 1, POLICY, NOW)
-    other = journal.spent(request(host="other.example.com"), NOW)
+    other = journal.spent(request(host="other.example.com"), account(), NOW)
     assert (other.host_day, other.day) == (0, 5_000)
-    assert journal.spent(request(), NOW - NOW % DAY_S + DAY_S - 1).host_day == 5_000
-    assert journal.spent(request(), NOW - NOW % DAY_S + DAY_S).day == 0
+    assert journal.spent(request(), account(), NOW - NOW % DAY_S + DAY_S - 1).host_day == 5_000
+    assert journal.spent(request(), account(), NOW - NOW % DAY_S + DAY_S).day == 0
 
 
-def test_an_authorization_that_expired_unanswered_still_counts_until_it_is_resolved(
+def test_payers_networks_and_tokens_have_budgets_of_their_own(journal: Journal) -> None:
+    assert isinstance(pay(journal, 1, POLICY, NOW), int)
+    finish_all(journal)
+    assert journal.spent(request(), account(), NOW).day == 5_000
+    for other in (
+        account(OTHER_PAYER),
+        replace(account(), network="eip155:1"),
+        replace(account(), asset="0x" + "1" * 40),
+    ):
+        assert journal.spent(request(), other, NOW) == Spent()
+
+
+def test_unsettled_and_unresolved_are_those_of_a_payer(journal: Journal) -> None:
+    mine = pay(journal, 1, POLICY, NOW)
+    assert isinstance(pay(journal, 2, POLICY, NOW, payer=OTHER_PAYER), int)
+    assert [entry.id for entry in journal.unsettled([PAYER])] == [mine]
+    assert [entry.id for entry in journal.unresolved([PAYER])] == [mine]
+    assert len(journal.unsettled()) == len(journal.unresolved()) == 2
+
+
+def test_open_payment_counts_until_it_is_dead(journal: Journal) -> None:
+    number = pay(journal, 1, POLICY, NOW)
+    assert isinstance(number, int)
+    journal.finish(number, Outcome.OPEN)
+    entry = journal.entry(number)
+    assert entry is not None
+    later = NOW + 3_600
+    assert journal.spent(request(), account(), later).day == 5_000
+    assert journal.unsettled() == (entry,)
+    assert journal.close_unfinished(entry, Outcome.DEAD, later)
+    assert journal.spent(request(), account(), later).day == 0
+    assert journal.unsettled() == ()
+    assert not journal.close_unfinished(entry, Outcome.WRITTEN_OFF, later)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.PAID_UNANSWERED, Outcome.LAPSED, Outcome.WRITTEN_OFF], ids=str
+)
+def test_payment_that_is_not_dead_stays_spent(journal: Journal, outcome: Outcome) -> None:
+    number = pay(journal, 1, POLICY, NOW)
+    assert isinstance(number, int)
+    journal.finish(number, Outcome.OPEN)
+    entry = journal.entry(number)
+    assert entry is not None
+    assert journal.close_unfinished(entry, outcome, NOW)
+    assert journal.spent(request(), account(), NOW).day == 5_000
+
+
+def test_no_second_payment_of_a_purchase_is_reserved_before_the_first_has_ended(
     journal: Journal,
 ) -> None:
-    entry = pay(journal, 1, POLICY, NOW)
-    assert isinstance(entry, int)
-    later = NOW + 3_600
-    assert journal.spent(request(), later).day == 5_000
-    assert [unsettled.id for unsettled in journal.unsettled()] == [entry]
-    journal.resolve(entry, is_taken=False)
-    assert journal.spent(request(), later).day == 0
-    assert journal.unsettled() == ()
+    first = pay(journal, 1, POLICY, NOW)
+    assert isinstance(first, int)
+    assert pay(journal, 2, POLICY, NOW) is None
+    journal.finish(first, Outcome.OPEN, 402)
+    assert pay(journal, 2, POLICY, NOW + 10**6) is None
+    assert isinstance(pay(journal, 3, POLICY, NOW, payer=OTHER_PAYER), int)
+    journal.finish(first, Outcome.ANSWERED, 200)
+    assert isinstance(pay(journal, 4, POLICY, NOW), int)
 
 
-def test_one_that_was_taken_counts(journal: Journal) -> None:
-    entry = pay(journal, 1, POLICY, NOW)
-    assert isinstance(entry, int)
-    journal.resolve(entry, is_taken=True)
-    assert journal.spent(request(), NOW).day == 5_000
-    assert journal.unsettled() == ()
+def test_late_answer_does_not_open_a_payment_that_has_ended(journal: Journal) -> None:
+    number = pay(journal, 1, POLICY, NOW)
+    assert isinstance(number, int)
+    journal.finish(number, Outcome.SETTLED, 200, "0xab")
+    journal.finish(number, Outcome.OPEN, 500)
+    (entry,) = journal.entries()
+    assert (entry.outcome, entry.status) == (Outcome.SETTLED, 200)
 
 
 def test_the_same_request_is_paid_as_often_as_the_policy_says(journal: Journal) -> None:
     policy = Policy()
     for number in range(3):
         assert isinstance(pay(journal, number, policy, NOW + number), int)
+        finish_all(journal)
     refused = pay(journal, 4, policy, NOW + 5)
     assert isinstance(refused, Refuse)
     assert refused.code == Code.RETRY_STORM
@@ -104,13 +174,15 @@ def test_the_same_request_is_paid_as_often_as_the_policy_says(journal: Journal) 
 
 def test_a_payment_is_written_down_once(journal: Journal) -> None:
     pay(journal, 1, POLICY, NOW)
-    second = journal.reserve(request(), terms(), POLICY, NOW)
+    second = journal.reserve(request(path="/b"), terms(), PAYER, POLICY, NOW)
     assert isinstance(second, int)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(1, NOW + 60), "header")
+        journal.sign(second, authorization(1, NOW + 60), "header", NOW)
+    with pytest.raises(JournalError):
+        journal.sign(second, authorization(2, NOW + 60, payer=OTHER_PAYER), "header", NOW)
     journal.release(second)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(2, NOW + 60), "header")
+        journal.sign(second, authorization(2, NOW + 60), "header", NOW)
 
 
 def test_the_header_is_kept_only_while_there_is_no_answer(tmp_path: Path) -> None:
@@ -124,37 +196,37 @@ def test_the_header_is_kept_only_while_there_is_no_answer(tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_payment_without_an_answer_is_reused_once_while_it_is_valid(journal: Journal) -> None:
+def test_open_payment_is_sent_again_once_at_a_time_while_it_is_valid(journal: Journal) -> None:
     entry = pay(journal, 1, POLICY, NOW)
     assert isinstance(entry, int)
-    assert journal.reuse(request(), ASKED, NOW) is None  # it is on its way
-    journal.finish(entry, Outcome.UNKNOWN)
-    assert journal.reuse(request(path="/other"), ASKED, NOW) is None
-    assert journal.reuse(request(), ASKED, NOW + 55) is None  # nobody could settle it in time
-    assert journal.reuse(request(), set(), NOW + 54) is None  # another price is asked now
-    assert journal.reuse(request(), ASKED, NOW + 54) == Reusable(entry, "header 1")
-    assert journal.reuse(request(), ASKED, NOW + 54) is None
-    journal.finish(entry, Outcome.REFUSED, 402)
-    assert journal.reuse(request(), ASKED, NOW) is None
+    assert journal.send_again(entry, NOW) is None  # it is on its way
+    journal.finish(entry, Outcome.OPEN)
+    assert journal.send_again(entry, NOW + 54) is None  # 6 seconds are left
+    assert journal.send_again(entry, NOW + 53) == "header 1"
+    assert journal.send_again(entry, NOW + 53) is None
+    journal.finish(entry, Outcome.OPEN, 402)
+    assert journal.send_again(entry, NOW) == "header 1"
+    journal.finish(entry, Outcome.ANSWERED, 200)
+    assert journal.send_again(entry, NOW) is None
 
 
 def test_answered_payments_are_forgotten_in_time_and_unanswered_ones_kept(
     journal: Journal,
 ) -> None:
-    answered, lost = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW)
+    answered, lost = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW, path="/b")
     assert isinstance(answered, int)
     journal.finish(answered, Outcome.ANSWERED, 200)
-    pay(journal, 3, POLICY, NOW + KEEP_S - DAY_S)
+    pay(journal, 3, POLICY, NOW + KEEP_S - DAY_S, path="/c")
     assert len(journal.entries()) == 3
-    last = pay(journal, 4, POLICY, NOW + KEEP_S)
+    last = pay(journal, 4, POLICY, NOW + KEEP_S, path="/d")
     assert [entry.id for entry in journal.entries()] == [lost, 3, last]
 
 
 def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
     policy = Policy(max_host_day=50_000, max_repeats=99)
 
-    def attempt(number: int) -> int | Refuse:
-        return pay(journal, number, policy, NOW)
+    def attempt(number: int) -> int | Refuse | None:
+        return pay(journal, number, policy, NOW, path=f"/{number}")
 
     with ThreadPoolExecutor(50) as pool:
         results = list(pool.map(attempt, range(50)))
@@ -162,6 +234,11 @@ def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
     assert {refusal.code for refusal in refusals} == {Code.OVER_HOST_BUDGET}
     assert len(refusals) == 40
     assert sum(entry.micro_usd for entry in journal.entries()) == 50_000
+
+
+def finish_all(journal: Journal) -> None:
+    for entry in journal.unresolved():
+        journal.finish(entry.id, Outcome.ANSWERED, 200)
 
 
 def payer(words: list[str], path: Path, count: int, limit: int) -> subprocess.Popen[str]:
@@ -204,6 +281,6 @@ def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal
     unsettled = {int(entry.nonce, 16): entry for entry in journal.unsettled()}
     assert {int(line) for line in left if line.strip()} <= set(unsettled)
     first = unsettled[int(left[0])]
-    assert journal.spent(request(), int(time.time())).day >= 20 * 5_000
-    reused = journal.reuse(request(path=f"/{int(left[0])}"), ASKED, first.at)
-    assert reused == Reusable(first.id, f"header {int(left[0])}")  # its process is dead
+    assert journal.spent(request(), account(), int(time.time())).day >= 20 * 5_000
+    again = journal.send_again(first.id, first.at)
+    assert again == f"header {int(left[0])}"  # its process is dead

@@ -17,7 +17,8 @@ from x402 import x402Client
 from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.journal import Journal, Outcome
+from tollgauge_guard.entry import Outcome
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.mcp_client import GuardedTools
 from tollgauge_guard.mcp_messages import (
     McpPaymentError,

@@ -23,7 +23,8 @@ from x402.schemas import PaymentRequired
 from tollgauge_guard import Guard, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.journal import Journal, Outcome
+from tollgauge_guard.entry import Outcome
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.mcp_proxy import ToolGate
 
 URL = "https://tools.example.com/mcp"
@@ -87,7 +88,7 @@ async def test_a_payment_for_the_tool_s_own_offer_passes_and_is_written_down(
     offered(gate, required())
     assert gate.to_server(call(2, await paid(payer, required()))) is None
     (entry,) = guard.unsettled()
-    assert (entry.outcome, entry.pay_to) == (Outcome.UNANSWERED, PAYEE)
+    assert (entry.outcome, entry.pay_to) == (Outcome.IN_FLIGHT, PAYEE)
     receipt = {"success": True, "transaction": "0xab", "network": BASE}
     gate.to_client(answer(2, content=[], _meta={"x402/payment-response": receipt}))
     (entry,) = guard.journal.entries()
@@ -133,10 +134,10 @@ async def test_of_two_offers_of_one_price_the_one_that_is_paid_is_judged(
     both = required(OTHER_PAYEE)
     both["accepts"] = [*both["accepts"], *required()["accepts"]]
     offered(gate, both)
-    assert gate.to_server(call(2, await paid(payer, required()))) is None
-    assert code(gate.to_server(call(3, await paid(payer, required(OTHER_PAYEE))))) == (
+    assert code(gate.to_server(call(2, await paid(payer, required(OTHER_PAYEE))))) == (
         "payto-unknown"
     )
+    assert gate.to_server(call(3, await paid(payer, required()))) is None
 
 
 async def test_the_same_payment_passes_again_for_the_same_call_alone(
@@ -145,9 +146,37 @@ async def test_the_same_payment_passes_again_for_the_same_call_alone(
     offered(gate, required())
     payment = await paid(payer, required())
     assert gate.to_server(call(2, payment)) is None
-    assert gate.to_server(call(3, payment)) is None
-    assert code(gate.to_server(call(4, payment, city="Rome"))) == "signed-differs"
+    assert code(gate.to_server(call(3, payment))) == "payment-unresolved"  # it is on its way
+    gate.to_client(answer(2, isError=True, content=[]))
+    (entry,) = guard.unresolved()
+    assert entry.outcome == Outcome.OPEN
+    assert gate.to_server(call(4, payment)) is None
+    assert code(gate.to_server(call(5, payment, city="Rome"))) == "signed-differs"
     assert len(guard.journal.entries()) == 1
+
+
+async def test_second_payment_for_a_call_without_an_answer_does_not_pass(
+    gate: ToolGate, guard: Guard, payer: x402Client
+) -> None:
+    offered(gate, required())
+    assert gate.to_server(call(2, await paid(payer, required()))) is None
+    gate.to_client(answer(2, isError=True, content=[]))
+    offered(gate, required())
+    assert code(gate.to_server(call(3, await paid(payer, required())))) == "payment-unresolved"
+    (entry,) = guard.unresolved()
+    assert entry.outcome == Outcome.OPEN
+
+
+async def test_payment_that_passes_again_is_judged_again(
+    gate: ToolGate, guard: Guard, payer: x402Client, bundle_of: Callable[..., Bundle]
+) -> None:
+    offered(gate, required())
+    payment = await paid(payer, required())
+    assert gate.to_server(call(2, payment)) is None
+    gate.to_client(answer(2, isError=True, content=[]))
+    avoided: Row = ["avoid", "F", *RECORD[2:]]
+    object.__setattr__(guard, "bundles", FixedBundle(bundle_of({URL: avoided})))
+    assert code(gate.to_server(call(3, payment))) == "avoid"
 
 
 async def test_another_payment_with_the_nonce_of_one_that_passed_does_not_pass(
@@ -163,14 +192,17 @@ async def test_another_payment_with_the_nonce_of_one_that_passed_does_not_pass(
     assert entry.amount == 5_000
 
 
-async def test_a_payment_that_its_owner_gave_back_does_not_pass_again(
+async def test_payment_that_its_owner_wrote_off_does_not_pass_again(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     offered(gate, required())
     payment = await paid(payer, required())
     assert gate.to_server(call(2, payment)) is None
-    guard.journal.resolve(guard.journal.entries()[0].id, is_taken=False)
+    gate.to_client(answer(2, isError=True, content=[]))
+    guard.resolve(guard.journal.entries()[0].nonce, write_off=True)
     assert code(gate.to_server(call(3, payment))) == "signed-differs"
+    offered(gate, required())
+    assert gate.to_server(call(4, await paid(payer, required()))) is None
 
 
 async def test_a_server_that_ends_leaves_the_payment_unknown(
@@ -180,7 +212,7 @@ async def test_a_server_that_ends_leaves_the_payment_unknown(
     gate.to_server(call(2, await paid(payer, required())))
     gate.close()
     (entry,) = guard.unsettled()
-    assert entry.outcome == Outcome.UNKNOWN
+    assert entry.outcome == Outcome.OPEN
 
 
 @pytest.mark.parametrize("payment", [1, [], {}, "x", "null", {"payload": {}}, True], ids=str)
@@ -204,7 +236,7 @@ async def test_an_error_after_payment_leaves_it_unknown(
     gate.to_server(call(2, await paid(payer, required())))
     gate.to_client({"jsonrpc": "2.0", "id": 2, "error": {"code": -32_603, "message": "broken"}})
     (entry,) = guard.unsettled()
-    assert entry.outcome == Outcome.UNKNOWN
+    assert entry.outcome == Outcome.OPEN
 
 
 def test_a_batch_does_not_pass(gate: ToolGate) -> None:

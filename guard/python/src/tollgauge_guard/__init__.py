@@ -25,7 +25,7 @@ from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.policy import CENT, DOLLAR, Pin, Policy, Unknown
-from tollgauge_guard.request import PaymentRefusedError
+from tollgauge_guard.request import PaymentRefusedError, PaymentUnresolved
 from tollgauge_guard.signature import pin
 from tollgauge_guard.units import Asset
 
@@ -45,6 +45,7 @@ __all__ = [
     "GuardError",
     "GuardedClient",
     "PaymentRefusedError",
+    "PaymentUnresolved",
     "Pin",
     "Policy",
     "Refuse",
@@ -66,6 +67,7 @@ def open_guard(
     journal: Path | str | None = None,
     ask: AskFunction | None = None,
     cache: Path | None = None,
+    nodes: Mapping[str, str] | None = None,
 ) -> Guard:
     """A guard.
 
@@ -73,6 +75,8 @@ def open_guard(
     bundle's bytes and its signature, or a source of your own. `key` is the public JWK that signs
     bundles, or its fingerprint. `journal` is a file (default: one for each user) or `MEMORY`;
     `cache` is the folder where bundles are kept. `ask` is called where a payment needs consent.
+    `nodes` are URLs of JSON-RPC nodes by network, such as `{"eip155:8453": "https://…"}`: they say
+    what became of a payment without an answer. Without one no second payment is signed for it.
 
     Raises GuardError where the key, the file or the journal cannot be used.
     """
@@ -81,6 +85,7 @@ def open_guard(
         policy=policy or Policy(),
         journal=Journal(defaults.journal_file() if journal is None else journal),
         ask=ask,
+        nodes=nodes or {},
     )
 
 
@@ -94,6 +99,7 @@ def guarded(
     journal: Path | str | None = None,
     ask: AskFunction | None = None,
     cache: Path | None = None,
+    nodes: Mapping[str, str] | None = None,
     **options: Any,
 ) -> GuardedClient: ...
 
@@ -108,6 +114,7 @@ def guarded(
     journal: Path | str | None = None,
     ask: AskFunction | None = None,
     cache: Path | None = None,
+    nodes: Mapping[str, str] | None = None,
     **options: Any,
 ) -> GuardedSession: ...
 
@@ -121,6 +128,7 @@ def guarded(
     journal: Path | str | None = None,
     ask: AskFunction | None = None,
     cache: Path | None = None,
+    nodes: Mapping[str, str] | None = None,
     **options: Any,
 ) -> GuardedClient | GuardedSession:
     """An HTTP client that pays with an x402 client, and only what the guard allows.
@@ -129,7 +137,9 @@ def guarded(
     `x402ClientSync` becomes a `requests.Session`, with the `options` of requests' `HTTPAdapter`.
     The other arguments are those of `open_guard`. Raises GuardError.
     """
-    guard = open_guard(bundle=bundle, key=key, policy=policy, journal=journal, ask=ask, cache=cache)
+    guard = open_guard(
+        bundle=bundle, key=key, policy=policy, journal=journal, ask=ask, cache=cache, nodes=nodes
+    )
     if isinstance(client, x402Client):
         return GuardedClient(guard, client, **options)
     from tollgauge_guard.requests_client import GuardedSession  # only who uses it has requests

@@ -12,27 +12,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
-import httpx
-
-from tollgauge_guard import defaults, open_guard
+from tollgauge_guard import cli_journal, open_guard
+from tollgauge_guard.cli_journal import BAD, FAILED, GOOD, Commands
 from tollgauge_guard.decision import Allow, Decision, Spent, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Entry, Journal
-from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.offer import read_offer
 from tollgauge_guard.policy import DOLLAR, GRADES, Policy, Unknown
 from tollgauge_guard.record import Record
 from tollgauge_guard.resource import parse
-from tollgauge_guard.statement import Delivery, likely, sign_statement
 from tollgauge_guard.units import USDC, dollars
 
-GOOD, BAD, FAILED = 0, 1, 2
 BUNDLE: Final = "TOLLGAUGE_GUARD_BUNDLE"
 KEY: Final = "TOLLGAUGE_GUARD_KEY"
-PAYER_KEY: Final = "TOLLGAUGE_GUARD_PAYER_KEY"
 BASE: Final = "eip155:8453"
 _WHICH_BUNDLE: Final = "It is the address of a service's /trust/bundle, or a file."
 _WHICH_KEY: Final = (
@@ -82,42 +75,6 @@ def check(options: argparse.Namespace) -> int:
     return GOOD if isinstance(decision, Allow) else BAD
 
 
-def journal(options: argparse.Namespace) -> int:
-    """Print the payments that were signed."""
-    kept = _journal(options)
-    entries = kept.unsettled() if options.unsettled else kept.entries()
-    for entry in entries:
-        print(json.dumps(asdict(entry)) if options.json else _line(entry))
-    if not entries and not options.json:
-        print("No payment waits for an answer." if options.unsettled else "Nothing was paid yet.")
-    return BAD if options.unsettled and entries else GOOD
-
-
-def resolve(options: argparse.Namespace) -> int:
-    """Write down what the chain shows of a payment."""
-    _journal(options).resolve(options.entry, is_taken=options.fate == "taken")
-    return GOOD
-
-
-def report(options: argparse.Namespace) -> int:
-    """Print a signed statement about a payment, and send it where that is asked."""
-    entry = _journal(options).entry(options.entry)
-    if entry is None:
-        raise GuardError(
-            f"The journal has no payment {options.entry}.",
-            hint="`tollgauge-guard journal` lists them.",
-        )
-    key = os.environ.get(PAYER_KEY, "")
-    if not key:
-        raise GuardError(
-            f"{PAYER_KEY} is not set.", hint="It holds the key of the account that paid."
-        )
-    outcome = Delivery(options.outcome) if options.outcome else likely(entry)
-    document = sign_statement(entry, outcome, key).document()
-    print(json.dumps(document))
-    return _send(options.send, document) if options.send else GOOD
-
-
 def proxy(options: argparse.Namespace) -> int:
     """Run an MCP server behind the guard."""
     from tollgauge_guard import mcp_proxy
@@ -127,6 +84,7 @@ def proxy(options: argparse.Namespace) -> int:
         key=_key(options),
         policy=_policy(options),
         journal=options.journal,
+        nodes=dict(options.node or ()),
     )
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -144,13 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_check(commands)
-    _add_journal(commands)
-    _add_report(commands)
+    cli_journal.add_commands(commands)
     _add_proxy(commands)
     return parser
-
-
-Commands = argparse._SubParsersAction  # noqa: SLF001  # its type has no other name
 
 
 def _add_check(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -169,36 +123,6 @@ def _add_check(commands: Commands[argparse.ArgumentParser]) -> None:
     command.set_defaults(run=check)
 
 
-def _add_journal(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser("journal", help="the payments that were signed")
-    command.add_argument("--unsettled", action="store_true", help="only those without an answer")
-    command.add_argument("--json", action="store_true", help="print one JSON object a line")
-    _add_file(command)
-    command.set_defaults(run=journal)
-    command = commands.add_parser(
-        "resolve",
-        help="say what the chain shows of a payment",
-        description="A payment that was not taken and has expired counts as spent no longer.",
-    )
-    command.add_argument("entry", type=int, metavar="ENTRY", help="its number in the journal")
-    command.add_argument("fate", choices=("taken", "not-taken"))
-    _add_file(command)
-    command.set_defaults(run=resolve)
-
-
-def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "report",
-        help="a signed statement about what a payment brought",
-        description=f"Print a statement (EIP-712) signed with the key in {PAYER_KEY}.",
-    )
-    command.add_argument("entry", type=int, metavar="ENTRY", help="its number in the journal")
-    command.add_argument("--outcome", choices=[*Delivery], help="what you got; else as journalled")
-    command.add_argument("--send", metavar="URL", help="send it there, such as …/v1/outcomes")
-    _add_file(command)
-    command.set_defaults(run=report)
-
-
 def _add_proxy(commands: Commands[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "proxy",
@@ -207,20 +131,17 @@ def _add_proxy(commands: Commands[argparse.ArgumentParser]) -> None:
         "not passed on.",
     )
     command.add_argument("--url", help="the server's address, by which the bundle may know it")
+    command.add_argument(
+        "--node",
+        action="append",
+        type=_node,
+        metavar="CAIP-2=URL",
+        help="a JSON-RPC node of a network, which says what became of a payment",
+    )
     _add_policy(command)
-    _add_file(command)
+    cli_journal.add_file(command)
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     command.set_defaults(run=proxy)
-
-
-def _add_file(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--journal",
-        type=Path,
-        default=defaults.journal_file(),
-        metavar="FILE",
-        help="the journal (default: %(default)s)",
-    )
 
 
 def _add_policy(command: argparse.ArgumentParser) -> None:
@@ -247,16 +168,6 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _journal(options: argparse.Namespace) -> Journal:
-    """The journal that was named. Raises GuardError where there is none, for opening makes one."""
-    path: Path = options.journal
-    if path.exists():
-        return Journal(path)
-    if path == defaults.journal_file():
-        return Journal(MEMORY)
-    raise GuardError(f"There is no journal {path}.", hint="Name the one that your program writes.")
-
-
 def _policy(options: argparse.Namespace) -> Policy:
     return Policy(
         max_call=options.max_call,
@@ -277,6 +188,15 @@ def _micro_usd(text: str) -> int:
     if not value.is_finite() or value != int(value) or value < 0:
         raise argparse.ArgumentTypeError(f"{text} has more than six decimals, or is negative")
     return int(value)
+
+
+def _node(text: str) -> tuple[str, str]:
+    network, equals, url = text.partition("=")
+    if not equals or not url.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a network and a URL: eip155:8453=https://…"
+        )
+    return network, url
 
 
 def _bundle(options: argparse.Namespace) -> str:
@@ -339,23 +259,6 @@ def _print_checked(
     for payee in record.payees:
         since = time.strftime("%Y-%m-%d", time.gmtime(payee.since))
         print(f"       paid to {payee.address} since {since}")
-
-
-def _line(entry: Entry) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.at))
-    return (
-        f"{entry.id}  {at}Z  {dollars(entry.micro_usd)}  {entry.outcome}  {entry.resource}\n"
-        f"    to {entry.pay_to} on {entry.network}, payer {entry.payer}, nonce {entry.nonce}"
-    )
-
-
-def _send(url: str, document: dict[str, object]) -> int:
-    try:
-        answer = httpx.post(url, json=document, timeout=30)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise GuardError(f"{url} does not answer ({type(error).__name__}).") from error
-    print(f"{url} answered {answer.status_code}.", file=sys.stderr)
-    return GOOD if answer.is_success else BAD
 
 
 if __name__ == "__main__":

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from pydantic import BaseModel
 from x402 import x402Client, x402ClientSync
 from x402.http.x402_http_client import x402HTTPClient, x402HTTPClientSync
+from x402.http.x402_http_client_base import ProcessPaymentResult
 from x402.schemas import (
     AbortResult,
+    PaymentAbortedError,
     PaymentCreatedContext,
     PaymentCreationContext,
     PaymentCreationFailureContext,
@@ -28,9 +31,13 @@ from x402.schemas import (
 )
 from x402.schemas.v1 import PaymentRequiredV1
 
+from tollgauge_guard.chain import Fate, find_fate
 from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse
+from tollgauge_guard.entry import Entry
 from tollgauge_guard.guard import Guard, Payload
 from tollgauge_guard.offer import Offer, Terms, read_offer
+from tollgauge_guard.purchase import AskChain, Judge, Sleep, Steps, find_kept
+from tollgauge_guard.receipt import read_answer
 from tollgauge_guard.request import (
     CURRENT,
     Attempt,
@@ -38,6 +45,7 @@ from tollgauge_guard.request import (
     apart,
     request_digest,
 )
+from tollgauge_guard.wallets import AnyClient, payer_of, payers_of
 
 Required = PaymentRequired | PaymentRequiredV1
 _BLIND: Final = Refuse(
@@ -54,6 +62,7 @@ class GuardedHTTPClient(x402HTTPClient):
     def __init__(self, guard: Guard, client: x402Client) -> None:
         super().__init__(client)
         self._guard, self.payer = guard, client
+        guard.clients.append(client)
         self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
@@ -63,31 +72,73 @@ class GuardedHTTPClient(x402HTTPClient):
         """A payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
         attempt = _current()
         try:
-            if kept := self._guard.kept_payment(attempt, offers_of(payment_required)):
-                return kept
-            payload = await super().create_payment_payload(payment_required)
-            self._guard.seal(attempt, payload)
+            while True:
+                self._guard.begin(attempt)
+                attempt.payers = payers_of(self.payer)
+                if kept := await self._find_kept(attempt, payment_required):
+                    return self._guard.keep(attempt, *kept)
+                try:
+                    payload = await super().create_payment_payload(payment_required)
+                except PaymentAbortedError:
+                    if not attempt.is_behind:
+                        raise
+                    attempt.refusal = None  # an identical call was faster: see what came of it
+                    continue
+                self._guard.seal(attempt, payload)
+                return payload
         except BaseException:
             self._guard.give_up(attempt)
             raise
         finally:
+            self._guard.leave(attempt)
             _leave(attempt)
-        return payload
+
+    async def process_payment_result(
+        self, payment_payload: Payload, get_header: Callable[[str], str | None], status: int
+    ) -> ProcessPaymentResult:
+        """Run the hooks of the answer. One that has recovered does not get a second payment."""
+        if not _is_by_transport():
+            self._guard.note_answer(payment_payload, read_answer(status, get_header))
+        result = await super().process_payment_result(payment_payload, get_header, status)
+        return replace(result, recovered=False)
+
+    async def _find_kept(self, attempt: Attempt, required: Required) -> tuple[int, str] | None:
+        steps = _steps(self._guard, attempt, required)
+        answer: Fate | Decision | None = None
+        try:
+            while True:
+                match steps.send(answer):
+                    case Sleep(seconds=seconds):
+                        answer = None
+                        await asyncio.sleep(seconds)
+                    case AskChain(node=node, entry=entry):
+                        answer = await asyncio.to_thread(find_fate, node, entry)
+                    case Judge(offer=offer, entry=entry):
+                        answer = await self._decide(attempt, offer, again=entry)
+        except StopIteration as end:
+            kept: tuple[int, str] | None = end.value
+            return kept
 
     async def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
         if not _is_judged_by(self, attempt):
             return None
+        attempt.payer = _payer(self.payer, context)
+        decision = await self._decide(attempt, offer_of(attempt, context))
+        return _conclude(self._guard, attempt, decision)
+
+    async def _decide(self, attempt: Attempt, offer: Offer, again: Entry | None = None) -> Decision:
+        """Decide about an offer, and ask whoever is to be asked."""
         bundles = self._guard.bundles
         is_ready = bundles.is_ready()
         bundle = bundles.current() if is_ready else await asyncio.to_thread(bundles.current)
-        decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
+        decision = self._guard.judge(attempt, offer, bundle, again=again)
         if isinstance(decision, Ask) and self._guard.ask is not None:
             with apart():
                 answer = self._guard.ask(decision, attempt.url)
                 answer = await answer if inspect.isawaitable(answer) else answer
             decision = agreed(decision, answer)
-        return _conclude(self._guard, attempt, decision)
+        return decision
 
     def _after(self, context: PaymentCreatedContext) -> None:
         if _is_judged_by(self, attempt := _current()):
@@ -107,6 +158,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
     def __init__(self, guard: Guard, client: x402ClientSync) -> None:
         super().__init__(client)
         self._guard, self.payer = guard, client
+        guard.clients.append(client)
         self.on_payment_required(self._see_url)
         client.on_before_payment_creation(self._before)
         client.on_after_payment_creation(self._after)
@@ -116,30 +168,71 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         """A payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
         attempt = _current()
         try:
-            if kept := self._guard.kept_payment(attempt, offers_of(payment_required)):
-                return kept
-            payload = super().create_payment_payload(payment_required)
-            self._guard.seal(attempt, payload)
+            while True:
+                self._guard.begin(attempt)
+                attempt.payers = payers_of(self.payer)
+                if kept := self._find_kept(attempt, payment_required):
+                    return self._guard.keep(attempt, *kept)
+                try:
+                    payload = super().create_payment_payload(payment_required)
+                except PaymentAbortedError:
+                    if not attempt.is_behind:
+                        raise
+                    attempt.refusal = None  # an identical call was faster: see what came of it
+                    continue
+                self._guard.seal(attempt, payload)
+                return payload
         except BaseException:
             self._guard.give_up(attempt)
             raise
         finally:
+            self._guard.leave(attempt)
             _leave(attempt)
-        return payload
+
+    def process_payment_result(
+        self, payment_payload: Payload, get_header: Callable[[str], str | None], status: int
+    ) -> ProcessPaymentResult:
+        """Run the hooks of the answer. One that has recovered does not get a second payment."""
+        if not _is_by_transport():
+            self._guard.note_answer(payment_payload, read_answer(status, get_header))
+        result = super().process_payment_result(payment_payload, get_header, status)
+        return replace(result, recovered=False)
+
+    def _find_kept(self, attempt: Attempt, required: Required) -> tuple[int, str] | None:
+        steps = _steps(self._guard, attempt, required)
+        answer: Fate | Decision | None = None
+        try:
+            while True:
+                match steps.send(answer):
+                    case Sleep(seconds=seconds):
+                        answer = None
+                        time.sleep(seconds)
+                    case AskChain(node=node, entry=entry):
+                        answer = find_fate(node, entry)
+                    case Judge(offer=offer, entry=entry):
+                        answer = self._decide(attempt, offer, again=entry)
+        except StopIteration as end:
+            kept: tuple[int, str] | None = end.value
+            return kept
 
     def _before(self, context: PaymentCreationContext) -> AbortResult | None:
         attempt = _current()
         if not _is_judged_by(self, attempt):
             return None
+        attempt.payer = _payer(self.payer, context)
+        return _conclude(self._guard, attempt, self._decide(attempt, offer_of(attempt, context)))
+
+    def _decide(self, attempt: Attempt, offer: Offer, again: Entry | None = None) -> Decision:
+        """Decide about an offer, and ask whoever is to be asked."""
         bundle = self._guard.bundles.current()
-        decision = self._guard.judge(attempt, offer_of(attempt, context), bundle)
+        decision = self._guard.judge(attempt, offer, bundle, again=again)
         if isinstance(decision, Ask) and self._guard.ask is not None:
             with apart():
                 answer = self._guard.ask(decision, attempt.url)
             if inspect.iscoroutine(answer):
                 answer.close()
             decision = agreed(decision, answer)
-        return _conclude(self._guard, attempt, decision)
+        return decision
 
     def _after(self, context: PaymentCreatedContext) -> None:
         if _is_judged_by(self, attempt := _current()):
@@ -156,6 +249,23 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
 def offers_of(required: Required) -> Iterator[Offer]:
     """The entries of a 402."""
     return (_read(entry, required) for entry in required.accepts)
+
+
+def _steps(guard: Guard, attempt: Attempt, required: Required) -> Steps:
+    offers = [named_as_asked(offer, attempt) for offer in offers_of(required)]
+    return find_kept(guard.journal, guard.nodes, guard.clock, attempt, offers)
+
+
+def _payer(client: AnyClient, context: PaymentCreationContext) -> str:
+    """Who would sign the selected offer, empty where the client does not show it."""
+    selected, version = context.selected_requirements, context.payment_required.x402_version
+    return payer_of(client, version, str(selected.network), str(selected.scheme)) or ""
+
+
+def _is_by_transport() -> bool:
+    """Whether a transport of the guard sends the payment, and writes its answer down."""
+    attempt = CURRENT.get()
+    return attempt is not None and attempt.is_of_transport
 
 
 def offer_of(attempt: Attempt, context: PaymentCreationContext) -> Offer:

@@ -7,6 +7,8 @@ for it, and writes down what was answered. A redirect is a request of its own an
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.request import getproxies
 
@@ -14,10 +16,29 @@ import httpx
 from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 
+from tollgauge_guard.decision import Refuse
+from tollgauge_guard.entry import Outcome
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import GuardedHTTPClient
-from tollgauge_guard.receipt import payments_of, settlement
-from tollgauge_guard.request import CURRENT, PaymentRefusedError, asking, attempt_of, calling
+from tollgauge_guard.receipt import (
+    is_conditional,
+    is_redirect,
+    outcome_of,
+    payments_of,
+    read_answer,
+)
+from tollgauge_guard.request import (
+    CALL,
+    CURRENT,
+    Attempt,
+    PaymentRefusedError,
+    PaymentUnresolved,
+    Unresolved,
+    asking,
+    attempt_of,
+    calling,
+    drop_credentials,
+)
 
 _OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
 """Options of an httpx client that it passes on to its own transport, and to no other."""
@@ -25,6 +46,10 @@ _OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
 
 class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
     """A refusal that `except PaymentError` catches as well."""
+
+
+class HttpxPaymentUnresolved(PaymentUnresolved, PaymentError):  # noqa: N818  # as its base
+    """An unresolved payment that `except PaymentError` catches as well."""
 
 
 class GuardedClient(httpx.AsyncClient):
@@ -50,6 +75,12 @@ class GuardedClient(httpx.AsyncClient):
         """Send a request and follow its redirects, as httpx does; it is paid once at most."""
         with calling():
             return await super().send(request, **options)
+
+
+def _error_of(refusal: Refuse) -> PaymentRefusedError:
+    if isinstance(refusal, Unresolved):
+        return HttpxPaymentUnresolved(refusal)
+    return HttpxPaymentRefusedError(refusal)
 
 
 def _leaving(*, trust_env: bool, **options: Any) -> httpx.AsyncBaseTransport:
@@ -83,24 +114,29 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self, guard: Guard, client: x402Client, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._guard = guard
-        gate = _Gate(guard, transport or httpx.AsyncHTTPTransport())
+        self._gate = _Gate(guard, transport or httpx.AsyncHTTPTransport())
         self._payer = GuardedHTTPClient(guard, client)
-        self._paying = x402AsyncTransport(self._payer, gate)
+        self._paying = x402AsyncTransport(self._payer, self._gate)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and pay for it where that is asked and allowed.
+        """Send a request, and pay for it where that is asked and allowed. After a payment the
+        redirects of the same call are followed unpaid.
 
-        Raises HttpxPaymentRefusedError where the guard refuses, PaymentError where the SDK fails.
+        Raises HttpxPaymentRefusedError where the guard refuses, HttpxPaymentUnresolved where an
+        earlier payment of the same purchase has no answer, PaymentError where the SDK fails.
         """
         url, body = str(request.url), await request.aread()
         attempt = attempt_of(self._payer, request.method, url, body)
+        drop_credentials(attempt, request.headers)
+        if (call := CALL.get()) is not None and call.redirected is not None:
+            return await self._gate.follow(request, call.redirected)
         with asking(attempt):
             try:
                 return await self._paying.handle_async_request(request)
             except (PaymentError, PaymentRefusedError) as error:
                 if attempt.refusal is None:
                     raise
-                raise HttpxPaymentRefusedError(attempt.refusal) from error
+                raise _error_of(attempt.refusal) from error
             finally:
                 self._guard.give_up(attempt)
 
@@ -125,8 +161,61 @@ class _Gate(httpx.AsyncBaseTransport):
         except BaseException:
             self._guard.unanswered(attempt)
             raise
-        self._guard.answered(attempt, answer.status_code, settlement(answer.headers.get))
+        is_conditioned = is_conditional(request.headers)
+        return self._watch(attempt, answer, is_conditional=is_conditioned)
+
+    async def follow(self, request: httpx.Request, paid: Attempt) -> httpx.Response:
+        """Follow the redirect that answered a payment, without it: its answer is the payment's."""
+        if payments_of(request.headers.multi_items()):
+            raise self._guard.refusal(None, "A payment was about to follow a redirect.")
+        answer = await self._transport.handle_async_request(request)
+        return answer if is_redirect(answer.status_code) else self._watch(paid, answer)
+
+    def _watch(
+        self, attempt: Attempt, answer: httpx.Response, *, is_conditional: bool = False
+    ) -> httpx.Response:
+        """Write down what became of a payment when the body of the answer has come."""
+        read = read_answer(answer.status_code, answer.headers.get)
+        outcome = outcome_of(read, is_conditional=is_conditional)
+        is_whole = answer.is_closed  # its transport has read it: nobody will read its stream
+        if (
+            outcome is Outcome.OPEN
+            or is_whole
+            or not isinstance(answer.stream, httpx.AsyncByteStream)
+        ):
+            self._guard.answered(attempt, outcome, read)
+            return answer
+        self._guard.has_left(attempt)
+        conclude = partial(self._guard.answered, attempt, answer=read)
+        answer.stream = _WatchedStream(answer.stream, outcome, conclude)
         return answer
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+
+class _WatchedStream(httpx.AsyncByteStream):
+    """A body that says whether all of it came."""
+
+    def __init__(
+        self,
+        stream: httpx.AsyncByteStream,
+        outcome: Outcome,
+        conclude: Callable[..., None],
+    ) -> None:
+        self._stream, self._outcome, self._conclude = stream, outcome, conclude
+        self._is_concluded = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield chunk
+        self._end(self._outcome)
+
+    async def aclose(self) -> None:
+        self._end(Outcome.OPEN)
+        await self._stream.aclose()
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self._is_concluded:
+            self._is_concluded = True
+            self._conclude(outcome=outcome)

@@ -1,154 +1,104 @@
-"""Journal: every payment that was signed, written before it leaves, and what became of it.
+"""Journal: every payment that was signed, written before it leaves, and its state since.
 
-One SQLite file (or memory) for all threads and processes of a wallet. A payment is first reserved:
-the budgets are checked in the same transaction that writes the row, so concurrent payments never
-exceed one. What was signed counts as spent on its day whatever became of it, because nobody but the
-chain can tell; `resolve` says that an authorization was not taken, and gives its amount back.
+One SQLite file (or memory) for all threads and processes of a user. A payment is first reserved:
+the budgets of its account and the earlier payments of its purchase are checked in the same
+transaction that writes the row, so concurrent payments never exceed a budget, and no purchase has
+two payments that may both be taken. What was signed counts as spent on its day unless it is dead.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from tollgauge_guard.decision import REPEAT_S, Refuse, Spent, over_budget
+from tollgauge_guard.entry import (
+    SETTLE_MARGIN_S,
+    UNFINISHED,
+    UNSETTLED,
+    Account,
+    Entry,
+    Outcome,
+    PaidRequest,
+    Unfinished,
+)
 from tollgauge_guard.journal_file import MEMORY, JournalError, JournalFile
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.process import is_alive, this_process
-from tollgauge_guard.signed import Authorization
+from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
 
 DAY_S: Final = 86_400
-UNSIGNED_S: Final = 600
-"""A reservation that was not signed in this time was given up: its process has died."""
 KEEP_S: Final = 90 * DAY_S
 """How long payments are kept whose outcome is known."""
-SETTLE_MARGIN_S: Final = 6
-"""An authorization must be valid for this long to be sent again (x402 exact EVM)."""
 _RESERVE: Final = """
 INSERT INTO payment (at, host, resource, request_digest, network, asset, pay_to, amount, micro_usd,
-  owner, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  payer, valid_before, owner, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_SPENT: Final = """
+_COUNTS: Final = """
+payer = :payer AND network = :network AND asset = :asset AND outcome <> 'dead'
+AND (nonce IS NOT NULL OR valid_before > :now) AND id <> :without
+"""
+"""What counts as spent by an account. A reservation counts until what is being signed expires."""
+_SPENT: Final = f"""
 SELECT coalesce(sum(CASE WHEN host = :host THEN micro_usd END), 0), coalesce(sum(micro_usd), 0)
-FROM payment WHERE at >= :today AND outcome <> 'not-taken' AND (nonce IS NOT NULL OR at > :unsigned)
-"""
-_REUSABLE: Final = """
-SELECT id, header, outcome, owner, network, asset, pay_to, amount FROM payment
-WHERE request_digest = ? AND resource = ? AND header IS NOT NULL AND valid_before >= ?
-AND outcome IN (?, ?)
+FROM payment WHERE at >= :today AND {_COUNTS}
+"""  # noqa: S608  # of constants
+_REPEATS: Final = f"""
+SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent AND {_COUNTS}
+"""  # noqa: S608  # of constants
+_UNFINISHED: Final = """
+SELECT id, owner, header, outcome FROM payment
+WHERE request_digest = :digest AND payer IN (SELECT value FROM json_each(:payers))
+AND (outcome IN ('in-flight', 'open', 'paid-unanswered')
+  OR outcome = 'reserved' AND valid_before > :now)
 ORDER BY id
 """
-_REPEATS: Final = """
-SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent
-AND outcome <> 'not-taken'
+_SEND_AGAIN: Final = """
+UPDATE payment SET outcome = 'in-flight', owner = :owner WHERE id = :id AND header IS NOT NULL
+AND valid_before > :now + :margin
+AND (outcome = 'open' OR outcome = 'in-flight' AND owner = :seen)
+RETURNING header
 """
-
-
-class Outcome(StrEnum):
-    """What became of a payment."""
-
-    RESERVED = "reserved"
-    """It was allowed and is being signed."""
-    UNANSWERED = "unanswered"
-    """It was signed, and there is no answer yet."""
-    UNKNOWN = "unknown"
-    """It was sent, and the connection broke, or the seller failed or wants it later: only the chain
-    can tell whether it was taken.
-    """
-    ANSWERED = "answered"
-    """The seller answered, without a receipt: it may have been taken."""
-    REFUSED = "refused"
-    """The seller answered 402 again: it may have been taken all the same."""
-    SETTLED = "settled"
-    """The seller answered with a receipt that names a transaction."""
-    TAKEN = "taken"
-    """Its owner found it on the chain."""
-    NOT_TAKEN = "not-taken"
-    """Its owner knows that it was not taken and no longer can be."""
-
-
-LOST: Final = (Outcome.UNANSWERED, Outcome.UNKNOWN)
-"""Signed and not answered."""
-UNSETTLED: Final = (*LOST, Outcome.ANSWERED, Outcome.REFUSED)
-"""Signed, and no receipt says that it was taken, nor its owner that it was not."""
-
-
-Price = tuple[str, str, str, str]
-"""Network, token, payee and amount of a payment; hex in lower case."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaidRequest:
-    """The request that is paid: its host, its canonical resource, and a digest of method, URL
-    and body of the call that led to it, by which the same call is known again.
-    """
-
-    host: str
-    resource: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One signed payment. Instants are unix seconds, `amount` atomic units, hex is lower case.
-
-    `status` is that of the answer and `settlement` the transaction that its receipt names.
-    """
-
-    id: int
-    at: int
-    host: str
-    resource: str
-    request_digest: str
-    network: str
-    asset: str
-    pay_to: str
-    amount: int
-    micro_usd: int
-    payer: str
-    nonce: str
-    valid_before: int
-    outcome: Outcome
-    status: int | None
-    settlement: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Reusable:
-    """A payment that was signed for the same request and got no answer: its row and its header."""
-
-    entry: int
-    header: str
 
 
 class Journal:
     """An open journal: a file, or memory, which forgets with its process."""
 
     def __init__(self, path: Path | str = MEMORY) -> None:
-        self._file = JournalFile(str(path))
+        self.path = str(path)
+        self._file = JournalFile(self.path)
         self._pruned_day = 0
 
-    def reserve(self, request: PaidRequest, terms: Terms, policy: Policy, now: int) -> int | Refuse:
-        """Set an amount aside for a payment that is about to be signed. Returns its row's id, or
-        the refusal where it would go over a budget.
+    def reserve(
+        self, request: PaidRequest, terms: Terms, payer: str, policy: Policy, now: int
+    ) -> int | Refuse | None:
+        """Set an amount aside for a payment that is about to be signed by `payer`.
+
+        Returns the id of its row, the refusal where it would go over a budget, or None where an
+        earlier payment of the same purchase is unfinished.
         """
+        account = Account(payer=payer, network=terms.network, asset=terms.asset)
         with self._file.transaction() as rows:
             if self._pruned_day != now // DAY_S:
                 _prune(rows, now)
                 self._pruned_day = now // DAY_S
-            if refusal := over_budget(terms.micro_usd, _spent(rows, request, now), policy):
+            if next(_unfinished(rows, request, now), None) is not None:
+                return None
+            if refusal := over_budget(
+                terms.micro_usd, _spent(rows, request, account, now, without=0), policy
+            ):
                 return refusal
             cursor = rows.execute(
                 _RESERVE,
                 (
                     *(now, request.host, request.resource, request.digest),
                     *(terms.network, terms.asset, terms.pay_to, str(terms.amount)),
-                    *(terms.micro_usd, this_process(), Outcome.RESERVED),
+                    *(terms.micro_usd, payer, now + terms.timeout + CLOCK_SLACK_S),
+                    *(this_process(), Outcome.RESERVED),
                 ),
             )
             return int(cursor.lastrowid or 0)
@@ -158,18 +108,18 @@ class Journal:
         with self._file.transaction() as rows:
             rows.execute("DELETE FROM payment WHERE id = ? AND nonce IS NULL", (entry,))
 
-    def sign(self, entry: int, signed: Authorization, header: str) -> None:
+    def sign(self, entry: int, signed: Authorization, header: str, now: int) -> None:
         """Write down what was signed, with the header that will carry it, so that it can be sent
-        again while it has no answer. Raises JournalError where its reservation is gone, or where
-        the same authorization was written before: it must not leave then.
+        again while it has no answer. Raises JournalError where its reservation is gone or has
+        expired, or where the same authorization was written before: it must not leave then.
         """
-        values = (signed.payer, signed.nonce, signed.valid_before, header, Outcome.UNANSWERED)
+        values = (signed.nonce, signed.valid_before, header, Outcome.IN_FLIGHT)
         with self._file.transaction() as rows:
             try:
                 cursor = rows.execute(
-                    "UPDATE payment SET payer = ?, nonce = ?, valid_before = ?, header = ?, "
-                    "outcome = ? WHERE id = ? AND nonce IS NULL",
-                    (*values, entry),
+                    "UPDATE payment SET nonce = ?, valid_before = ?, header = ?, outcome = ? "
+                    "WHERE id = ? AND nonce IS NULL AND payer = ? AND valid_before > ?",
+                    (*values, entry, signed.payer, now),
                 )
             except sqlite3.IntegrityError as error:
                 raise JournalError("This authorization was signed before.") from error
@@ -179,57 +129,71 @@ class Journal:
     def finish(
         self, entry: int, outcome: Outcome, status: int | None = None, settlement: str | None = None
     ) -> None:
-        """Write down the outcome. The header is forgotten unless the outcome is unknown."""
+        """Write down what became of a payment that was sent. Its header is forgotten unless it is
+        open. An answer that comes late does not open again what has ended.
+        """
         with self._file.transaction() as rows:
             rows.execute(
-                "UPDATE payment SET outcome = ?1, status = ?2, settlement = ?3, "
-                "header = CASE ?1 WHEN 'unknown' THEN header END WHERE id = ?4",
+                "UPDATE payment SET outcome = ?1, status = coalesce(?2, status), "
+                "settlement = coalesce(?3, settlement), "
+                "header = CASE ?1 WHEN 'open' THEN header END "
+                "WHERE id = ?4 AND (outcome IN ('in-flight', 'open') "
+                "OR ?1 IN ('answered', 'settled') AND outcome <> 'dead')",
                 (outcome, status, settlement, entry),
             )
 
-    def reuse(self, request: PaidRequest, asked: Iterable[Price], now: int) -> Reusable | None:
-        """Take over a payment of the same request to the same resource that is still valid and got
-        no answer: its connection broke, or its process died. It must pay what is asked now. Nobody
-        else gets it until its next answer.
-
-        Where a redirect leads the request elsewhere now, that is another resource to pay.
+    def close_unfinished(self, entry: Entry, outcome: Outcome, now: int) -> bool:
+        """Write down what the chain, the end of its purchase, or its owner says of a payment that
+        is open. Returns False where its state has changed since it was read.
         """
-        values = (request.digest, request.resource, now + SETTLE_MARGIN_S, *LOST)
-        with self._file.reading() as rows:
-            if rows.execute(_REUSABLE, values).fetchone() is None:
-                return None
-        prices = set(asked)
         with self._file.transaction() as rows:
-            for entry, header, outcome, owner, *price in rows.execute(_REUSABLE, values).fetchall():
-                if outcome == Outcome.UNANSWERED and is_alive(owner):
-                    continue
-                if tuple(price) not in prices:
-                    continue
-                rows.execute(
-                    "UPDATE payment SET outcome = ?, owner = ? WHERE id = ?",
-                    (Outcome.UNANSWERED, this_process(), entry),
-                )
-                return Reusable(entry, header)
-        return None
+            cursor = rows.execute(
+                "UPDATE payment SET outcome = ?, header = NULL, found_at = coalesce(found_at, ?) "
+                "WHERE id = ? AND outcome = ?",
+                (outcome, now, entry.id, entry.outcome),
+            )
+            return cursor.rowcount == 1
 
-    def resolve(self, entry: int, *, is_taken: bool) -> None:
-        """Say what the chain shows of a payment. One that was not taken counts as spent no longer.
-        Raises JournalError for a payment that is not in the journal.
-        """
-        outcome = Outcome.TAKEN if is_taken else Outcome.NOT_TAKEN
-        if self.entry(entry) is None:
-            raise JournalError(f"The journal has no payment {entry}.")
-        self.finish(entry, outcome)
-
-    def spent(self, request: PaidRequest, now: int) -> Spent:
-        """What counts as spent when this request is paid at `now`."""
+    def unfinished(self, request: PaidRequest, now: int) -> Unfinished | None:
+        """The first payment that is in the way of another one for the same purchase."""
         with self._file.reading() as rows:
-            return _spent(rows, request, now)
+            found = next(_unfinished(rows, request, now), None)
+        if found is None:
+            return None
+        number, owner, header, outcome = found
+        is_sent = outcome != Outcome.RESERVED
+        is_busy = outcome in (Outcome.RESERVED, Outcome.IN_FLIGHT) and is_alive(owner)
+        return Unfinished(number, self.entry(number) if is_sent else None, is_busy, header)
+
+    def send_again(self, entry: int, now: int) -> str | None:
+        """Take over a payment that is open, to send it again. Returns its header, or None where it
+        cannot be sent again or another process has taken it over.
+        """
+        with self._file.transaction() as rows:
+            row = rows.execute(
+                "SELECT owner, outcome FROM payment WHERE id = ?", (entry,)
+            ).fetchone()
+            if row is None or (row[1] == Outcome.IN_FLIGHT and is_alive(row[0])):
+                return None
+            values = {"id": entry, "now": now, "margin": SETTLE_MARGIN_S, "seen": row[0]}
+            taken = rows.execute(_SEND_AGAIN, values | {"owner": this_process()}).fetchone()
+            return None if taken is None else str(taken[0])
+
+    def spent(self, request: PaidRequest, account: Account, now: int, *, without: int = 0) -> Spent:
+        """What counts as spent when this request is paid by an account at `now`, without the
+        payment of one row.
+        """
+        with self._file.reading() as rows:
+            return _spent(rows, request, account, now, without)
 
     def entry(self, number: int) -> Entry | None:
         """One signed payment, None where there is none with this id."""
         entries = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
         return next(iter(entries), None)
+
+    def of_nonce(self, nonce: str) -> tuple[Entry, ...]:
+        """The payments with a nonce; payers on several networks could choose the same."""
+        return self._entries("SELECT * FROM entry WHERE nonce = ?", (nonce.lower(),))
 
     def signed(self, signed: Authorization) -> Entry | None:
         """The payment with this authorization, None where it was not written down."""
@@ -243,17 +207,37 @@ class Journal:
         """All payments that were signed, oldest first."""
         return self._entries("SELECT * FROM entry ORDER BY id", ())
 
-    def unsettled(self) -> tuple[Entry, ...]:
-        """The payments that were signed and got no receipt, oldest first. With payer and nonce
-        anyone can ask the chain whether one was taken.
+    def unsettled(self, payers: Iterable[str] | None = None) -> tuple[Entry, ...]:
+        """The payments, of all payers or of some, that were signed and got no receipt, oldest
+        first. With payer and nonce anyone can ask the chain whether one was taken.
         """
-        return self._entries(
-            "SELECT * FROM entry WHERE outcome IN (?, ?, ?, ?) ORDER BY id", UNSETTLED
-        )
+        return self._of(UNSETTLED, payers)
+
+    def unresolved(self, payers: Iterable[str] | None = None) -> tuple[Entry, ...]:
+        """The payments, of all payers or of some, that are in the way of another one for the same
+        purchase, oldest first.
+        """
+        return self._of(UNFINISHED, payers)
+
+    def is_busy(self, entry: int) -> bool:
+        """Whether a process that runs waits for the answer to a payment."""
+        with self._file.reading() as rows:
+            row = rows.execute(
+                "SELECT owner FROM payment WHERE id = ? AND outcome = 'in-flight'", (entry,)
+            ).fetchone()
+        return row is not None and is_alive(row[0])
 
     def close(self) -> None:
         """Close the file; whatever is asked next opens it again."""
         self._file.close()
+
+    def _of(self, outcomes: tuple[Outcome, ...], payers: Iterable[str] | None) -> tuple[Entry, ...]:
+        found = self._entries(
+            "SELECT * FROM entry WHERE outcome IN (SELECT value FROM json_each(?)) ORDER BY id",
+            (json.dumps(outcomes),),
+        )
+        wanted = None if payers is None else set(payers)
+        return tuple(entry for entry in found if wanted is None or entry.payer in wanted)
 
     def _entries(self, statement: str, values: tuple[object, ...]) -> tuple[Entry, ...]:
         with self._file.reading() as rows:
@@ -263,22 +247,39 @@ class Journal:
 
 
 def _prune(rows: sqlite3.Connection, now: int) -> None:
-    """Forget payments that were answered more than KEEP_S ago, and reservations that were given
-    up.
-    """
-    rows.execute("DELETE FROM payment WHERE nonce IS NULL AND at <= ?", (now - UNSIGNED_S,))
+    """Forget payments whose outcome has been known for KEEP_S, and reservations that expired."""
+    rows.execute("DELETE FROM payment WHERE nonce IS NULL AND valid_before <= ?", (now,))
     rows.execute(
-        "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?)", (now - KEEP_S, *LOST)
+        "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?, ?)",
+        (now - KEEP_S, *UNFINISHED),
     )
 
 
-def _spent(rows: sqlite3.Connection, request: PaidRequest, now: int) -> Spent:
+def _unfinished(
+    rows: sqlite3.Connection, request: PaidRequest, now: int
+) -> Iterator[tuple[int, int, str | None, str]]:
+    """Rows that are in the way of another payment for the purchase: id, owner, header, outcome. A
+    reservation of a process that has died is not: what it signed was not written and did not leave.
+    """
+    values = {"digest": request.digest, "payers": json.dumps(request.payers), "now": now}
+    for row in rows.execute(_UNFINISHED, values).fetchall():
+        if row[3] != Outcome.RESERVED or is_alive(row[1]):
+            yield row
+
+
+def _spent(
+    rows: sqlite3.Connection, request: PaidRequest, account: Account, now: int, without: int
+) -> Spent:
     values = {
+        "payer": account.payer,
+        "network": account.network,
+        "asset": account.asset,
         "host": request.host,
         "digest": request.digest,
         "today": now - now % DAY_S,
         "recent": now - REPEAT_S,
-        "unsigned": now - UNSIGNED_S,
+        "now": now,
+        "without": without,
     }
     host_day, day = rows.execute(_SPENT, values).fetchone()
     (repeats,) = rows.execute(_REPEATS, values).fetchone()

@@ -5,9 +5,12 @@ It says how the file is opened, read and written safely. What is in it is the jo
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -16,11 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tollgauge_guard.address import parse_address
 from tollgauge_guard.errors import GuardError
 
 MEMORY: Final = ":memory:"
 _BUSY_S: Final = 10.0
-_SCHEMA: Final = """
+VERSION: Final = 1
+"""Of the schema (`user_version`). Files without one were written before payers had budgets."""
+_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS payment (
   id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
   request_digest TEXT NOT NULL, network TEXT NOT NULL, asset TEXT NOT NULL, pay_to TEXT NOT NULL,
@@ -29,8 +35,24 @@ CREATE TABLE IF NOT EXISTS payment (
   UNIQUE (network, asset, payer, nonce));
 CREATE INDEX IF NOT EXISTS payment_at ON payment (at);
 CREATE INDEX IF NOT EXISTS payment_request ON payment (request_digest, at);
-CREATE VIEW IF NOT EXISTS entry AS SELECT id, at, host, resource, request_digest, network, asset,
-  pay_to, amount, micro_usd, payer, nonce, valid_before, outcome, status, settlement FROM payment
+"""
+_PAYER_OF_HEADER: Final = """
+UPDATE payment SET payer = lower(payer_of(header)) WHERE payer IS NULL AND header IS NOT NULL
+"""
+_MIGRATION: Final = """
+ALTER TABLE payment ADD COLUMN found_at INTEGER;
+DELETE FROM payment WHERE nonce IS NULL AND header IS NULL;
+UPDATE payment SET outcome = CASE
+  WHEN outcome = 'unanswered' THEN 'in-flight'
+  WHEN outcome IN ('unknown', 'refused') THEN 'open'
+  WHEN outcome IN ('answered', 'settled') AND status NOT BETWEEN 200 AND 299 THEN 'open'
+  WHEN outcome = 'taken' THEN 'paid-unanswered'
+  WHEN outcome = 'not-taken' THEN 'dead'
+  ELSE outcome END;
+CREATE INDEX payment_nonce ON payment (nonce);
+DROP VIEW IF EXISTS entry;
+CREATE VIEW entry AS SELECT id, at, host, resource, request_digest, network, asset, pay_to, amount,
+  micro_usd, payer, nonce, valid_before, outcome, status, settlement, found_at FROM payment
   WHERE nonce IS NOT NULL;
 """
 
@@ -110,7 +132,7 @@ def _connect(path: str) -> sqlite3.Connection:
     try:
         if path != MEMORY:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).touch(mode=0o600)
+            _create(Path(path))
         connection = sqlite3.connect(
             path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -119,13 +141,60 @@ def _connect(path: str) -> sqlite3.Connection:
         # the disk at each step would cost a payment several milliseconds.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.executescript(_SCHEMA)
+        _migrate(connection)
     except (OSError, sqlite3.Error) as error:
         raise JournalError(
             f"The journal {path} cannot be opened ({error}).",
             hint="Name a file that can be written. Nothing is paid without a journal.",
         ) from error
     return connection
+
+
+def _create(path: Path) -> None:
+    """Make the file, for its owner alone. It is not opened under its name: to close any descriptor
+    of an SQLite file drops the locks of this process's other connections to it
+    (https://sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    if path.exists():
+        return
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    os.close(descriptor)
+    try:
+        os.link(name, path)
+    except FileExistsError:
+        pass  # another one made it meanwhile
+    finally:
+        Path(name).unlink()
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring a file, also a new one, to this version of the schema, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise JournalError(
+                f"The journal has version {version}, and this guard writes {VERSION}.",
+                hint="Install a newer tollgauge-guard. Nothing was changed, and nothing is paid.",
+            )
+        if version < VERSION:
+            connection.create_function("payer_of", 1, payer_of, deterministic=True)
+            for statement in (*_TABLE.split(";"), _PAYER_OF_HEADER, *_MIGRATION.split(";")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def payer_of(header: str) -> str | None:
+    """Who signed the EIP-3009 authorization of a payment header, None where it names nobody."""
+    try:
+        payload = json.loads(base64.b64decode(header))["payload"]
+        return parse_address(payload["authorization"]["from"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _inode(path: str) -> int:

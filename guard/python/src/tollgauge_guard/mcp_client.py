@@ -14,18 +14,17 @@ from x402 import x402Client
 from x402.http.utils import encode_payment_signature_header
 from x402.schemas import PaymentAbortedError
 
-from tollgauge_guard.guard import PAYMENT_REQUIRED, Guard
+from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import GuardedHTTPClient
 from tollgauge_guard.mcp_messages import (
     PAYMENT,
     call_digest,
     payment_required,
-    settlement,
+    read_result,
     tool_url,
 )
+from tollgauge_guard.receipt import outcome_of
 from tollgauge_guard.request import Attempt, PaymentRefusedError, asking
-
-_OK = 200
 
 
 class Session(Protocol):
@@ -87,9 +86,8 @@ class GuardedTools:
         except BaseException:
             self.guard.unanswered(attempt)
             raise
-        document = _json(result)
-        status = _OK if payment_required(document) is None else PAYMENT_REQUIRED
-        self.guard.answered(attempt, status, settlement(document))
+        answer = read_result(_json(result))
+        self.guard.answered(attempt, outcome_of(answer), answer)
         return result
 
 

@@ -14,11 +14,15 @@ from x402.schemas import PaymentPayload, PaymentRequired, SettleResponse
 from x402.schemas.v1 import PaymentPayloadV1, PaymentRequiredV1
 
 from tollgauge_guard.errors import GuardError
+from tollgauge_guard.receipt import Answer
 from tollgauge_guard.request import request_digest
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
 _V1: Final = 1
+_OK: Final = 200
+_PAYMENT_REQUIRED: Final = 402
+_ERROR: Final = 500
 
 
 class McpPaymentError(GuardError):
@@ -69,15 +73,22 @@ def payment_of(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
         raise McpPaymentError("The payment of the call cannot be read.") from error
 
 
-def settlement(result: object) -> str | None:
-    """The transaction that the receipt of a settled payment names, None without one."""
-    meta = result.get("_meta") if isinstance(result, dict) else None
+def read_result(result: object) -> Answer:
+    """What the result of a paid call says. An error result answers no purchase: it may have been
+    paid for all the same.
+    """
+    fields = result if isinstance(result, dict) else {}
+    if payment_required(fields) is not None:
+        status = _PAYMENT_REQUIRED
+    else:
+        status = _OK if fields.get("isError") is not True else _ERROR
+    meta = fields.get("_meta")
     value = meta.get(RECEIPT) if isinstance(meta, dict) else None
     try:
         receipt = SettleResponse.model_validate(_parsed(value) if isinstance(value, str) else value)
     except ValidationError:
-        return None
-    return receipt.transaction or None if receipt.success else None
+        return Answer(status)
+    return Answer(status, receipt.transaction or None, bool(receipt.success))
 
 
 def _parsed(text: object) -> object:

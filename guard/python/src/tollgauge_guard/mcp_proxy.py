@@ -17,27 +17,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tollgauge_guard.decision import Allow, Ask, Code, Refuse
+from tollgauge_guard.chain import find_fate
+from tollgauge_guard.decision import Ask, Code, Refuse
+from tollgauge_guard.entry import UNFINISHED, Entry
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.guard import PAYMENT_REQUIRED, Guard, Payload
+from tollgauge_guard.guard import Guard, Payload
 from tollgauge_guard.hooks import Required, named_as_asked, offers_of
-from tollgauge_guard.journal import UNSETTLED, Entry, Outcome
 from tollgauge_guard.mcp_messages import (
     call_digest,
     payment_of,
     payment_required,
-    settlement,
+    read_result,
     tool_url,
 )
 from tollgauge_guard.offer import Offer
-from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.purchase import AskChain, find_kept, unresolved
+from tollgauge_guard.receipt import outcome_of
+from tollgauge_guard.request import (
+    Attempt,
+    PaymentRefusedError,
+    Stage,
+    error_of,
+)
 from tollgauge_guard.signed import Authorization, read_signed
 
 LINE_MAX: Final = 16 * 2**20
 """Longest message in bytes."""
 KEPT: Final = 1_000
 """How many 402s and calls are remembered."""
-_OK: Final = 200
 _CALL: Final = "tools/call"
 _INVALID_REQUEST: Final = -32_600
 T = TypeVar("T")
@@ -94,8 +101,8 @@ class ToolGate:
         if call.attempt is not None and "error" in message:
             self._guard.unanswered(call.attempt)
         elif call.attempt is not None:
-            status = _OK if required is None else PAYMENT_REQUIRED
-            self._guard.answered(call.attempt, status, settlement(result))
+            answer = read_result(result)
+            self._guard.answered(call.attempt, outcome_of(answer), answer)
 
     def close(self) -> None:
         """The server has gone: what was not answered is unknown."""
@@ -123,25 +130,43 @@ class ToolGate:
     def _admit(self, attempt: Attempt, payment: Payload) -> None:
         """Write a payment down that may be passed on."""
         signed = read_signed(payment)
+        attempt.payer, attempt.payers = signed.payer, (signed.payer,)
         written = self._guard.journal.signed(signed)
         if written is not None:
             if not _is_same(written, signed) or written.request_digest != attempt.digest:
                 raise self._guard.refusal(attempt, "Its nonce was used for another payment before.")
-            if written.outcome in UNSETTLED:
-                attempt.entry, attempt.stage = written.id, Stage.KEPT
-            return
-        bundle = self._guard.bundles.current()
-        decision = self._guard.judge(attempt, self._offer(attempt, payment), bundle)
-        if isinstance(decision, Allow):
-            refusal = self._guard.reserve(attempt, decision.terms)
-        elif isinstance(decision, Ask):
-            refusal = Refuse(decision.code, f"{decision.reason} A proxy can ask nobody.")
+            if written.outcome not in UNFINISHED:
+                raise self._guard.refusal(attempt, "This payment was answered or written off.")
         else:
-            refusal = decision
-        if refusal is not None:
-            raise PaymentRefusedError(refusal)
+            self._make_way(attempt)
+        offer, bundle = self._offer(attempt, payment), self._guard.bundles.current()
+        decision = self._guard.judge(attempt, offer, bundle, again=written)
+        if isinstance(decision, Ask):
+            decision = Refuse(decision.code, f"{decision.reason} A proxy can ask nobody.")
+        if isinstance(decision, Refuse):
+            raise PaymentRefusedError(decision)
+        if written is not None:
+            if self._guard.journal.send_again(written.id, self._guard.now) is None:
+                raise error_of(unresolved(self._guard.journal, written.resource, written))
+            attempt.entry, attempt.stage = written.id, Stage.KEPT
+            return
+        if (refusal := self._guard.reserve(attempt, decision.terms)) is not None:
+            raise error_of(refusal)
         self._guard.check_signed(attempt, payment)
         self._guard.seal(attempt, payment)
+
+    def _make_way(self, attempt: Attempt) -> None:
+        """Raises PaymentUnresolved where an earlier payment of the same call may still be taken.
+        The proxy does not sign: the earlier payment is sent again if the client sends it again.
+        """
+        guard, answer = self._guard, None
+        steps = find_kept(guard.journal, guard.nodes, guard.clock, attempt, ())
+        with contextlib.suppress(StopIteration):
+            while True:
+                step = steps.send(answer)
+                if not isinstance(step, AskChain):
+                    raise error_of(unresolved(guard.journal, attempt.resource.url, None))
+                answer = find_fate(step.node, step.entry)
 
     def _offer(self, attempt: Attempt, payment: Payload) -> Offer:
         """The offer that is paid: an entry of the 402 that this call was answered with."""
@@ -254,12 +279,9 @@ def _is_paid_by(offer: Offer, signed: Authorization) -> bool:
 
 
 def _is_same(written: Entry, signed: Authorization) -> bool:
-    """Whether a payment is the one that was written down and may be taken, and not only of the
-    same nonce.
-    """
-    is_open = written.outcome != Outcome.NOT_TAKEN
+    """Whether a payment is the one that was written down, and not only of the same nonce."""
     terms = (written.pay_to, written.amount, written.valid_before)
-    return is_open and terms == (signed.pay_to, signed.value, signed.valid_before)
+    return terms == (signed.pay_to, signed.value, signed.valid_before)
 
 
 def _without_payment(number: object, params: dict[str, object]) -> object | None:

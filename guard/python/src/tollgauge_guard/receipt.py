@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from x402.http.utils import decode_payment_response_header
 
+from tollgauge_guard.entry import Outcome
+
 PAYMENT_HEADERS: Final = frozenset({"payment-signature", "x-payment"})
 RECEIPT_HEADERS: Final = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
+_OK: Final = 200
+_REDIRECT: Final = 300
+_NOT_MODIFIED: Final = 304
+_ERROR: Final = 400
+_CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
 
 
 def payments_of(headers: Iterable[tuple[str, str | bytes]]) -> list[str]:
@@ -20,13 +28,46 @@ def payments_of(headers: Iterable[tuple[str, str | bytes]]) -> list[str]:
     ]
 
 
-def settlement(header: Callable[[str], str | None]) -> str | None:
-    """The transaction that the receipt of a settled payment names, None without one."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of the answer to a payment before its body has come. `transaction` is the one
+    that its receipt names; `is_settled` whether the receipt says that it was settled.
+    """
+
+    status: int
+    transaction: str | None = None
+    is_settled: bool = False
+
+
+def read_answer(status: int, header: Callable[[str], str | None]) -> Answer:
+    """The answer of a status and the headers of a response."""
     receipt = next((value for name in RECEIPT_HEADERS if (value := header(name))), None)
     if receipt is None:
-        return None
+        return Answer(status)
     try:
-        answer = decode_payment_response_header(receipt)
+        settled = decode_payment_response_header(receipt)
     except (ValueError, RecursionError):
-        return None
-    return answer.transaction or None if answer.success else None
+        return Answer(status)
+    return Answer(status, settled.transaction or None, bool(settled.success))
+
+
+def outcome_of(answer: Answer, *, is_conditional: bool = False) -> Outcome:
+    """What a complete answer means: only a 2xx answers a purchase, and a 304 if the request was
+    conditional. The seller of any other answer may still take the payment.
+    """
+    if not _OK <= answer.status < _REDIRECT and not (
+        answer.status == _NOT_MODIFIED and is_conditional
+    ):
+        return Outcome.OPEN
+    is_settled = answer.is_settled and answer.transaction is not None
+    return Outcome.SETTLED if is_settled else Outcome.ANSWERED
+
+
+def is_redirect(status: int) -> bool:
+    """Whether a client may follow an answer to another URL."""
+    return _REDIRECT <= status < _ERROR and status != _NOT_MODIFIED
+
+
+def is_conditional(headers: Iterable[str]) -> bool:
+    """Whether a request with headers of these names may be answered by 304."""
+    return any(name.lower() in _CONDITIONS for name in headers)

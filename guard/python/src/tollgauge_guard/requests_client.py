@@ -6,6 +6,9 @@ order of the classes: `GuardedAdapter`, the SDK's `x402HTTPAdapter`, `_Gate`, `H
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import requests
@@ -13,21 +16,37 @@ from requests.adapters import HTTPAdapter
 from x402 import x402ClientSync
 from x402.http.clients.requests import PaymentError, x402HTTPAdapter
 
+from tollgauge_guard.decision import Refuse
+from tollgauge_guard.entry import Outcome
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import GuardedHTTPClientSync
-from tollgauge_guard.receipt import payments_of, settlement
+from tollgauge_guard.receipt import (
+    is_conditional,
+    is_redirect,
+    outcome_of,
+    payments_of,
+    read_answer,
+)
 from tollgauge_guard.request import (
     CALL,
     CURRENT,
+    Attempt,
     PaymentRefusedError,
+    PaymentUnresolved,
+    Unresolved,
     asking,
     attempt_of,
     calling,
+    drop_credentials,
 )
 
 
 class RequestsPaymentRefusedError(PaymentRefusedError, PaymentError):
     """A refusal that `except PaymentError` catches as well."""
+
+
+class RequestsPaymentUnresolved(PaymentUnresolved, PaymentError):  # noqa: N818  # as its base
+    """An unresolved payment that `except PaymentError` catches as well."""
 
 
 class GuardedSession(requests.Session):
@@ -62,8 +81,54 @@ class _Gate(HTTPAdapter):
         except BaseException:
             self.guard.unanswered(attempt)
             raise
-        self.guard.answered(attempt, answer.status_code, settlement(answer.headers.get))
+        is_conditioned = is_conditional(request.headers)
+        return self._watch(attempt, answer, is_conditional=is_conditioned)
+
+    def follow(
+        self, request: requests.PreparedRequest, paid: Attempt, **kwargs: Any
+    ) -> requests.Response:
+        """Follow the redirect that answered a payment, without it: its answer is the payment's."""
+        if payments_of(request.headers.items()):
+            raise self.guard.refusal(None, "A payment was about to follow a redirect.")
+        answer = HTTPAdapter.send(self, request, **kwargs)
+        return answer if is_redirect(answer.status_code) else self._watch(paid, answer)
+
+    def _watch(
+        self, attempt: Attempt, answer: requests.Response, *, is_conditional: bool = False
+    ) -> requests.Response:
+        """Write down what became of a payment when the body of the answer has come."""
+        read = read_answer(answer.status_code, answer.headers.get)
+        outcome = outcome_of(read, is_conditional=is_conditional)
+        if outcome is Outcome.OPEN:
+            self.guard.answered(attempt, outcome, read)
+            return answer
+        self.guard.has_left(attempt)
+        _watch_body(answer.raw, outcome, partial(self.guard.answered, attempt, answer=read))
         return answer
+
+
+def _watch_body(raw: Any, outcome: Outcome, conclude: Callable[..., None]) -> None:
+    """Have the body of urllib3's response say whether all of it came."""
+    stream, close, has_ended = raw.stream, raw.close, threading.Event()
+
+    def end(outcome: Outcome) -> None:
+        if not has_ended.is_set():
+            has_ended.set()
+            conclude(outcome=outcome)
+
+    def stream_watched(*args: Any, **kwargs: Any) -> Iterator[bytes]:
+        try:
+            yield from stream(*args, **kwargs)
+        except BaseException:
+            end(Outcome.OPEN)
+            raise
+        end(outcome)
+
+    def close_watched() -> None:
+        end(Outcome.OPEN)
+        close()
+
+    raw.stream, raw.close = stream_watched, close_watched
 
 
 class GuardedAdapter(x402HTTPAdapter, _Gate):
@@ -77,22 +142,32 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
     ) -> requests.Response:
-        """Send a request, and pay for it where that is asked and allowed.
+        """Send a request, and pay for it where that is asked and allowed. After a payment the
+        redirects of the same call are followed unpaid.
 
-        Raises RequestsPaymentRefusedError where the guard refuses, PaymentError where the SDK
-        fails.
+        Raises RequestsPaymentRefusedError where the guard refuses, RequestsPaymentUnresolved where
+        an earlier payment of the same purchase has no answer, PaymentError where the SDK fails.
         """
         url = request.url or ""
         attempt = attempt_of(self._payer, request.method or "", url, _body(request))
+        drop_credentials(attempt, request.headers)
+        if (call := CALL.get()) is not None and call.redirected is not None:
+            return self.follow(request, call.redirected, **kwargs)
         with asking(attempt):
             try:
                 return super().send(request, *args, **kwargs)
             except (PaymentError, PaymentRefusedError) as error:
                 if attempt.refusal is None:
                     raise
-                raise RequestsPaymentRefusedError(attempt.refusal) from error
+                raise _error_of(attempt.refusal) from error
             finally:
                 self.guard.give_up(attempt)
+
+
+def _error_of(refusal: Refuse) -> PaymentRefusedError:
+    if isinstance(refusal, Unresolved):
+        return RequestsPaymentUnresolved(refusal)
+    return RequestsPaymentRefusedError(refusal)
 
 
 def _body(request: requests.PreparedRequest) -> bytes:

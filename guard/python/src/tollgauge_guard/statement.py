@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
+from tollgauge_guard.entry import Entry
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Entry, Outcome
 
 DOMAIN_NAME: Final = "tollgauge outcome"
 DOMAIN_VERSION: Final = "1"
+_PAYMENT_REQUIRED: Final = 402
 TYPES: Final = {
     "Outcome": [
         {"name": "resource", "type": "string"},
@@ -62,7 +63,7 @@ class Statement:
 
 def likely(entry: Entry) -> Delivery:
     """What the journal knows of a delivery: the payer, who saw the answer, may know better."""
-    if entry.outcome == Outcome.REFUSED:
+    if entry.status == _PAYMENT_REQUIRED:
         return Delivery.ASKED_AGAIN
     if entry.status is None:
         return Delivery.NOT_DELIVERED
