@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from tollgauge.core.exchange import BODY_METHODS
+from tollgauge.core.finding import SIGNED_OFFER_MISMATCH
 from tollgauge.core.lint.header import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
@@ -69,7 +70,7 @@ def extension_shape(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "signed-offer-mismatch",
+    SIGNED_OFFER_MISMATCH,
     "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
     " with payTo's key or with one that the host publishes in did.json or jwks.json.",
 )
