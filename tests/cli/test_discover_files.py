@@ -44,6 +44,7 @@ def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: P
     [
         (("missing.json",), 2, "There is no file missing.json"),
         (("broken.json",), 2, "not JSON"),
+        (("cut.json",), 2, "ends early at line 1."),
         (("cut.json.gz",), 2, "gzip"),
         (("http://example.com/list",), 2, "is no https:// URL"),
         (("https://example.com/", "--kind", "pigeon"), 2, "No source is of the kind"),
@@ -53,7 +54,8 @@ def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: P
 def test_discover_says_what_cannot_be_loaded(
     tollgauge: Command, tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
-    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "broken.json").write_text("{x")
+    (tmp_path / "cut.json").write_text("{")
     (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"[]" * 500)[:20])
     done = tollgauge("discover", *words, DATABASE_URL="sqlite://")
     assert done.code == code

@@ -159,3 +159,37 @@ def test_a_document_without_entries_is_an_empty_page_and_no_page() -> None:
 )
 def test_instants_are_read_in_every_form_in_use(value: object, at: int | None) -> None:
     assert read_instant(value) == at
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"resourceServerUrl": "https://api.dev/v1"},
+        {"baseUrl": "https://api.dev/v1/"},
+        {"service": {"url": "https://api.dev/v1", "name": "Desk"}},
+        {"service": {"baseUrl": "https://api.dev/v1"}},
+    ],
+)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "/a?x=1",
+        "a?x=1",
+        "GET ./a?x=1",
+        {"path": "a?x=1"},
+        {"resource": {"url": "/a?x=1", "description": "d"}},
+        {"url": "a?x=1", "accepts": [{"payTo": "0x1"}]},
+    ],
+)
+def test_relative_paths_are_resolved_against_the_base_that_the_document_names(
+    fields: dict[str, Any], entry: object
+) -> None:
+    (item,) = map(read_item, entries(read_page({**fields, "resources": [entry]})))
+    assert isinstance(item, ListedItem)
+    assert (item.resource.url, item.resource.query) == ("https://api.dev/v1/a", "x=1")
+
+
+@pytest.mark.parametrize("entry", ["https://b.dev/a", "b.dev/a", "//b.dev/a", "see the docs"])
+def test_what_is_not_a_relative_path_is_not_put_under_the_base(entry: str) -> None:
+    page = read_page({"resourceServerUrl": "https://api.dev", "resources": [entry]})
+    assert entries(page) == (entry,)

@@ -247,6 +247,9 @@ FLAGS: dict[str, Json] = {
         ("network-form", "error"),
         ("description", "info"),
     ),
+    "signed-offer-of-a-stranger": with_rules(
+        lately(always("warned")), ("signed-offer-mismatch", "error")
+    ),
     "warnings-and-mismatch": with_rules(lately(always("warned")), ("envelope-mismatch", "warn")),
     "template-never-filled": lately(always("timeout"), templated=True),
     "template-that-varies": good(

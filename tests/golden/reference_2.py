@@ -39,6 +39,7 @@ CAPS = {
     "never-compliant": 490,
     "wildcard-402": 490,
     "paid-not-delivered": 490,
+    "signed-offer-mismatch": 490,
     "price-jumped": 649,
 }
 FORECAST_CAPS = {
@@ -49,7 +50,7 @@ FORECAST_CAPS = {
 }
 SEVERITY = {
     "error": "not-payable never-compliant payto-changed-recently decoy-price wildcard-402 "
-    "paid-not-delivered",
+    "paid-not-delivered signed-offer-mismatch",
     "warn": "down-now stale refuses-probes price-jumped tls-invalid price-above-client-cap "
     "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
     "concentrated-payers tls-expiring delisted injection-suspected",
@@ -255,6 +256,8 @@ def flags_2(
         "paid-not-delivered": doc["paidNotDelivered"],
         "new-path-of-known-site": doc["siteMedianTenths"] is not None,
         "not-evaluated": not evaluated(doc, days),
+        "signed-offer-mismatch": bool(last)
+        and "signed-offer-mismatch" in {rule for rule, _, _ in last["rules"]},
     }
     cannot_pay = (
         bool(last)

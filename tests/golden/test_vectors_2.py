@@ -62,6 +62,7 @@ TRICKS = {
     "hundred-wallets-of-a-dollar": ("proceed", 850 + 30),
     "ring-of-ten-sellers": ("proceed", 850),
     "wildcard-402": ("avoid", 490),
+    "signed-offer-of-a-stranger": ("avoid", 490),
 }
 """What a trick brings: the advice, and the most tenths. An honest 850 is what a seller without
 settlements has.

@@ -326,6 +326,38 @@ async def test_a_partial_file_delists_nothing(store: Store, tmp_path: Path) -> N
         assert (tally.complete, tally.delisted) == (False, 0)
 
 
+async def test_a_file_that_ends_early_lists_its_whole_entries_and_delists_nothing(
+    store: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "crawl.json"
+    crawl = json.dumps({"resources": [item(0), item(1), item(2)]}, indent=1)
+    path.write_text(crawl)
+    await load_file(store, path, source="cut", now=NOW)
+    path.write_text(crawl[: crawl.rindex("accepts")])
+    tally = await load_file(store, path, source="cut", now=NOW + HOUR)
+    line = crawl[: crawl.rindex("accepts")].count("\n") + 1
+    assert f"ends early at line {line}." in tally.problem
+    assert (tally.items, tally.complete, tally.delisted) == (2, False, 0)
+    assert await statuses(store, 3) == [Listing.LISTED] * 3
+
+
+async def test_an_operation_with_only_a_402_is_listed_without_a_price(
+    store: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "openapi.json"
+    operation = {"get": {"responses": {"402": {"description": "Payment required"}}}}
+    servers = [{"url": "https://api.seller.dev"}]
+    path.write_text(
+        json.dumps({"openapi": "3.1.0", "servers": servers, "paths": {"/a": operation}})
+    )
+    tally = await load_file(store, path, source=None, now=NOW)
+    assert (tally.new, tally.unverified, tally.complete) == (1, 1, True)
+    id_ = parse_resource("https://api.seller.dev/a").id
+    endpoint = await store.reading(endpoints.get, id_)
+    assert endpoint is not None
+    assert (endpoint.status, endpoint.quote) == (Listing.LISTED, None)
+
+
 async def test_a_file_that_cannot_be_read_leaves_no_crawl(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DirectoryError):
         await load_file(store, tmp_path / "none.json", source=None, now=NOW)

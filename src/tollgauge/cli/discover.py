@@ -113,6 +113,8 @@ def _lines(tally: Tally) -> Iterator[str]:
 
     for key in ("source", "items", "new", "seen", "merged", "delisted"):
         yield f"{key:10} {getattr(tally, key)}"
+    if tally.unverified:
+        yield f"{'unverified':10} {tally.unverified} with a declared 402 and no x-payment-info"
     examples = dict(tally.examples)
     for reason, count in tally.skipped:
         entries = ", ".join(examples.get(reason, ()))

@@ -35,8 +35,7 @@ def probe(
     from tollgauge.core import lint as linter
     from tollgauge.core.probe import judge
 
-    exchange = _exchange(load_config(config), url)
-    verdict = linter.lint(exchange)
+    exchange, verdict = _exchange(load_config(config), url)
     result = judge(exchange, verdict)
     document = {
         "url": exchange.url,
@@ -83,14 +82,15 @@ def lint(
             "There is nothing to check.",
             hint="Name a file, a https:// URL, or - for standard input; or --explain RULE.",
         )
-    verdict = linter.lint(_linted(source, config))
+    verdict = _linted(source, config)
     show(linter.lint_json(verdict), _lint_lines(verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
 
 
-def _linted(source: str, config: Path | None) -> Exchange:
-    """The answer of a URL, or a saved one. Raises TollgaugeError."""
+def _linted(source: str, config: Path | None) -> Lint:
+    """The verdict of the answer of a URL, or of a saved one. Raises TollgaugeError."""
     from tollgauge.core.endpoint import ResourceError
+    from tollgauge.core.lint import lint as judge
 
     piped = (
         f"Its answer can be checked from here: curl -si {shlex.quote(source)} | tollgauge lint -"
@@ -98,9 +98,9 @@ def _linted(source: str, config: Path | None) -> Exchange:
     if source.startswith("http://"):
         raise TollgaugeError(f"{source} is no https:// URL.", hint=piped)
     if not source.startswith("https://"):
-        return exchange_input(source)
+        return judge(exchange_input(source))
     try:
-        return _exchange(load_config(config), source)
+        return _exchange(load_config(config), source)[1]
     except ResourceError as error:
         raise TollgaugeError(str(error), hint=piped) from error
 
@@ -162,19 +162,21 @@ def score(
     raise typer.Exit(BAD if differences else GOOD)
 
 
-def _exchange(config: Config, url: str) -> Exchange:
-    """Probe a URL that need not be a known endpoint; nothing is stored."""
+def _exchange(config: Config, url: str) -> tuple[Exchange, Lint]:
+    """Probe a URL that need not be a known endpoint, and lint its answer; nothing is stored."""
     with progress_bar() as progress:
         progress(f"asking {url}", 0, 0)
         return asyncio.run(_probe(config, url))
 
 
-async def _probe(config: Config, url: str) -> Exchange:
+async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
     from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
     from tollgauge.core.endpoint import parse_resource
+    from tollgauge.core.lint import lint as judge
     from tollgauge.monitor.discovery import new_endpoint
+    from tollgauge.monitor.offer_keys import OfferKeys
 
     resource = parse_resource(url, config.egress.perimeter)
     now = root.now_ms()
@@ -182,7 +184,8 @@ async def _probe(config: Config, url: str) -> Exchange:
     egress = Egress(config.egress)
     egress.start()
     try:
-        return (await x402.exchange(egress, endpoint, now=now)).exchange
+        exchange = (await x402.exchange(egress, endpoint, now=now)).exchange
+        return exchange, await OfferKeys().check(egress, exchange, judge(exchange))
     finally:
         await egress.close()
 

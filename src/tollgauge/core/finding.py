@@ -10,6 +10,8 @@ from tollgauge.core.terms import Terms
 
 LINT_FLAG: Final = "lint:"
 """How the code of a flag begins that stands for a rule of the linter."""
+SIGNED_OFFER_MISMATCH: Final = "signed-offer-mismatch"
+"""The rule about a signed offer that is wrong, and the flag that stands for it."""
 NOT_EVALUATED: Final = "not-evaluated"
 """The rule about an offer of which no entry can be evaluated, and the flag that stands for it."""
 

@@ -32,6 +32,8 @@ from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_tex
 from tollgauge.core.units import BASE, legacy_network
 
 EXCERPT_MAX: Final = 80
+UNVERIFIED: Final = "x-unverified"
+"""The member of a raw entry whose document states that it answers 402, and no terms."""
 _ADDRESS_MAX: Final = 256
 _FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access")
 
@@ -56,7 +58,8 @@ class ListedItem:
 
     `method`, `body` (JSON bytes) and the resource's query are the declared input; `quote` is the
     preferred advertised price, None when the entry names none; then `unpriced` says who is paid, if
-    the entry does. The texts are the provider's own and untrusted; core/text has cleaned them.
+    the entry does. `unverified`: its document declares a 402 and no terms. The texts are the
+    provider's own and untrusted; core/text has cleaned them.
     """
 
     resource: Resource
@@ -65,6 +68,7 @@ class ListedItem:
     body: bytes | None = None
     quote: Quote | None = None
     unpriced: UnpricedTerms | None = None
+    unverified: bool = False
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
@@ -113,6 +117,7 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         body=declared.body,
         quote=quote,
         unpriced=None if quote else _unpriced(item, accepts),
+        unverified=item.get(UNVERIFIED) is True,
         service_name=_first_text(holders, "serviceName", NAME_MAX),
         description=_first_text(holders, "description", DESCRIPTION_MAX),
         tags=next((tags for holder in holders if (tags := clean_tags(holder.get("tags")))), ()),

@@ -30,7 +30,10 @@ _SECONDS_BELOW: Final = 10**11
 _INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
 _COUNT_MAX: Final = 10**9
 _LEVELS_MAX: Final = 3
-_BASE_KEYS: Final = ("baseUrl", "base_url", "baseURL", "origin", "url", "resource", "host")
+_BASE_KEYS: Final = (
+    *("resourceServerUrl", "baseUrl", "base_url", "baseURL"),
+    *("origin", "url", "resource", "host"),
+)
 _URL_KEYS: Final = ("resource", "url", "endpoint", "uri", "href", "path", "route")
 _ORIGIN_KEYS: Final = ("facilitatorUrl", "directoryUrl", "sourceUrl", "source", "origin")
 _TAKEN_KEYS: Final = (
@@ -39,6 +42,8 @@ _TAKEN_KEYS: Final = (
 )
 _WEB: Final = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _PATH_OR_URL: Final = re.compile(r"(?:[A-Za-z]{3,7} +)?(?:/|https?://)")
+_RELATIVE: Final = re.compile(r"(?!//)(?:\.{0,2}/|[^\s.:/?#]+(?:[/?#]|$))")
+"""A path, with or without a slash at its start; not a host, which has a dot, or a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ def read_page(document: object) -> Page:
         limit=_count(paging.get("limit")),
         offset=_count(paging.get("offset")),
         complete=not partial if isinstance(partial, bool) else None,
-        base=_base(fields),
+        base=_document_base(fields),
         origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
         taken_at=next(filter(None, map(read_instant, _values(fields, _TAKEN_KEYS))), None),
     )
@@ -198,20 +203,30 @@ def _entry(item: object, group: _Group) -> object:
     """
     if isinstance(item, str):
         method, _, url = item.strip().rpartition(" ")
-        if not group.texts and not (group.base and url.startswith("/")):
+        relative = group.base and _RELATIVE.match(url) and (not method or read_method(method))
+        if not group.texts and not relative:
             return item
         item = {"resource": url} | ({"method": method} if read_method(method) else {})
     if not isinstance(item, dict):
         return item
     added = {key: value for key, value in group.texts.items() if not item.get(key)}
     location = next((value for key in _URL_KEYS if (value := item.get(key))), None)
-    if isinstance(location, str):
+    if isinstance(location, dict) and isinstance(location.get("url"), str):
+        url = _joined(group.base, str(location["url"]).strip())
+        if url != location["url"]:
+            added["resource"] = {**location, "url": url}
+    elif isinstance(location, str):
         url = _joined(group.base, location.strip())
         if url and url not in (item.get("resource"), item.get("url")):
             added["resource"] = url
     elif location is None and not item.get("accepts") and (url := _base(item)):
         added["resource"] = url
     return {**item, **added} if added else item
+
+
+def _document_base(fields: Mapping[str, object]) -> str:
+    """The base of a document: its own, else that of its `service`."""
+    return _base(fields) or _base(as_mapping(fields.get("service")))
 
 
 def _base(fields: Mapping[str, object]) -> str:
@@ -227,9 +242,11 @@ def _base(fields: Mapping[str, object]) -> str:
 
 def _joined(base: str, url: str) -> str:
     """A URL, or a path under a base: appended to the base's own path, as OpenAPI's servers are."""
-    if not url.startswith("/") or url.startswith("//"):
+    if not _RELATIVE.match(url):
         return url or base
-    return base.rstrip("/") + url if base else ""
+    if not base:
+        return "" if url.startswith("/") else url
+    return base.rstrip("/") + "/" + url.removeprefix("./").lstrip("/")
 
 
 def _is_web(value: object) -> bool:

@@ -291,6 +291,11 @@ POLICY_2: Final = replace(
             code="wildcard-402", limit_tenths=490, reason="Any path of the host asks for a payment."
         ),
         Cap(
+            code="signed-offer-mismatch",
+            limit_tenths=490,
+            reason="A signed offer has a wrong signature, signer or terms.",
+        ),
+        Cap(
             code="paid-not-delivered",
             limit_tenths=490,
             reason="A purchase was settled and not delivered.",

@@ -19,7 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -112,7 +112,8 @@ class Tally(CrawlEnding):
     """What one crawl read, and how it ended. `items` = `new` + `seen` + `merged` + every count
     in `skipped`.
 
-    `new` endpoints were unknown, `seen` ones known; `skipped` counts entries by reason, `events`
+    `new` endpoints were unknown, `seen` ones known; `unverified` of them only declare a 402 without
+    terms; `skipped` counts entries by reason, `events`
     discovery events by kind, `examples` some of the entries behind each reason.
     """
 
@@ -121,6 +122,7 @@ class Tally(CrawlEnding):
     new: int = 0
     seen: int = 0
     merged: int = 0
+    unverified: int = 0
     skipped: tuple[tuple[str, int], ...] = ()
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     events: tuple[tuple[str, int], ...] = ()
@@ -137,6 +139,7 @@ class _Count:
     new: int = 0
     seen: int = 0
     merged: int = 0
+    unverified: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
@@ -157,6 +160,7 @@ class _Count:
                 self.merged += 1
             else:
                 self.ids.add(item.resource.id)
+                self.unverified += item.unverified
                 self.unrecorded.append(item)
 
     def add(self, page: discovery.PageTally) -> None:
@@ -175,6 +179,7 @@ class _Count:
             new=self.new,
             seen=self.seen,
             merged=self.merged,
+            unverified=self.unverified,
             skipped=tuple(sorted(self.skipped.items())),
             examples=tuple((name, tuple(shown)) for name, shown in sorted(self.examples.items())),
             events=tuple(sorted(events.items())),
@@ -286,6 +291,7 @@ async def record_file(
         perimeter=perimeter,
         accept_shrink=accept_shrink,
         progress=progress,
+        file_problem=listing.problem,
     )
 
 
@@ -310,6 +316,7 @@ async def _record(
     perimeter: Perimeter,
     accept_shrink: bool,
     progress: Progress | None,
+    file_problem: str = "",
 ) -> Tally:
     count, whole, problem = _Count(crawl.source), False, ""
     offset = recorded = crawl.offset
@@ -340,4 +347,4 @@ async def _record(
     ending = await discovery.end_crawl(
         store, crawl, whole=whole, accept_shrink=accept_shrink, now=now
     )
-    return count.tally(ending)
+    return count.tally(replace(ending, problem=ending.problem or file_problem))

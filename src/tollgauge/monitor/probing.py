@@ -55,6 +55,7 @@ from tollgauge.monitor import changes, discovery, terms
 from tollgauge.monitor import vantages as other_vantages
 from tollgauge.monitor.lint_cache import LintCache
 from tollgauge.monitor.observation import Observation
+from tollgauge.monitor.offer_keys import OfferKeys
 from tollgauge.store.endpoints import endpoints, hosts, listings
 from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.probes import probes
@@ -68,7 +69,7 @@ WILDCARD_EVERY_MS: Final = DAY_MS
 class Prober:
     """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
     to probe, https URLs of the operator's choice that tell whether *we* are connected, where this
-    process probes from, and what the linter said of the last answers.
+    process probes from, what the linter said of the last answers, and the keys of signed offers.
     """
 
     store: Store
@@ -78,6 +79,7 @@ class Prober:
     references: tuple[str, ...] = ()
     vantages: Vantages = ONE
     lints: LintCache = field(default_factory=LintCache)
+    offer_keys: OfferKeys = field(default_factory=OfferKeys)
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
         """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
@@ -120,7 +122,9 @@ class Prober:
         too: else anybody could have any words shown as a seller's.
         """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        result = judge(probe.exchange, self.lints.lint(endpoint.id, probe.exchange))
+        linted = self.lints.lint(endpoint.id, probe.exchange)
+        linted = await self.offer_keys.check(self.egress, probe.exchange, linted)
+        result = judge(probe.exchange, linted)
         observation = Observation(
             endpoint=endpoint,
             result=result,

@@ -186,6 +186,7 @@ class Interface:
             title="tollgauge",
             version=VERSION,
             summary="Trust and reliability scores for pay-per-call (x402) endpoints",
+            servers=[{"url": self._dependencies.base_url}],
         )
         for route in table(self._dependencies):
             if not route.internal:

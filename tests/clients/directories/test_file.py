@@ -108,7 +108,7 @@ def test_a_file_says_whether_it_is_whole(
     [
         (b"", "no entries"),
         (b"# nothing\n", "no entries"),
-        (b"{", "not JSON"),
+        (b"{x", "not JSON"),
         (b"[" * 100_000, "nested"),
         (b'{"a":1}', "no list"),
         (gzip.compress(b"[]", mtime=0)[:-6], "gzip"),
@@ -189,11 +189,61 @@ async def test_a_file_that_changed_since_it_was_counted_is_not_read_on(tmp_path:
         [step async for step in file.steps(listed)]
 
 
-def test_a_list_that_breaks_at_its_end_is_refused_before_anything_is_recorded(
-    tmp_path: Path,
+CUT = """{"items": [
+{"resource": "https://a.dev/1"},
+{"resource": "https://a.dev/2"},
+{"resource": "https://a.dev/3", "description": "one, "two"}]}"""
+GROUPS = """{"services": [{"url": "https://a.dev",
+"endpoints": ["/1"]}, {"url": "https://a.dev",
+"endpoints": ["/2", {"path": "/3", "tags": ["""
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (CUT[: CUT.index("one")], 4),
+        (CUT[: CUT.index("https://a.dev/3")] + "\n", 4),
+        (CUT[: CUT.index('{"resource": "https://a.dev/3"')], 3),
+        ('["https://a.dev/1",\n"https://a.dev/2", "https:', 2),
+        ('["https://a.dev/1",\n\n"https://a.dev/2", "\\u00', 3),
+        (GROUPS, 3),
+        ('{"routes": {"https://a.dev/1": {},\n"https://a.dev/2": {}, "https://a.dev/3": {', 2),
+        ('{"items": ["https://a.dev/1",\n"https://a.dev/2"], "total": 3, "meta": nul', 2),
+    ],
+)
+def test_whole_entries_of_json_that_ends_early_are_listed(
+    tmp_path: Path, content: str, line: int
+) -> None:
+    path = write(tmp_path / "f.json", content)
+    listed = file.read(path)
+    assert f"ends early at line {line}." in listed.problem
+    assert (listed.count, listed.complete) == (2, False)
+    assert names(path) == ["https://a.dev/1", "https://a.dev/2"]
+
+
+def test_whole_operations_of_an_openapi_document_that_ends_early_are_listed(tmp_path: Path) -> None:
+    document = """{"openapi": "3.1.0", "servers": [{"url": "https://a.dev"}], "paths": {
+"/1": {"get": {"x-payment-info": {"price": "1"}}},
+"/2": {"get": {"x-payment-info": {"pri"""
+    path = write(tmp_path / "openapi.json", document)
+    assert "ends early at line 3." in file.read(path).problem
+    assert names(path) == ["https://a.dev/1"]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"items":', '[{"resource": "https://a.dev/1"', '{"openapi": "3.1.0", "pat']
+)
+def test_json_that_ends_before_its_first_entry_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(DirectoryError, match=r"ends early at line 1\."):
+        file.read(write(tmp_path / "f.json", content))
+
+
+@pytest.mark.parametrize("content", [CUT, json.dumps({"items": LONG})[:-2] + "}}"])
+def test_list_that_is_broken_inside_is_refused_before_anything_is_recorded(
+    tmp_path: Path, content: str
 ) -> None:
     with pytest.raises(DirectoryError, match="not JSON"):
-        file.read(write(tmp_path / "f.json", json.dumps({"items": LONG})[:-2]))
+        file.read(write(tmp_path / "f.json", content))
 
 
 def test_a_first_line_that_is_too_long_for_a_csv_header_is_a_line_of_text(tmp_path: Path) -> None:

@@ -243,3 +243,52 @@ def test_a_document_with_more_operations_than_are_read_is_not_the_whole_director
         path.write_text(json.dumps(document))
         listing = file.read(path)
         assert (listing.count, listing.complete) == (read, count == read)
+
+
+async def test_operations_that_declare_a_402_without_terms_are_listed_as_unverified(
+    directory: TlsServer, egress: Egress
+) -> None:
+    paths = {
+        "/priced": {
+            "get": {"responses": {"402": {}}},
+            "post": {"x-payment-info": {"price": "0.01"}, "responses": {"402": {}}},
+        },
+        "/plain": {"get": {"responses": {"200": {}, "402": {"description": "Pay"}}}},
+        "/free": {"get": {"responses": {"200": {}}}},
+        "/zero": {"get": {"x-payment-info": {"type": "free"}, "responses": {"402": {}}}},
+    }
+    document = json.dumps({"openapi": "3.1.0", "paths": paths}).encode()
+    directory.answer = lambda path: (200, {}, document if path == "/openapi.json" else b"{}")
+    listed = [(i.resource.path, i.method, i.unverified) for i in await origin(egress)]
+    assert listed == [
+        ("/priced", "POST", False),
+        ("/priced", "GET", True),
+        ("/plain", "GET", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ({"resourceServerUrl": f"https://{HOST}/v1"}, ["/v1/a", "/v1/b"]),
+        ({"service": {"url": f"https://{HOST}/v1/"}}, ["/v1/a", "/v1/b"]),
+        ({"baseUrl": "/v2"}, ["/v2/a", "/v2/b"]),
+        ({}, ["/a", "/b"]),
+    ],
+)
+async def test_paths_of_the_well_known_document_are_under_the_base_that_it_names(
+    directory: TlsServer, egress: Egress, fields: dict[str, object], paths: list[str]
+) -> None:
+    known = json.dumps({"resources": ["/a", {"path": "b"}], **fields}).encode()
+    files: dict[str, Reply] = {"/.well-known/x402": (200, {}, known)}
+    directory.answer = lambda path: files.get(path, (404, {}, b""))
+    assert [item.resource.path for item in await origin(egress)] == paths
+
+
+async def test_paths_under_the_base_of_another_origin_are_not_taken_for_this_one(
+    directory: TlsServer, egress: Egress
+) -> None:
+    known = {"resourceServerUrl": "https://elsewhere.dev", "resources": ["/a", f"https://{HOST}/b"]}
+    files: dict[str, Reply] = {"/.well-known/x402": (200, {}, json.dumps(known).encode())}
+    directory.answer = lambda path: files.get(path, (404, {}, b""))
+    assert [item.resource.path for item in await origin(egress)] == ["/b"]

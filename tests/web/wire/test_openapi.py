@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import re
 import socket
@@ -18,9 +19,10 @@ import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
 from tests.support.examples import THOROUGH
-from tests.support.http_service import Clock, Running, configuration, opened
+from tests.support.http_service import BASE, Clock, Running, configuration, opened
 from tests.support.paid_service import facilitator, header, payment
 
+from tollgauge.clients.directories import file
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.demo.serving import serve
@@ -153,6 +155,16 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
         for operation in row.values()
         if "paid" not in operation["tags"]
     )
+
+
+async def test_it_names_its_server_so_that_a_copy_on_disk_lists_the_paid_routes(
+    document: Any, tmp_path: Path
+) -> None:
+    assert document["servers"] == [{"url": BASE}]
+    path = tmp_path / "openapi.json"
+    path.write_text(json.dumps(document))
+    listed = {item["resource"] for item in file.read(path).items if isinstance(item, dict)}
+    assert listed == {BASE + path for path in catalogue.PRICES}
 
 
 async def test_generators_of_clients_find_one_name_for_each_schema(document: Any) -> None:

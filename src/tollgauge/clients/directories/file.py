@@ -4,7 +4,8 @@ clients/directories/lines reads; all of them also gzipped.
 Rules: the content decides the format, not the file's name; a line that cannot be read becomes an
 entry that says so; a file is whole unless it says `partial` or names a total that it does not hold.
 A list in JSON, and JSON lines, may be longer than memory: the file is read to its end to know what
-it is, and again when its entries are asked for.
+it is, and again when its entries are asked for. Of JSON whose end is missing, the whole entries
+are read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import gzip
 import io
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,7 +29,12 @@ from tollgauge.clients.directories.document import (
     looks_like_json,
     parse_document,
 )
-from tollgauge.clients.directories.json_reader import VALUE_MAX, JsonReader, NotJsonError
+from tollgauge.clients.directories.json_reader import (
+    VALUE_MAX,
+    EndsEarlyError,
+    JsonReader,
+    NotJsonError,
+)
 from tollgauge.core.declared import as_mapping
 from tollgauge.core.listing import EXCERPT_MAX, SkippedItem
 from tollgauge.core.page import LISTS, Page, is_page, opened, read_page
@@ -37,6 +43,8 @@ from tollgauge.core.text import clean_text
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
 Stamp = tuple[int, ...]
+_PARTS: Final = frozenset({*LISTS, "paths"})
+"""The members that hold entries: of one that ends early, the whole entries count."""
 _HEAD: Final = 1_024
 _CHUNK: Final = 64 * 1_024
 
@@ -46,7 +54,8 @@ class DirectoryFile:
     """What a file lists: `count` entries, groups opened, and whether they are all that its
     directory has. `items` may be gone through again and again. `origin` is the URL that the file
     names as the place where it was read or under which its entries stand, `taken_at` the instant
-    (ms UTC) that it names for its content, None without one.
+    (ms UTC) that it names for its content, None without one. `problem` states where a file ends
+    early, empty if it does not.
     """
 
     items: Iterable[object]
@@ -54,6 +63,7 @@ class DirectoryFile:
     complete: bool
     origin: str | None = None
     taken_at: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +115,14 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
             items = lines.read(_text(file, path), name=path.name)
             return DirectoryFile(items=items, count=len(items), complete=True)
         try:
-            document, lists = _outline(JsonReader(file))
+            document, lists, cut = _outline(JsonReader(file))
         except NotJsonError as error:
             problem = error
         else:
             entries_of = partial(_entries, path, size_max=size_max, stamp=stamp)
-            return _document(path.name, document, lists, entries_of)
+            if cut is None:
+                return _document(path.name, document, lists, entries_of)
+            return _cut_document(cut, path.name, document, lists, entries_of)
     json_lines = partial(_json_lines, path, size_max=size_max, stamp=stamp)
     count = readable = 0
     for item in json_lines():
@@ -159,40 +171,95 @@ def _document(
     )
 
 
+def _cut_document(
+    cut: EndsEarlyError,
+    name: str,
+    document: object,
+    lists: Iterable[_List],
+    entries_of: Callable[[_List, str], Iterator[object]],
+) -> DirectoryFile:
+    """What is whole of a JSON document that ends early. Raises `cut` without a whole entry."""
+    try:
+        listing = _document(name, document, lists, entries_of)
+    except DirectoryError:
+        raise cut from None
+    if not listing.count:
+        raise cut
+    problem = f"{cut} Its whole entries are listed; nothing is delisted."
+    return replace(listing, complete=False, problem=problem)
+
+
 def _is_of(page: Page, outline: _List) -> bool:
     """Whether a page's items are those of a list."""
     return bool(outline.first) and page.items[:1] != () and page.items[0] is outline.first[0]
 
 
-def _outline(reader: JsonReader) -> tuple[object, list[_List]]:
-    """A JSON document in which its lists of entries have their first item only, and those lists
-    in the order in which they count.
+def _outline(reader: JsonReader) -> tuple[object, list[_List], EndsEarlyError | None]:
+    """A JSON document in which its lists of entries have their first item only, those lists in the
+    order in which they count, and where the document ends early, if it does.
     """
     if reader.next_mark() == "[":
-        outline = _listed(reader, place=None)
+        outline, cut = _listed(reader, place=None)
         reader.end()
-        return outline.first, [outline]
+        return outline.first, [outline], cut
     document: dict[str, object] = {}
     lists: dict[str, _List] = {}
-    for place, name in enumerate(reader.members()):
-        lists.pop(name, None)
-        if name in LISTS and reader.next_mark() == "[":
-            lists[name] = _listed(reader, place=place)
-            document[name] = lists[name].first
-        else:
-            document[name] = reader.value()
+    name, cut = "", None
+    try:
+        for place, name in enumerate(reader.members()):
+            lists.pop(name, None)
+            if name in LISTS and reader.next_mark() == "[":
+                lists[name], cut = _listed(reader, place=place)
+                document[name] = lists[name].first
+            else:
+                document[name] = reader.value()
+    except EndsEarlyError as error:
+        cut = cut or error
+        if name in _PARTS:
+            document.setdefault(name, _whole_part(error.rest))
     reader.end()
-    return document, [lists[name] for name in LISTS if name in lists]
+    return document, [lists[name] for name in LISTS if name in lists], cut
 
 
-def _listed(reader: JsonReader, *, place: int | None) -> _List:
+def _listed(reader: JsonReader, *, place: int | None) -> tuple[_List, EndsEarlyError | None]:
     count = entries = 0
     first: list[object] = []
-    for item in reader.array():
+    cuts: list[EndsEarlyError] = []
+    for item in _items(reader, cuts):
         first = first or [item]
         count += 1
         entries += sum(1 for _ in opened((item,), base=""))
-    return _List(place=place, items=count, entries=entries, first=first)
+    outline = _List(place=place, items=count, entries=entries, first=first)
+    return outline, cuts[0] if cuts else None
+
+
+def _items(reader: JsonReader, cuts: list[EndsEarlyError]) -> Iterator[object]:
+    """The items of a list. Of a list that ends early, which is noted in `cuts`, these are the whole
+    ones, and the whole entries of a group at its end.
+    """
+    try:
+        yield from reader.array()
+    except EndsEarlyError as error:
+        cuts.append(error)
+        part = _whole_part(error.rest)
+        if is_page(part) and read_page(part).items and not as_mapping(part).get("accepts"):
+            yield part
+
+
+def _whole_part(text: str) -> object:
+    """The whole entries of the group, list or object by paths that a cut text begins with."""
+    reader = JsonReader(io.BytesIO(text.encode("utf-8", "replace")))
+    if reader.next_mark() == "[":
+        return list(_items(reader, []))
+    fields: dict[str, object] = {}
+    name = ""
+    try:
+        for name in reader.members() if reader.next_mark() == "{" else ():
+            fields[name] = reader.value()
+    except EndsEarlyError as error:
+        if name in _PARTS:
+            fields.setdefault(name, _whole_part(error.rest))
+    return fields
 
 
 def _entries(
@@ -202,11 +269,11 @@ def _entries(
     with _opened(path, size_max=size_max, stamp=stamp) as file:
         reader = JsonReader(file)
         if outline.place is None:
-            yield from opened(reader.array(), base=base)
+            yield from opened(_items(reader, []), base=base)
             return
         for place, _ in enumerate(reader.members()):
             if place == outline.place:
-                yield from opened(reader.array(), base=base)
+                yield from opened(_items(reader, []), base=base)
                 return
             if reader.next_mark() == "[":
                 for _ in reader.array():
@@ -244,7 +311,7 @@ def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
         raise DirectoryError(
             f"{name} is an OpenAPI document in which no operation is for sale "
             f"({len(items)} marked as free).",
-            hint="An operation for sale carries x-payment-info.",
+            hint="An operation for sale carries x-payment-info, or declares the answer 402.",
         )
     whole, opened_items = openapi.is_whole(items), tuple(opened(items, base=""))
     return DirectoryFile(items=opened_items, count=len(opened_items), complete=whole, origin=origin)

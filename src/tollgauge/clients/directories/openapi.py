@@ -3,6 +3,7 @@
 Rules (OpenAPI 3.1):
 - an origin lists itself only: a server or a resource on another host is left out;
 - an operation is listed when it carries `x-payment-info`, and skipped as free when that says so;
+- one without it that declares a 402 is listed as unverified: only a probe can show its terms;
 - its price has no payTo and no network there, so that it becomes no quote unless `accepts` stands
   beside it, or `protocols` holds x402's terms;
 - parameter and body examples become the declared input; `$ref` never leaves the document.
@@ -21,7 +22,7 @@ from tollgauge.clients.directories.document import DirectoryError, Step, ask, pa
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS, as_mapping
 from tollgauge.core.exchange import Answer, Fault
-from tollgauge.core.listing import EXCERPT_MAX, SkippedItem, is_free
+from tollgauge.core.listing import EXCERPT_MAX, UNVERIFIED, SkippedItem, is_free
 from tollgauge.core.page import Page, entries, read_page
 from tollgauge.core.text import clean_text
 
@@ -123,14 +124,15 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
     service = as_mapping(document.get("info")).get("title")
     items: list[object] = []
     for path, method, fields, operation in itertools.islice(_paid(document), ITEMS_MAX):
-        payment = as_mapping(operation["x-payment-info"])
-        if is_free(payment):
+        payment = as_mapping(operation.get("x-payment-info"))
+        if payment and is_free(payment):
             excerpt = clean_text(f"{method} {path}", EXCERPT_MAX)
             items.append(SkippedItem(reason="free", excerpt=excerpt))
             continue
         lists = (fields.get("parameters"), operation.get("parameters"))
         parameters = dict(itertools.islice(_query_parameters(document, lists), FIELDS_MAX))
         named = {"resource": base + path, "method": method, "serviceName": service}
+        named |= {} if payment else {UNVERIFIED: True}
         items.append(_entry(document, operation, payment, parameters) | named)
     return tuple(items)
 
@@ -138,15 +140,21 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
 def _paid(
     document: Mapping[str, object],
 ) -> Iterator[tuple[str, str, Mapping[str, object], Mapping[str, object]]]:
-    """Each operation with `x-payment-info`: its path, its method in upper case, the fields that
-    the operations of the path share, and its own.
+    """Each operation with `x-payment-info` or a 402 among its answers: its path, its method in
+    upper case, the fields that the operations of the path share, and its own. Of a path, those with
+    `x-payment-info` come first, because an endpoint is listed as it is named first.
     """
     for path, item in as_mapping(document.get("paths")).items():
         fields = _resolve(document, item)
-        for name, value in fields.items():
-            method, operation = name.upper(), as_mapping(value)
-            if method in METHODS and as_mapping(operation.get("x-payment-info")):
-                yield path, method, fields, operation
+        operations = [(name.upper(), as_mapping(value)) for name, value in fields.items()]
+        for priced in (True, False):
+            for method, operation in operations:
+                if method not in METHODS or priced != bool(
+                    as_mapping(operation.get("x-payment-info"))
+                ):
+                    continue
+                if priced or "402" in as_mapping(operation.get("responses")):
+                    yield path, method, fields, operation
 
 
 def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
@@ -154,7 +162,8 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
     with or without a method before it, or objects (core/page). Never raises.
     """
     page = read_page(document)
-    base = (_own(page.base, origin) if page.base else None) or origin
+    # A path under the base of another origin becomes a URL of that origin, which is left out.
+    base = urljoin(origin + "/", page.base) if page.base else origin
     items: list[object] = []
     for item in entries(replace(page, base=base))[:ITEMS_MAX]:
         if isinstance(item, str):

@@ -248,6 +248,51 @@ V1_BODY: Final[Document] = {
     ],
 }
 GOOD: Final = Example(envelope=_version_2(ENTRY))
+_SIGNER: Final = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
+_OFFER_SCHEMA: Final = {"type": "object", "required": ["offers"]}
+
+
+def with_offers(*offers: object) -> Example:
+    """A good answer with signed offers, those below were signed by npm
+    @x402/extensions 2.27.
+    """
+    extension = {"info": {"offers": list(offers)}, "schema": _OFFER_SCHEMA}
+    paid = changed(GOOD, "entry.payTo", _SIGNER)
+    return changed(paid, "extensions.offer-receipt", extension)
+
+
+WALLET_OFFER: Final = {
+    "format": "eip712",
+    "acceptIndex": 0,
+    "payload": {
+        "version": 1,
+        "resourceUrl": URL,
+        "scheme": "exact",
+        "network": "eip155:8453",
+        "asset": USDC,
+        "payTo": _SIGNER,
+        "amount": "10000",
+        "validUntil": 1795485661,
+    },
+    "signature": (
+        "0x298c462f3281c4b05ab10dab3ab33971c9318adc4df83178c36547e9077766da0de646fdfed18aeb64"
+        "bff2821713937bf8475c1907da5d79fe2e7dd96a3fa1151c"
+    ),
+}
+"""An offer that payTo signed."""
+JWS_OFFER: Final = {
+    "format": "jws",
+    "acceptIndex": 0,
+    "signature": (
+        "eyJhbGciOiJFZERTQSIsImtpZCI6ImRpZDp3ZWI6YXBpLmV4YW1wbGUuY29tI2tleS0xIn0.eyJhbW91bnQi"
+        "OiIxMDAwMCIsImFzc2V0IjoiMHg4MzM1ODlmQ0Q2ZURiNkUwOGY0YzdDMzJENGY3MWI1NGJkQTAyOTEzIiwi"
+        "bmV0d29yayI6ImVpcDE1NTo4NDUzIiwicGF5VG8iOiIweDE5RTdFMzc2RTdDMjEzQjdFN2U3ZTQ2Y2M3MEE1"
+        "ZEQwODZEQWZmMkEiLCJyZXNvdXJjZVVybCI6Imh0dHBzOi8vYXBpLmV4YW1wbGUuY29tL3dlYXRoZXIiLCJz"
+        "Y2hlbWUiOiJleGFjdCIsInZhbGlkVW50aWwiOjE3OTU0ODU2NjEsInZlcnNpb24iOjF9.7qOSbM2GhR42PS6"
+        "uXteRRNkZpcE0lCdrThaWtty1pszU9Ex9UvgJSgVkua7e1Px0_ZE5QIwk2q2iVyybHImSCQ"
+    ),
+}
+"""An offer that a key of the host signed: did:web:api.example.com#key-1."""
 """Version 2, the exact scheme, USDC on Base: nothing to find."""
 WITH_BODY: Final = replace(GOOD, body=V1_BODY)
 """The same, with a body that clients of version 1 pay by."""

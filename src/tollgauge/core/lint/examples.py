@@ -23,6 +23,7 @@ from tollgauge.core.lint.example import (
     GATEWAY,
     GOOD,
     GOOD_HEADERS,
+    JWS_OFFER,
     MCP,
     MEGA_ETH,
     NO_ANSWER,
@@ -36,11 +37,13 @@ from tollgauge.core.lint.example import (
     UPTO,
     URL,
     USDC,
+    WALLET_OFFER,
     WITH_BODY,
     Example,
     changed,
     encoded,
     ordered,
+    with_offers,
 )
 from tollgauge.core.lint.remedy import Kind
 from tollgauge.core.lint.source import (
@@ -61,6 +64,7 @@ from tollgauge.core.lint.source import (
     JOINED,
     METADATA,
     NO_STORE,
+    OFFERS,
     REQUIRED,
     SCHEMA,
     SIGN_IN,
@@ -231,6 +235,15 @@ EXAMPLES: Final[Mapping[str, Entry]] = {
     "bazaar-shape": _change(Kind.DISCOVERY, SCHEMA, f"{_LISTED}.schema", ABSENT),
     "extension-shape": _change(
         Kind.DISCOVERY, REQUIRED, "extensions.payment-identifier", {"info": {"required": False}}
+    ),
+    "signed-offer-mismatch": Entry(
+        Kind.DISCOVERY,
+        OFFERS,
+        with_offers({**WALLET_OFFER, "signature": "0x" + "ab" * 65}),
+        with_offers(WALLET_OFFER),
+    ),
+    "signed-offer-unchecked": Entry(
+        Kind.DISCOVERY, OFFERS, with_offers(JWS_OFFER), with_offers(WALLET_OFFER)
     ),
     "permit2-allowance": Entry(Kind.ASSET, GAS, PERMIT2, _UPGRADED),
     "schema-external-ref": _change(

@@ -12,10 +12,12 @@ from typing import Final
 from urllib.parse import unquote
 
 from tollgauge.core.exchange import BODY_METHODS
+from tollgauge.core.finding import SIGNED_OFFER_MISMATCH
 from tollgauge.core.lint.header import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import Verdict
+from tollgauge.core.lint.signed_offer import Standing
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_TYPES: Final = ("json", "form-data", "text")
@@ -23,6 +25,8 @@ _ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
 _BAZAAR: Final = "bazaar"
 _WITHOUT_SCHEMA: Final = frozenset({"http-message-signatures"})
 _SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsoring"})
+UNCHECKED_OFFER: Final = "signed-offer-unchecked"
+"""The rule about an offer whose signer is still to be checked."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
@@ -63,6 +67,32 @@ def extension_shape(reading: Reading) -> Iterator[str]:
         if name != _BAZAAR and not wanted <= members(extension).keys():
             yield f"extensions.{name}" if _NAME.fullmatch(name) else "extensions"
             return
+
+
+@error(
+    SIGNED_OFFER_MISMATCH,
+    "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
+    " with payTo's key or with one that the host publishes in did.json or jwks.json.",
+)
+def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
+    """A signed offer of the extension offer-receipt that is malformed, names other terms than every
+    entry of `accepts`, or was not signed by payTo or a key of the host. Who relies on the signature
+    has no proof of the terms.
+    """
+    yield from (path for path, kind in reading.signed_offers if kind is Standing.MISMATCH)
+
+
+@note(
+    UNCHECKED_OFFER,
+    "Sign with payTo's key (EIP-712), or publish the key at /.well-known/did.json or"
+    " /.well-known/jwks.json of the resource's host, where a probe reads it.",
+)
+def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
+    """A signed offer whose terms are right and whose signer was not checked: payTo did not sign it,
+    and the keys of the host were not fetched or could not be read. The linter itself fetches
+    nothing.
+    """
+    yield from (path for path, kind in reading.signed_offers if kind is Standing.UNCHECKED)
 
 
 @note(

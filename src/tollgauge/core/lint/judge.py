@@ -29,6 +29,7 @@ from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is
 from tollgauge.core.lint.header import HEADER
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
+from tollgauge.core.lint.signed_offer import HostKeys
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
     status, transport, envelope, resource, extensions
@@ -58,9 +59,11 @@ _FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rul
 _FATAL_ENTRY_RULES: Final = frozenset(rule.slug for rule in ENTRY_RULES if rule.fatal)
 
 
-def lint(exchange: Exchange) -> Lint:
-    """What is wrong with an exchange, and whether a client could pay by it. Never raises."""
-    reading = read(exchange)
+def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
+    """What is wrong with an exchange, and whether a client could pay by it. `host_keys` are those
+    that the seller's host publishes, None if they were not fetched. Never raises.
+    """
+    reading = read(exchange, host_keys)
     challenge = reading.envelope
     # A 402 breaks no rule about other statuses, and any other status leaves nothing else to read.
     rules = _CHALLENGE_RULES if reading.status == 402 else ANSWER_RULES

@@ -40,6 +40,7 @@ from tollgauge.core.lint.header import (
 )
 from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
+from tollgauge.core.lint.signed_offer import HostKeys, Standing, judge_offers
 from tollgauge.core.terms import Terms
 from tollgauge.core.units import TON_NETWORKS, V1_NETWORKS, legacy_network
 
@@ -278,7 +279,8 @@ NO_ENVELOPE: Final = Envelope(place="", version=0, document={})
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """An exchange with what could be read of it. `envelope` governs, `other` is the body's when
-    the header's governs. `answer` is None after a fault.
+    the header's governs. `answer` is None after a fault. `host_keys` are those that the seller's
+    host publishes for signed offers, None if they were not fetched.
     """
 
     exchange: Exchange
@@ -287,6 +289,7 @@ class Reading:
     body: object = None
     envelope: Envelope = NO_ENVELOPE
     other: Envelope = NO_ENVELOPE
+    host_keys: HostKeys | None = None
 
     @lazy_property
     def status(self) -> int | None:
@@ -309,6 +312,15 @@ class Reading:
         return members(members(self.bazaar.get("info")).get("input"))
 
     @lazy_property
+    def signed_offers(self) -> tuple[tuple[str, Standing], ...]:
+        """Each signed offer of a version 2 envelope: its path, and what is known of it."""
+        extension = members(self.envelope.extensions.get("offer-receipt"))
+        if self.envelope.version != 2 or not extension:
+            return ()
+        judged = judge_offers(extension.get("info"), self.envelope.accepts, self.host_keys)
+        return tuple((f"extensions.offer-receipt.info.{path}", kind) for path, kind in judged)
+
+    @lazy_property
     def external_reference(self) -> bool:
         """Whether the schema of any extension refers to anything outside of itself."""
         schemas = (members(item).get("schema") for item in self.envelope.extensions.values())
@@ -327,7 +339,7 @@ class Reading:
         return evaluate(self.bazaar.get("info"), schema)
 
 
-def read(exchange: Exchange) -> Reading:
+def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
     """What an exchange says of payment; nothing beyond the status unless it is a 402."""
     answer = exchange.result if isinstance(exchange.result, Answer) else None
     if answer is None or answer.status != 402:
@@ -348,6 +360,7 @@ def read(exchange: Exchange) -> Reading:
         body=body,
         envelope=in_header if in_header.exists else in_body,
         other=in_body if in_header.exists else NO_ENVELOPE,
+        host_keys=host_keys,
     )
 
 

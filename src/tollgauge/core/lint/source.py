@@ -48,6 +48,9 @@ METADATA: Final = Source(
     "x402 extension bazaar: Service Metadata on resource", f"{_BAZAAR}#service-metadata-on-resource"
 )
 SIGN_IN: Final = Source("x402 extension sign-in-with-x", f"{_SPECS}extensions/sign-in-with-x.md")
+OFFERS: Final = Source(
+    "x402 extension offer-and-receipt", f"{_SPECS}extensions/extension-offer-and-receipt.md"
+)
 GAS: Final = Source(
     "x402 extension eip2612GasSponsoring", f"{_SPECS}extensions/eip2612_gas_sponsoring.md"
 )

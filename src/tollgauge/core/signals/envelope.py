@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.evidence import LastProbe
-from tollgauge.core.finding import LINT_FLAG, NOT_EVALUATED, Severity
+from tollgauge.core.finding import (
+    LINT_FLAG,
+    NOT_EVALUATED,
+    SIGNED_OFFER_MISMATCH,
+    Severity,
+)
 from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts, is_marked, was_no_402
 from tollgauge.core.signals.flag import RANKS, Fired, FlagRule, Raised
@@ -78,6 +83,22 @@ def envelope_mismatch(facts: Facts) -> Fired | None:
     )
 
 
+def signed_offer_mismatch(facts: Facts) -> Fired | None:
+    """The last 402 has a signed offer that is malformed, names other terms than its entries, or has
+    the signature of a stranger.
+    """
+    last = facts.evidence.last
+    if last is None or not last.rules:
+        return None
+    if SIGNED_OFFER_MISMATCH not in [rule for rule, _, _ in last.rules]:
+        return None
+    return Fired(
+        "A signed offer of the 402 does not prove the terms that it asks for: its signature, its "
+        "signer or its terms are wrong.",
+        since=last.at,
+    )
+
+
 def not_evaluated(facts: Facts) -> Fired | None:
     """Every offer of the latest envelope is on a network or in a scheme for which no installed
     official SDK signs, and the window has no other payable offer.
@@ -127,6 +148,13 @@ FLAGS: Final = (
 
 FLAGS_BY_TIME: Final = (
     *FLAGS,
+    FlagRule(
+        SIGNED_OFFER_MISMATCH,
+        Severity.ERROR,
+        signed_offer_mismatch,
+        fix="Sign each offer over the terms of its entry, with payTo's key or one that the host "
+        "publishes.",
+    ),
     FlagRule(
         NOT_EVALUATED,
         Severity.INFO,

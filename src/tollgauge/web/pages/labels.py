@@ -41,7 +41,10 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
 """What each recommendation means, in one sentence."""
 
 _OF_LAST_CHECK: Final = frozenset(
-    ["down-now", "envelope-mismatch", "not-payable", "tls-invalid", "validates-before-402"]
+    [
+        *("down-now", "envelope-mismatch", "not-payable", "signed-offer-mismatch", "tls-invalid"),
+        "validates-before-402",
+    ]
 )
 """The flags whose instant is that of the last check (core/signals/reach and envelope)."""
 

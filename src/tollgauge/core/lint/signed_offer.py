@@ -1,0 +1,256 @@
+"""Signed offers: the terms that a seller signs in the extension `offer-receipt`.
+
+Rules (x402 extension offer-and-receipt; npm @x402/extensions 2.27):
+- an offer is a JWS, or an EIP-712 signature over its `payload`;
+- its terms are those of an entry of `accepts`; `acceptIndex` is a hint that is not signed;
+- its signer is payTo, or a key that the seller's host publishes in did.json or a JWKS.
+Fetching those documents is monitor/offer_keys'. Nothing here raises, whatever an offer holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from eth_utils.crypto import keccak
+
+from tollgauge.core.lint.header import members
+from tollgauge.core.signature import recovered
+
+OFFERS_MAX: Final = 32
+"""How many offers of an answer are judged."""
+KEYS_MAX: Final = 64
+"""How many keys of a document are read."""
+_SIGNATURE_MAX: Final = 16_384
+_TERMS: Final = ("scheme", "network", "asset", "payTo", "amount")
+_TEXTS: Final = ("resourceUrl", *_TERMS)
+_UINT256: Final = 2**256
+_ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "ES256K", "EdDSA", "Ed25519", "Ed448"),
+)
+_KEY_TYPES: Final = frozenset({"EC", "OKP", "RSA"})
+_DOMAIN: Final = keccak(
+    keccak(text="EIP712Domain(string name,string version,uint256 chainId)")
+    + keccak(text="x402 offer")
+    + keccak(text="1")
+    + (1).to_bytes(32)
+)
+_OFFER_TYPE: Final = keccak(
+    text="Offer(uint256 version,string resourceUrl,string scheme,string network,string asset,"
+    "string payTo,string amount,uint256 validUntil)"
+)
+
+
+class Standing(StrEnum):
+    """What is known of a signed offer. `UNCHECKED`: its terms are right, and who signed it was not
+    found out.
+    """
+
+    GOOD = "good"
+    MISMATCH = "mismatch"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostKeys:
+    """The keys that a host publishes: its `did`, JWKs with their ids, and the addresses (lower-case
+    hex) of wallets. `complete`: every document was read to its end, or certainly does not exist.
+    """
+
+    did: str
+    jwks: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    addresses: frozenset[str] = frozenset()
+    complete: bool = False
+
+
+def judge_offers(
+    info: object, accepts: object, keys: HostKeys | None = None
+) -> Iterator[tuple[str, Standing]]:
+    """Each signed offer in the `info` of the extension: its path there, and what is known of it.
+    `keys` are those of the seller's host, None if they were not fetched.
+    """
+    offers = members(info).get("offers")
+    if offers is None:
+        return
+    if not isinstance(offers, list):
+        yield "offers", Standing.MISMATCH
+        return
+    entries = accepts if isinstance(accepts, list) else []
+    sold = frozenset(_terms(entry) for entry in map(members, entries))
+    for index, offer in enumerate(offers[:OFFERS_MAX]):
+        yield f"offers[{index}]", _judge(members(offer), sold, keys)
+
+
+def read_host_keys(
+    did: str, did_document: object, jwks: object, *, complete: bool = True
+) -> HostKeys:
+    """The keys in a host's did.json and JWKS; None for a document that does not exist. `complete`
+    is false if either could not be fetched.
+    """
+    found: list[tuple[str, Mapping[str, object]]] = []
+    addresses: set[str] = set()
+    for method in _methods(did_document):
+        id_ = method.get("id")
+        name = id_ if isinstance(id_, str) else ""
+        jwk = members(method.get("publicKeyJwk"))
+        account = method.get("blockchainAccountId", method.get("ethereumAddress"))
+        if jwk:
+            found.append((did + name if name.startswith("#") else name, jwk))
+        elif isinstance(account, str):
+            addresses.add(account.rpartition(":")[2].lower())
+        else:
+            complete = False  # a key in a form that is not read here, such as publicKeyMultibase
+    listed = members(jwks).get("keys")
+    own = map(members, listed[:KEYS_MAX] if isinstance(listed, list) else ())
+    found += [(str(jwk.get("kid", "")), jwk) for jwk in own]
+    addresses |= {address for _, jwk in found if (address := _address(jwk))}
+    return HostKeys(did=did, jwks=tuple(found), addresses=frozenset(addresses), complete=complete)
+
+
+def _judge(
+    offer: Mapping[str, object], sold: frozenset[tuple[object, ...]], keys: HostKeys | None
+) -> Standing:
+    form, signature = offer.get("format"), offer.get("signature")
+    if not isinstance(signature, str) or len(signature) > _SIGNATURE_MAX:
+        return Standing.MISMATCH
+    header: dict[str, object] = {}
+    payload = members(offer.get("payload"))
+    if form == "jws":
+        header, payload = _read_jws(signature)
+    if not _is_offer(payload) or _terms(payload) not in sold:
+        return Standing.MISMATCH
+    if form == "eip712":
+        return _judge_wallet(payload, signature, keys)
+    if form == "jws" and header.get("alg") in _ALGORITHMS:
+        return _judge_jws(header, signature, keys)
+    return Standing.MISMATCH
+
+
+def _judge_wallet(payload: Mapping[str, object], signature: str, keys: HostKeys | None) -> Standing:
+    try:
+        signer = recovered(_digest(payload), bytes.fromhex(signature.removeprefix("0x")))
+    except ValueError:
+        return Standing.MISMATCH
+    if signer is None:
+        return Standing.MISMATCH
+    if signer == str(payload["payTo"]).lower() or (keys and signer in keys.addresses):
+        return Standing.GOOD
+    return Standing.MISMATCH if keys and keys.complete else Standing.UNCHECKED
+
+
+def _judge_jws(header: Mapping[str, object], signature: str, keys: HostKeys | None) -> Standing:
+    if keys is None:
+        return Standing.UNCHECKED
+    kid = header.get("kid")
+    name = kid if isinstance(kid, str) else ""
+    named = [jwk for id_, jwk in keys.jwks if id_ and id_ in (name, name.rpartition("#")[2])]
+    if any(_verifies(signature, jwk) for jwk in named or (jwk for _, jwk in keys.jwks)):
+        return Standing.GOOD
+    if named:
+        return Standing.MISMATCH
+    # A key of another identity: whether it may sign for this host is not found out here.
+    foreign = name.startswith("did:") and name.partition("#")[0] != keys.did
+    return Standing.MISMATCH if keys.complete and not foreign else Standing.UNCHECKED
+
+
+def _is_offer(payload: Mapping[str, object]) -> bool:
+    """Whether a payload has the members of an offer, each of its type."""
+    numbers = (payload.get("version"), payload.get("validUntil", 0))
+    texts = all(isinstance(payload.get(name), str) for name in _TEXTS)
+    return texts and None not in map(_uint256, numbers)
+
+
+def _uint256(value: object) -> bytes | None:
+    """A whole number as 32 bytes, None for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _UINT256:
+        return None
+    return value.to_bytes(32)
+
+
+def _terms(fields: Mapping[str, object]) -> tuple[object, ...]:
+    """The terms of an offer or an entry in the form in which they are compared: hexadecimal
+    addresses have no case.
+    """
+    values = (fields.get(name) for name in _TERMS)
+    return tuple(
+        value.lower() if isinstance(value, str) and value.startswith("0x") else repr(value)
+        for value in values
+    )
+
+
+def _digest(payload: Mapping[str, object]) -> bytes:
+    """What a wallet signs (EIP-712). Raises ValueError for a text that is not Unicode."""
+    texts = b"".join(keccak(text=str(payload[name])) for name in _TEXTS)
+    version = _uint256(payload.get("version")) or b""
+    until = _uint256(payload.get("validUntil", 0)) or b""
+    return keccak(b"\x19\x01" + _DOMAIN + keccak(_OFFER_TYPE + version + texts + until))
+
+
+def _read_jws(token: str) -> tuple[dict[str, object], dict[str, object]]:
+    """The header and the payload of a compact JWS; empty for anything else."""
+    parts = token.split(".")
+    if len(parts) != 3 or not all(parts):
+        return {}, {}
+    try:
+        header, payload = (json.loads(_from_base64url(part)) for part in parts[:2])
+    except (ValueError, RecursionError):
+        return {}, {}
+    return members(header), members(payload)
+
+
+def _from_base64url(text: str) -> bytes:
+    """The bytes of base64url without padding. Raises ValueError."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _verifies(token: str, jwk: Mapping[str, object]) -> bool:
+    """Whether a JWS was signed by a key."""
+    if jwk.get("kty") not in _KEY_TYPES:
+        return False
+    # Few offers are JWS: the library is imported for the first of them.
+    from joserfc.errors import JoseError, SecurityWarning
+    from joserfc.jwk import JWKRegistry
+    from joserfc.jws import JWSRegistry, deserialize_compact
+
+    registry = JWSRegistry(algorithms=list(_ALGORITHMS), strict_check_header=False)
+    public = {
+        name: value for name, value in jwk.items() if name in ("kty", "crv", "x", "y", "n", "e")
+    }
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SecurityWarning)  # it says that EdDSA has a newer name
+            key = JWKRegistry.import_key(public)  # type: ignore[arg-type]  # a foreign JSON object
+            deserialize_compact(token, key, registry=registry)
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return True
+
+
+def _methods(document: object) -> list[dict[str, object]]:
+    """The verification methods of a DID document, also those that stand in a list of their use."""
+    fields = members(document)
+    methods: list[dict[str, object]] = []
+    for name in ("verificationMethod", "assertionMethod", "authentication"):
+        listed = fields.get(name)
+        for method in listed if isinstance(listed, list) else ():
+            if isinstance(method, dict) and len(methods) < KEYS_MAX:
+                methods.append(method)
+    return methods
+
+
+def _address(jwk: Mapping[str, object]) -> str:
+    """The address of the wallet whose key a JWK is, empty for a key of another kind."""
+    x, y = jwk.get("x"), jwk.get("y")
+    if jwk.get("crv") != "secp256k1" or not isinstance(x, str) or not isinstance(y, str):
+        return ""
+    try:
+        point = _from_base64url(x) + _from_base64url(y)
+    except ValueError:
+        return ""
+    return "0x" + keccak(point)[-20:].hex() if len(point) == 64 else ""

@@ -1,0 +1,78 @@
+"""Keys of signed offers: what a seller's host publishes, for the offers that payTo did not sign.
+
+A host is asked for `/.well-known/did.json` (did:web) and `/.well-known/jwks.json` once per hour at
+most, and only if one of its answers needs it. What an offer is worth, core/lint/signed_offer says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.core import strictjson
+from tollgauge.core.endpoint import ResourceError
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.finding import Lint
+from tollgauge.core.lint import lint
+from tollgauge.core.lint.extensions import UNCHECKED_OFFER
+from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
+from tollgauge.core.units import HOUR_MS
+
+KEPT_MS: Final = HOUR_MS
+HOSTS_MAX: Final = 1_000
+_ACCEPT: Final = (("Accept", "application/did+json, application/json"),)
+_PATHS: Final = ("/.well-known/did.json", "/.well-known/jwks.json")
+_ABSENT: Final = frozenset({404, 410})
+
+
+@dataclass(frozen=True, slots=True)
+class OfferKeys:
+    """The keys of hosts, as they were fetched last, by the host's authority."""
+
+    _kept: dict[str, tuple[int, HostKeys]] = field(default_factory=dict)
+
+    async def check(self, egress: Egress, exchange: Exchange, verdict: Lint) -> Lint:
+        """The verdict of an exchange once the signers of its offers are checked too; the same one
+        if nothing was left to check.
+        """
+        if all(finding.rule != UNCHECKED_OFFER for finding in verdict.findings):
+            return verdict
+        host = urlsplit(exchange.url).netloc.lower()
+        at, keys = self._kept.get(host, (0, None))
+        if keys is None or exchange.at >= at + KEPT_MS:
+            keys = await _fetch(egress, host, at=exchange.at)
+            if len(self._kept) >= HOSTS_MAX:
+                self._kept.clear()
+            if keys.complete:
+                self._kept[host] = exchange.at, keys
+        return lint(exchange, keys)
+
+
+async def _fetch(egress: Egress, host: str, *, at: int) -> HostKeys:
+    documents: list[object] = []
+    complete = True
+    for path in _PATHS:
+        document, known = await _document(egress, f"https://{host}{path}", at=at)
+        documents.append(document)
+        complete &= known
+    did_document, jwks = documents
+    did = "did:web:" + host.replace(":", "%3A")
+    return read_host_keys(did, did_document, jwks, complete=complete)
+
+
+async def _document(egress: Egress, url: str, *, at: int) -> tuple[object, bool]:
+    """The JSON document of a URL, None without one, and whether that is certain."""
+    try:
+        result = (await egress.fetch(Request(url=url, headers=_ACCEPT), at=at)).result
+    except ResourceError:
+        return None, False
+    if not isinstance(result, Answer) or result.truncated:
+        return None, False
+    if result.status != 200:
+        return None, result.status in _ABSENT
+    try:
+        return strictjson.loads(result.body), True
+    except strictjson.StrictJsonError:
+        return None, False
