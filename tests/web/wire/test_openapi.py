@@ -164,7 +164,7 @@ async def test_it_names_its_server_so_that_a_copy_on_disk_lists_the_paid_routes(
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(document))
     listed = {item["resource"] for item in file.read(path).items if isinstance(item, dict)}
-    assert listed == {BASE + path for path in catalogue.PRICES}
+    assert listed == {BASE + path for path in prices.PRICES}
 
 
 async def test_generators_of_clients_find_one_name_for_each_schema(document: Any) -> None:
