@@ -1,4 +1,4 @@
-"""The demo's folder: one demo at a time, and a whole past or none."""
+"""The demo's folder: one demo at a time, each with a database of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tollgauge.config import Config, load
 from tollgauge.core.answer_signature import SigningKey
 from tollgauge.demo.folder import (
     CONFIG_FILE,
-    DemoFolder,
     DemoFolderError,
     named_folder,
     temporary_folder,
@@ -27,32 +26,18 @@ def test_a_second_demo_in_a_folder_is_refused_until_the_first_has_ended(tmp_path
         assert folder.path == tmp_path
 
 
-def test_a_past_that_was_loaded_to_its_end_is_kept(tmp_path: Path) -> None:
-    with named_folder(tmp_path) as folder, folder.loading():
-        (tmp_path / "demo.sqlite").write_text("whole")
-    with named_folder(tmp_path):
-        assert (tmp_path / "demo.sqlite").read_text() == "whole"
-
-
-def test_a_past_whose_loading_was_interrupted_is_loaded_anew(tmp_path: Path) -> None:
+def test_a_new_demo_starts_over_and_leaves_other_files(tmp_path: Path) -> None:
     others = tmp_path / "report.json"
     others.touch()
-    with pytest.raises(KeyboardInterrupt), named_folder(tmp_path) as folder:
-        _load_half(folder)
     with named_folder(tmp_path) as folder:
+        assert not folder.starts_over
+        for name in ("demo.sqlite", "demo.sqlite-wal", "demo.sqlite-shm"):
+            (tmp_path / name).touch()
+    assert (tmp_path / "demo.sqlite").exists(), "until then it can be looked at"
+    with named_folder(tmp_path) as folder:
+        assert folder.starts_over
         assert list(tmp_path.glob("demo.sqlite*")) == []
         assert others.exists()
-        with folder.loading():
-            (tmp_path / "demo.sqlite").write_text("whole")
-    with named_folder(tmp_path):
-        assert (tmp_path / "demo.sqlite").exists()
-
-
-def _load_half(folder: DemoFolder) -> None:
-    with folder.loading():
-        for name in ("demo.sqlite", "demo.sqlite-wal", "demo.sqlite-shm"):
-            (folder.path / name).write_text("half")
-        raise KeyboardInterrupt
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:

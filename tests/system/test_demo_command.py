@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -97,11 +98,19 @@ class RunningDemo:
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[RunningDemo]:
     """A demo with a past of two days, at a free port."""
+    with started(tmp_path, history_days=2) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def started(folder: Path, *, history_days: int = 0) -> Iterator[RunningDemo]:
+    """A demo in a folder, at a free port."""
     port = free_port()
-    words = ("demo", "--history-days", "2", "--port", str(port), "--folder", str(tmp_path))
+    days = ("--history-days", str(history_days))
+    words = ("demo", *days, "--port", str(port), "--folder", str(folder))
     process = subprocess.Popen(
         command("tollgauge", *words),
-        cwd=tmp_path,
+        cwd=folder,
         env=NO_ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -109,7 +118,7 @@ def demo(tmp_path: Path) -> Iterator[RunningDemo]:
     )
     with process:
         try:
-            yield RunningDemo(process, tmp_path, port)
+            yield RunningDemo(process, folder, port)
         finally:
             process.kill()
 
@@ -177,3 +186,37 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     assert code == 0
     assert "Ctrl-C ends it." in out
     assert "Traceback" not in err
+
+
+def states(demo: RunningDemo) -> set[str]:
+    """The states of the payments in a demo's ledger."""
+    return {row["state"] for row in json.loads(demo.do("payments", "--json").stdout)["payments"]}
+
+
+def wait_for_a_sale(demo: RunningDemo) -> None:
+    demo.wait_for_pages()
+    demo.wait_for_all()
+    deadline = time.monotonic() + 60
+    while "settled" not in states(demo):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_demo_in_the_folder_of_an_earlier_one_starts_over(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    """Its chain is new: payments on the old one could only be found unpaid."""
+    with started(tmp_path) as first:
+        wait_for_a_sale(first)
+        key = first.get("/.well-known/jwks.json").json()
+        first.process.send_signal(end)
+        first.process.communicate(timeout=60)
+    with started(tmp_path) as second:
+        wait_for_a_sale(second)
+        assert states(second) == {"settled"}
+        assert second.get("/.well-known/jwks.json").json() == key
+        status = json.loads(second.do("status", "--json").stdout)
+        assert [words for words in status["attention"] if "payment" in words.lower()] == []
+        _, _, err = second.interrupt()
+    assert "starts over, with a new chain and database" in err

@@ -42,7 +42,8 @@ def demo(
     ] = 0,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = SERVICE_PORT,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep the database and tollgauge.toml here.")
+        Path | None,
+        typer.Option(help="Keep the files here until the next demo."),
     ] = None,
     chain: Annotated[
         bool, typer.Option("--chain/--no-chain", help="Without a chain nothing can be paid.")

@@ -78,6 +78,10 @@ async def play(
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(_folder(options))
         path = None if folder is None else folder.path
+        if folder is not None and folder.starts_over:
+            say(
+                f"{path} held an earlier demo: this one starts over, with a new chain and database."
+            )
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         anvil, missing = await _anvil(options, say)
@@ -104,7 +108,7 @@ async def play(
         serving = asyncio.create_task(
             process.run(service, listeners, stop=stop, on_ready=ready.set)
         )
-        demo = _Demo(options, world, service, folder, links, stop, began, missing)
+        demo = _Demo(options, world, service, links, stop, began, missing)
         living = asyncio.create_task(
             demo.live(ready, progress=progress, show=show, on_ready=on_ready)
         )
@@ -132,7 +136,6 @@ class _Demo:
     options: Options
     world: Sellers
     service: app.Opened
-    folder: DemoFolder | None
     links: Mapping[str, str]
     stop: asyncio.Event
     began: int | None
@@ -158,9 +161,8 @@ class _Demo:
             sales = Settlements(world.chain)
             await _settle(sales, began=self.began, now=service.clock(), progress=report)
             world.chain_ready.set()
-        with self.folder.loading() if self.folder else contextlib.nullcontext():
-            days = self.options.history_days
-            first_round = await prepare(service, history_days=days, report=report)
+        days = self.options.history_days
+        first_round = await prepare(service, history_days=days, report=report)
         service.loading.percent = None
         best, purchase = await _best(service), None
         if isinstance(world, World):

@@ -1,7 +1,7 @@
 """Folder: the files of a demo, its database and its configuration.
 
-One demo has a folder at a time. A past that was not loaded to its end is loaded again by the next
-demo: half of one would look like sellers who came late.
+One demo has a folder at a time. Each starts over with a new database, because its chain is new: the
+payments of an earlier one are on a chain that ended with it. The key that signs reports stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CONFIG_FILE: Final = "tollgauge.toml"
 _DATABASE: Final = "demo.sqlite"
 _LOCK: Final = "demo.lock"
-_UNFINISHED: Final = "demo.unfinished"
 _HEAD_BEGINS: Final = "# The configuration of the demo"
 _HEAD: Final = f"""\
 {_HEAD_BEGINS} that runs here: its chain, its sellers, its keys. Everyone knows
@@ -40,9 +39,12 @@ class DemoFolderError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """The folder at `path`, which is this demo's alone."""
+    """The folder at `path`, which is this demo's alone. `starts_over`: it held the database of an
+    earlier one.
+    """
 
     path: Path
+    starts_over: bool = False
 
     @property
     def store_url(self) -> str:
@@ -63,14 +65,6 @@ class DemoFolder:
         """Write the configuration, which other commands read, for its owner alone."""
         (self.path / CONFIG_FILE).touch(mode=0o600)
         (self.path / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
-
-    @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
-        """What is loaded in the block counts as whole once the block ends without an exception."""
-        mark = self.path / _UNFINISHED
-        mark.touch()
-        yield
-        mark.unlink()
 
 
 @contextlib.contextmanager
@@ -94,10 +88,10 @@ def named_folder(path: Path) -> Iterator[DemoFolder]:
             raise DemoFolderError(
                 f"A demo runs in {path} already.", hint="End it, or name another folder: --folder."
             ) from error
-        if (path / _UNFINISHED).exists():
-            for file in path.glob(f"{_DATABASE}*"):
-                file.unlink()
-        yield DemoFolder(path.resolve())
+        earlier = list(path.glob(f"{_DATABASE}*"))
+        for file in earlier:
+            file.unlink()
+        yield DemoFolder(path.resolve(), starts_over=bool(earlier))
 
 
 def _check_configuration(file: Path) -> None:
