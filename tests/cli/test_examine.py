@@ -20,7 +20,7 @@ from tollgauge.cli.examine import _improvement_lines
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
 from tollgauge.core.improvement import Improvement
-from tollgauge.core.lint.example import GOOD, encoded
+from tollgauge.core.lint.example import GOOD, changed, encoded
 from tollgauge.core.policy import POLICY_1
 from tollgauge.core.scoring import score as score_of
 from tollgauge.web.wire import examples, tenths
@@ -31,7 +31,9 @@ def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: P
     path.write_text(json.dumps(captured()))
     done = tollgauge("lint", str(path), "--json")
     assert (done.code, done.err) == (0, "")
-    assert set(done.json) == {"payable", "compliant", "version", "findings", "terms"}
+    assert set(done.json) == {
+        *("payable", "compliant", "version", "findings", "terms", "envelope"),
+    }
     assert done.json["payable"] is True
     assert done.json["version"] == 1
     (terms,) = done.json["terms"]
@@ -47,7 +49,23 @@ def test_lint_exits_1_when_no_client_could_pay(tollgauge: Command, tmp_path: Pat
         assert done.code == 1
         assert done.json["payable"] is False
         for finding in done.json["findings"]:
-            assert set(finding) == {"rule", "severity", "message", "where"}
+            assert set(finding) == {"rule", "severity", "message", "where", "found", "expected"}
+
+
+def test_lint_prints_errors_first_and_offers_a_corrected_envelope(tollgauge: Command) -> None:
+    wrong = changed(changed(GOOD, "resource.url", "/weather"), "entry.amount", 0.01)
+    done = tollgauge("lint", "-", stdin=(wrong.capture() or "").encode())
+    assert done.code == 1
+    lines = done.out.splitlines()
+    assert lines.index("payable   no") < lines.index(
+        '      found 0.01 (JSON number), expected a string of atomic units: "10000"'
+    )
+    severities = [line.split()[0] for line in lines if line.startswith(("error", "warn"))]
+    assert severities == ["error", "warn"]
+    assert '>       "amount": 0.01,  <- amount-form' in lines
+    better = done.out.partition("The corrected envelope")[2].partition("\n")[2]
+    again = tollgauge("lint", "-", "--json", stdin=better.encode())
+    assert (again.code, again.json["compliant"]) == (0, True)
 
 
 def test_lint_reads_a_header_envelope_from_standard_input(tollgauge: Command) -> None:

@@ -146,10 +146,14 @@ def run(line: str, root: Path) -> None:
 
 @pytest.fixture
 def as_stranger() -> list[str]:
-    """Starts a program as the user of the image, which owns nothing here."""
+    """Starts a program as the user of the image, which owns nothing here. It may read everything,
+    because the packages of the tests can be in a folder that is closed to others (/root).
+    """
     if os.getuid() != 0:
         pytest.skip("only root may start a process as another user")
-    privileges = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+    reading = "-all,+dac_read_search"
+    privileges = [f"--{kind}={reading}" for kind in ("bounding-set", "inh-caps", "ambient-caps")]
+    privileges.append("--no-new-privs")
     return [require("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *privileges]
 
 

@@ -94,7 +94,11 @@ def encoded(document: object) -> str:
     return base64.b64encode(json.dumps(document).encode()).decode()
 
 
-def judged(
+def judged(header: object = None, body: object = None, **answer: Any) -> Lint:
+    return lint(answered(header, body, **answer))
+
+
+def answered(
     header: object = None,
     body: object = None,
     *,
@@ -103,14 +107,14 @@ def judged(
     more: tuple[tuple[str, str], ...] = GOOD_HEADERS,
     url: str = URL,
     method: str = "GET",
-) -> Lint:
+) -> Exchange:
     value = raw if raw is not None else encoded(header) if header is not None else None
     headers = more if value is None else (*more, ("payment-required", value))
     content = (
         body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     )
     answer = Answer(status=status, headers=headers, body=content)
-    return lint(Exchange(url=url, method=method, at=0, result=answer))
+    return Exchange(url=url, method=method, at=0, result=answer)
 
 
 def fired(result: Lint, *, at_least: Severity | None = None) -> set[str]:

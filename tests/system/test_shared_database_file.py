@@ -79,13 +79,14 @@ class Service:
     nonces: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        started = subprocess.Popen(
-            command("tollgauge", *words),
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with (self.folder / "log").open("ab") as log:
+            started = subprocess.Popen(
+                command("tollgauge", *words),
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
         self.processes.append(started)
         return started
 
@@ -118,7 +119,7 @@ class Service:
                 with contextlib.suppress(httpx.TransportError):
                     if (await http.get(f"{self.url}/healthz")).status_code == 200:
                         return started
-                assert started.poll() is None
+                assert started.poll() is None, (self.folder / "log").read_text()[-1000:]
                 await asyncio.sleep(0.1)
         raise AssertionError("the service did not start")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import orjson
 import typer
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from tollgauge.core.finding import Lint
     from tollgauge.core.improvement import Improvement
     from tollgauge.core.score import Score
-    from tollgauge.web.wire import Difference
+    from tollgauge.web.wire import Difference, LintShape
+    from tollgauge.web.wire.lint import LintEnvelopeShape
+
+_CONTEXT: Final = 3
+"""Lines of an envelope that are printed before and after a wrong one."""
 
 
 def probe(
@@ -32,11 +36,12 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
-    from tollgauge.core import lint as linter
     from tollgauge.core.probe import judge
+    from tollgauge.web import wire
 
     exchange, verdict = _exchange(load_config(config), url)
     result = judge(exchange, verdict)
+    linted = wire.lint(verdict, exchange)
     document = {
         "url": exchange.url,
         "method": exchange.method,
@@ -46,11 +51,11 @@ def probe(
         "status": result.status,
         "latencyMs": result.timings.total,
         "reason": result.reason or None,
-        **linter.lint_json(verdict),
+        **linted.model_dump(by_alias=True),
     }
     why = ", ".join(str(part) for part in (result.status, result.reason) if part)
     line = f"{result.outcome.value} ({why}) in {result.timings.total} ms"
-    lines = [f"{line} from {exchange.method} {exchange.url}", *_lint_lines(verdict)]
+    lines = [f"{line} from {exchange.method} {exchange.url}", *_lint_lines(linted, verdict)]
     show(document, lines, as_json=as_json)
     raise typer.Exit(GOOD if result.up else BAD)
 
@@ -72,7 +77,7 @@ def lint(
     With --explain: what a rule looks for, where it comes from, an answer
     that breaks it and one that does not, and the fix in each framework.
     """
-    from tollgauge.core import lint as linter
+    from tollgauge.web import wire
 
     if explain:
         _explain(explain, as_json=as_json)
@@ -82,13 +87,14 @@ def lint(
             "There is nothing to check.",
             hint="Name a file, a https:// URL, or - for standard input; or --explain RULE.",
         )
-    verdict = _linted(source, config)
-    show(linter.lint_json(verdict), _lint_lines(verdict), as_json=as_json)
+    exchange, verdict = _linted(source, config)
+    linted = wire.lint(verdict, exchange)
+    show(linted.model_dump(by_alias=True), _lint_lines(linted, verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
 
 
-def _linted(source: str, config: Path | None) -> Lint:
-    """The verdict of the answer of a URL, or of a saved one. Raises TollgaugeError."""
+def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
+    """The answer of a URL, or a saved one, and its lint. Raises TollgaugeError."""
     from tollgauge.core.endpoint import ResourceError
     from tollgauge.core.lint import lint as judge
 
@@ -98,9 +104,10 @@ def _linted(source: str, config: Path | None) -> Lint:
     if source.startswith("http://"):
         raise TollgaugeError(f"{source} is no https:// URL.", hint=piped)
     if not source.startswith("https://"):
-        return judge(exchange_input(source))
+        exchange = exchange_input(source)
+        return exchange, judge(exchange)
     try:
-        return _exchange(load_config(config), source)[1]
+        return _exchange(load_config(config), source)
     except ResourceError as error:
         raise TollgaugeError(str(error), hint=piped) from error
 
@@ -202,15 +209,39 @@ def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
     )
 
 
-def _lint_lines(verdict: Lint) -> Iterator[str]:
+def _lint_lines(linted: LintShape, verdict: Lint) -> Iterator[str]:
+    """A lint for a terminal: the errors first, then what a client reads, and what to send."""
     answers = {True: "yes", False: "no"}
     evaluated = "" if verdict.evaluated else " (not evaluated)"
-    yield f"payable   {answers[verdict.payable]}{evaluated}"
-    yield f"compliant {answers[verdict.compliant]}"
-    for finding in verdict.findings:
-        yield f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})"
-    for terms in verdict.terms:
+    yield f"payable   {answers[linted.payable]}{evaluated}"
+    yield f"compliant {answers[linted.compliant]}"
+    for finding in linted.findings:
+        yield f"{finding.severity:5} {finding.rule}: {finding.message} ({finding.where})"
+        yield f"      found {finding.found}, expected {finding.expected}"
+    for terms in linted.terms:
         yield f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}"
+    if linted.envelope is not None:
+        yield from _marked_lines(linted.envelope)
+    if linted.corrected is not None and not linted.compliant:
+        yield from ("", "The corrected envelope (check amount and payTo before you use it):")
+        yield orjson.dumps(linted.corrected.envelope, option=orjson.OPT_INDENT_2).decode()
+        if linted.corrected.remaining:
+            yield f"Still to correct by hand: {', '.join(linted.corrected.remaining)}"
+
+
+def _marked_lines(envelope: LintEnvelopeShape) -> Iterator[str]:
+    """The lines of the decoded envelope that break rules, with some around them."""
+    lines = envelope.lines
+    marked = [index for index, line in enumerate(lines) if line.rules]
+    near = {at for index in marked for at in range(index - _CONTEXT, index + _CONTEXT + 1)}
+    if marked:
+        yield from ("", f"The decoded envelope, from the {envelope.place}:")
+    for index, line in enumerate(lines):
+        if index in near:
+            rules = ", ".join(line.rules or ())
+            yield f"> {line.text}  <- {rules}" if rules else f"  {line.text}"
+        elif index - 1 in near:
+            yield "  …"
 
 
 def _claim_lines(score: Score, differences: tuple[Difference, ...]) -> Iterator[str]:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.finding import Lint, Severity
-from tollgauge.core.lint import lint, lint_json
+from tollgauge.core.lint import lint, terms_of_accepts
+from tollgauge.core.lint.diagnosis import diagnose
+from tollgauge.core.lint.reading import read
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 
 NAMES = """
@@ -62,12 +64,25 @@ def sane(result: Lint) -> None:
         assert finding.rule
         assert finding.message
         assert finding.severity in Severity
-    json.dumps(lint_json(result)).encode()
 
 
 def seen(status: int, headers: tuple[tuple[str, str], ...], body: bytes, url: str = "") -> Lint:
     answer = Answer(status=status, headers=headers, body=body)
-    return lint(Exchange(url=url, method="GET", at=0, result=answer))
+    exchange = Exchange(url=url, method="GET", at=0, result=answer)
+    result = lint(exchange)
+    check_diagnosis(exchange, result)
+    return result
+
+
+def check_diagnosis(exchange: Exchange, result: Lint) -> None:
+    """Every finding is explained, and no account is made up."""
+    diagnosis = diagnose(exchange, result)
+    assert len(diagnosis.details) == len(result.findings)
+    assert all(one.found and one.expected for one in diagnosis.details)
+    if better := diagnosis.correction:
+        original = repr(read(exchange))
+        for terms in terms_of_accepts(better.envelope.get("accepts"), version=2):
+            assert terms.pay_to in original
 
 
 def challenge(raw: bytes) -> Lint:

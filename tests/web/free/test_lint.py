@@ -58,8 +58,9 @@ async def test_a_captured_answer_is_judged_with_what_to_mend_and_where_to_read_m
     (finding,) = answer["findings"]
     assert (finding["rule"], finding["severity"]) == ("domain-wrong", "error")
     assert finding["where"] == "accepts[0].extra.name"
-    assert finding["fix"].startswith("Write the EIP-712 domain")
-    assert finding["message"].startswith("A known token under another name")
+    assert finding["message"].startswith("Write the EIP-712 domain")
+    assert finding["found"] == '"USDC"'
+    assert finding["expected"] == 'the EIP-712 domain of the token: "USD Coin"'
     assert finding["page"] == f"{BASE}/lint/rules/domain-wrong"
     assert (await running.get(finding["page"].removeprefix(BASE))).status_code == 200
     (terms,) = answer["terms"]
@@ -185,7 +186,7 @@ async def test_what_is_stored_of_a_probe_is_what_is_said(
     assert answer["terms"] == []
     assert answer["probedAt"] == wire.iso(result.at)
     if answered:
-        assert (finding["rule"], finding["fix"]) == ("retired", "Mend it.")
+        assert (finding["rule"], finding["message"]) == ("retired", "Mend it.")
         assert "page" not in finding
     else:
         assert (finding["rule"], answer["payable"]) == ("no-answer", False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -60,8 +62,7 @@ def structure(page: str) -> Reader:
     posting = [attrs["action"] for attrs in reader.all("form") if attrs.get("method") == "post"]
     assert posting in ([], ["/lint"])
     labelled = {attrs["for"] for attrs in reader.all("label") if "for" in attrs}
-    fields = {attrs["id"] for attrs in reader.all("textarea")}
-    assert fields | ({"resource"} if fields else set()) <= labelled
+    assert {attrs["id"] for attrs in reader.all("textarea")} <= labelled
     return reader
 
 
@@ -102,7 +103,7 @@ async def test_every_rule_has_a_page_and_its_example_can_be_loaded_and_checked(
     form = (await running.get(link)).text
     field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", form, re.DOTALL)
     assert field is not None
-    checked = await posted(running, capture=html.unescape(field[1]), resource="")
+    checked = await posted(running, capture=html.unescape(field[1]))
     assert checked.status_code == 200
     assert f'href="/lint/rules/{rule}"' in checked.text
 
@@ -175,15 +176,15 @@ async def test_what_was_pasted_is_there_again_as_it_was(running: Running) -> Non
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"", 422, "Paste an answer, or give the URL of an endpoint."),
-        (b"capture=&resource=+", 422, "Paste an answer, or give the URL of an endpoint."),
-        (b"capture=%7B%7D&resource=https%3A%2F%2Fa.example.com%2F", 422, "Leave one of the two"),
+        (b"", 422, "The form has one field"),
+        (b"capture=+", 422, "Paste an answer, or the URL of a monitored endpoint."),
+        (b"capture=%7B%7D&resource=https%3A%2F%2Fa.example.com%2F", 422, "one field"),
         (b"capture=hello", 422, "curl -i"),
-        (b"capture=a&capture=b", 422, "each once"),
-        (b"captured=a", 422, "The form has a capture"),
-        (b"resource=http%3A%2F%2Fa.example.com", 422, "must start with https://"),
-        (b"resource=https%3A%2F%2Fa.example.com%2Ffog", 404, "Only endpoints that are monitored"),
-        (b"\xff=%ff", 422, "The form has a capture"),
+        (b"capture=a&capture=b", 422, "one field"),
+        (b"captured=a", 422, "one field"),
+        (b"capture=http%3A%2F%2Fa.example.com", 422, "must start with https://"),
+        (b"capture=https%3A%2F%2Fa.example.com%2Ffog", 404, "Only endpoints that are monitored"),
+        (b"\xff=%ff", 422, "one field"),
     ],
 )
 async def test_what_cannot_be_checked_is_said_on_the_page(
@@ -197,14 +198,31 @@ async def test_what_cannot_be_checked_is_said_on_the_page(
     assert "What a client reads" not in response.text
 
 
-async def test_a_monitored_endpoint_is_looked_up_by_form_and_by_link(running: Running) -> None:
-    by_form = await posted(running, capture="", resource=WEATHER)
-    as_shown = await posted(running, resource=WEATHER.removeprefix("https://"))
+async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: Running) -> None:
+    by_form = await posted(running, capture=f" {WEATHER}\n")
+    without_scheme = await posted(running, capture=WEATHER.removeprefix("https://"))
     by_link = await running.get(f"/lint?endpoint={WEATHER_ID}")
-    assert by_form.status_code == by_link.status_code == 200
-    assert by_form.text == by_link.text == as_shown.text
-    assert WEATHER in plain(by_form.text)
-    assert "not the answer itself" in plain(by_form.text)
+    for page in (by_form, without_scheme, by_link):
+        assert page.status_code == 200
+        assert f"Last probe of{WEATHER}" in re.sub(r"\s*\n\s*", "", plain(page.text))
+        assert "not the answer itself" in plain(page.text)
+
+
+async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_one(
+    running: Running,
+) -> None:
+    wrong = changed(GOOD, "entry.amount", 0.01)
+    page = (await posted(running, capture=wrong.capture() or "")).text
+    structure(page)
+    assert 'Found 0.01 (JSON number), expected a string of atomic units: "10000".' in re.sub(
+        r"\s+", " ", plain(page)
+    )
+    (marked,) = re.findall(r"<mark>(.*?)</mark>", page)
+    assert html.unescape(marked).strip() == '"amount": 0.01,'
+    better = plain(page)[plain(page).index("The corrected envelope") :]
+    assert '"amount": "10000",' in better
+    header = base64.b64decode(re.findall(r"<code>([A-Za-z0-9+/=]{100,})</code>", page)[0])
+    assert json.loads(header)["accepts"][0]["amount"] == "10000"
 
 
 async def test_the_form_is_answered_and_never_cached(running: Running) -> None:
@@ -216,15 +234,15 @@ async def test_the_form_is_answered_and_never_cached(running: Running) -> None:
 
 async def test_pages_work_below_a_path_prefix() -> None:
     base = "https://example.org/gauge"
-    for page in (pages.lint_html({}, base_url=base), pages.rules_html(base_url=base)):
+    for page in (pages.lint_html("", base_url=base), pages.rules_html(base_url=base)):
         links = [attrs.get("href") or "/gauge" for attrs in Reader(page).all("a")]
         assert all(link.startswith(("/gauge", "#")) for link in links)
-    assert b'action="/gauge/lint"' in pages.lint_html({}, base_url=base)
+    assert b'action="/gauge/lint"' in pages.lint_html("", base_url=base)
 
 
 async def test_a_problem_of_the_service_is_shown_too() -> None:
     problem = Problem(503, "store-unavailable", "Our database cannot serve now.", retry_after=5)
-    page = pages.lint_html({"resource": WEATHER}, problem=problem, base_url=BASE).decode()
+    page = pages.lint_html(WEATHER, problem=problem, base_url=BASE).decode()
     structure(page)
     assert "Our database cannot serve now." in page
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.lint_envelopes import V1, V2, changed, judged
+from tests.support.lint_envelopes import V1, V2, answered, changed
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.signals.flag import Flag
 from tollgauge.web import wire
 from tollgauge.web.wire import examples
@@ -21,7 +21,8 @@ BASE = "https://gauge.example.org/"
 
 
 def brief_of(envelope: Any, body: Any = None) -> tuple[wire.LintShape, Any]:
-    shape = wire.lint(judged(envelope, body), base_url=BASE)
+    exchange = answered(envelope, body)
+    shape = wire.lint(lint(exchange), exchange, base_url=BASE)
     text = wire.brief(shape)
     assert len(text) <= BRIEF_BYTES
     return shape, json.loads(text)
@@ -33,17 +34,14 @@ def test_a_small_lint_is_whole_in_short() -> None:
     assert row == {
         "rule": "domain-wrong",
         "severity": "error",
-        "fix": shape.findings[0].fix,
-        "where": ["accepts[0].extra.name"],
+        "message": shape.findings[0].message,
+        "where": "accepts[0].extra.name",
+        "found": '"USDC"',
+        "expected": 'the EIP-712 domain of the token: "USD Coin"',
     }
     assert len(short["terms"]) == 1
-    assert {"moreRules", "moreTerms"}.isdisjoint(short)
-
-
-def test_a_rule_is_there_once_with_all_its_places() -> None:
-    _, short = brief_of(changed(V2, "accepts", [V2["accepts"][0] | {"amount": 1}] * 3))
-    (row,) = short["findings"]
-    assert row["where"] == [f"accepts[{index}].amount" for index in range(3)]
+    assert short["corrected"]["envelope"] == V2
+    assert {"moreFindings", "moreTerms", "envelope"}.isdisjoint(short)
 
 
 def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
@@ -52,10 +50,19 @@ def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
     shape, short = brief_of(envelope | {"accepts": [*[bad] * 9, *V2["accepts"] * 9]}, V1)
     rules = [finding.rule for finding in shape.findings]
     kept = [row["rule"] for row in short["findings"]]
-    assert kept == list(dict.fromkeys(rules))[: len(kept)]
+    assert kept == rules[: len(kept)]
     assert short["findings"][0]["severity"] == "error"
-    assert short["moreRules"] == len(set(rules)) - len(kept) > 0
+    assert short["moreFindings"] == len(rules) - len(kept) > 0
     assert short["moreTerms"] == len(shape.terms) - len(short["terms"]) > 0
+
+
+def test_a_stored_lint_has_no_answer_to_quote() -> None:
+    exchange = answered(changed(V2, "accepts.0.extra.name", "USDC"), None)
+    stored = wire.stored_lint(lint(exchange), base_url=BASE, resource="https://a.example", at=0)
+    (row,) = stored.model_dump(by_alias=True)["findings"]
+    assert row["expected"] == "the EIP-712 domain of the token"
+    assert {"found"}.isdisjoint(row)
+    assert {"envelope", "corrected"}.isdisjoint(stored.model_dump(by_alias=True))
 
 
 @pytest.mark.parametrize("length", [10, 250, 2_000, 60_000])

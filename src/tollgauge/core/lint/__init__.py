@@ -6,7 +6,7 @@ on foreign bytes. What a finding costs is core/probe's and core/scoring's concer
 """
 
 from tollgauge.core.lint.accepts import terms_of_accepts
-from tollgauge.core.lint.capture import CaptureError, lint_json, read_capture
+from tollgauge.core.lint.capture import CaptureError, read_capture
 from tollgauge.core.lint.judge import ALL_RULES, ERROR_RULES, HEADERS_READ, lint
 from tollgauge.core.lint.rule import RuleSet
 
@@ -17,7 +17,6 @@ __all__ = [
     "CaptureError",
     "RuleSet",
     "lint",
-    "lint_json",
     "read_capture",
     "terms_of_accepts",
 ]

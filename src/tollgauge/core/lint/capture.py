@@ -1,9 +1,8 @@
-"""Captured exchanges: the forms in which people give an answer to the linter, and its report.
+"""Captured exchanges: the forms in which people give an answer to the linter.
 
-In go what `curl -i` prints, `{status, headers, body, url?, method?}` as JSON, the value of a
-PAYMENT-REQUIRED header, or an envelope's own JSON; `{payable, compliant, version, findings, terms}`
-comes out. An envelope alone says nothing of the headers around it, so it is read as if they were
-right.
+These are what `curl -i` prints, `{status, headers, body, url?, method?}` as JSON, the value of a
+PAYMENT-REQUIRED header, and an envelope's own JSON. An envelope alone says nothing of the headers
+around it, so it is read as if they were right.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Final
 
 import orjson
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.finding import Lint
 from tollgauge.core.lint.header import HEADER, HeaderFault, read_header
-from tollgauge.core.terms import Terms
 
 _FORM: Final = (
     'Write {"status": 402, "headers": {"name": "value"}, "body": "text", "url": "https://…",'
@@ -118,17 +114,6 @@ def _unpaid(*, header: str = "", body: bytes = b"") -> Answer:
     return Answer(status=402, headers=headers, body=body)
 
 
-def lint_json(lint: Lint) -> dict[str, object]:
-    """A lint as the JSON that `tollgauge lint` prints; amounts are texts."""
-    return {
-        "payable": lint.payable,
-        "compliant": lint.compliant,
-        "version": lint.version,
-        "findings": [asdict(finding) for finding in lint.findings],
-        "terms": [_terms_json(terms) for terms in lint.terms],
-    }
-
-
 def _printed(text: bytes) -> Exchange:
     """The last of the answers that curl printed: those before it are interim answers (100),
     redirects, or those of a proxy.
@@ -170,20 +155,6 @@ def _status(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 100 <= value <= 999:
         raise CaptureError("The captured exchange has no HTTP status.")
     return value
-
-
-def _terms_json(terms: Terms) -> dict[str, object]:
-    document: dict[str, object] = {
-        "version": terms.version,
-        "scheme": terms.scheme,
-        "network": terms.network,
-        "asset": terms.asset,
-        "amount": str(terms.amount),
-        "payTo": terms.pay_to,
-    }
-    if terms.timeout_seconds is not None:
-        document["maxTimeoutSeconds"] = terms.timeout_seconds
-    return document
 
 
 def _headers(headers: object) -> Iterator[tuple[str, str]]:

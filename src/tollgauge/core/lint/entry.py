@@ -29,7 +29,12 @@ _TON_BITS: Final = 120
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
 
 
-@error("entry-object", "Make every element of accepts an object of payment terms.", fatal=True)
+@error(
+    "entry-object",
+    "Make every element of accepts an object of payment terms.",
+    expected="an object of payment terms",
+    fatal=True,
+)
 def entry_object(entry: Entry) -> Iterator[str]:
     """An element of `accepts` that is no object."""
     if not isinstance(entry.raw, dict):
@@ -41,6 +46,7 @@ def entry_object(entry: Entry) -> Iterator[str]:
     'Write the amount as a decimal string of atomic units, for example "10000" for one cent of'
     " USDC: no number, no decimal point, no currency sign. The name is amount in version 2,"
     " maxAmountRequired in version 1.",
+    expected="a string of atomic units",
     fatal=True,
 )
 def amount_form(entry: Entry) -> Iterator[str]:
@@ -59,6 +65,7 @@ def amount_form(entry: Entry) -> Iterator[str]:
 @warning(
     "amount-not-atomic",
     'Write the amount in atomic units, for example "10000": a decimal amount cannot be compared.',
+    expected="a string of atomic units",
 )
 def amount_not_atomic(entry: Entry) -> Iterator[str]:
     """A text that is no whole number, on a network where that may be lawful."""
@@ -67,14 +74,18 @@ def amount_not_atomic(entry: Entry) -> Iterator[str]:
         yield entry.at(entry.amount_key)
 
 
-@warning("amount-padded", "Write the amount without leading zeros.")
+@warning("amount-padded", "Write the amount without leading zeros.", expected="no leading zeros")
 def amount_padded(entry: Entry) -> Iterator[str]:
     """Leading zeros. Clients read the number, but whoever compares texts sees another price."""
     if entry.amount is not None and str(entry.amount) != entry.text(entry.amount_key):
         yield entry.at(entry.amount_key)
 
 
-@error("amount-zero", "Ask for more than nothing, or serve the resource without a 402.")
+@error(
+    "amount-zero",
+    "Ask for more than nothing, or serve the resource without a 402.",
+    expected="more than zero",
+)
 def amount_zero(entry: Entry) -> Iterator[str]:
     """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
     if entry.amount == 0:
@@ -85,6 +96,7 @@ def amount_zero(entry: Entry) -> Iterator[str]:
     "amount-above-cap",
     "Ask for at most one dollar: the official clients refuse more unless their owner raises the"
     " limit.",
+    expected="at most one dollar",
 )
 def amount_above_cap(entry: Entry) -> Iterator[str]:
     """More than $1 in a token whose decimals are known."""
@@ -96,6 +108,7 @@ def amount_above_cap(entry: Entry) -> Iterator[str]:
 @error(
     "timeout-form",
     "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a text.",
+    expected="a positive whole number of seconds",
     fatal=True,
 )
 def timeout_form(entry: Entry) -> Iterator[str]:
@@ -110,6 +123,7 @@ def timeout_form(entry: Entry) -> Iterator[str]:
 @error(
     "timeout-too-short",
     "Raise maxTimeoutSeconds to 60: a facilitator refuses a payment with less than 6 seconds left.",
+    expected="at least 6 seconds",
     fatal=True,
 )
 def timeout_too_short(entry: Entry) -> Iterator[str]:
@@ -118,7 +132,11 @@ def timeout_too_short(entry: Entry) -> Iterator[str]:
         yield entry.at("maxTimeoutSeconds")
 
 
-@warning("timeout-tight", "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.")
+@warning(
+    "timeout-tight",
+    "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.",
+    expected="at least 10 seconds",
+)
 def timeout_tight(entry: Entry) -> Iterator[str]:
     """6 to 9 seconds."""
     if entry.timeout in range(SETTLE_MARGIN_S, TIGHT_S):
@@ -128,6 +146,7 @@ def timeout_tight(entry: Entry) -> Iterator[str]:
 @warning(
     "timeout-long",
     "Lower maxTimeoutSeconds to an hour or less: a signed payment stays spendable that long.",
+    expected="at most 3,600 seconds",
 )
 def timeout_long(entry: Entry) -> Iterator[str]:
     """More than an hour. Clients sign whatever they are asked. Circle Gateway needs a week."""
@@ -135,7 +154,7 @@ def timeout_long(entry: Entry) -> Iterator[str]:
         yield entry.at("maxTimeoutSeconds")
 
 
-@error("extra-object", "Make extra an object, or leave it out.", fatal=True)
+@error("extra-object", "Make extra an object, or leave it out.", expected="an object", fatal=True)
 def extra_object(entry: Entry) -> Iterator[str]:
     """`extra` is there and no object."""
     if not isinstance(entry.fields.get("extra"), dict | None):
@@ -145,6 +164,7 @@ def extra_object(entry: Entry) -> Iterator[str]:
 @error(
     "flow-unknown",
     "Set extra.paymentFlow to authorization, upfront or escrow, or leave it out.",
+    expected="authorization, upfront or escrow",
     fatal=True,
 )
 def flow_unknown(entry: Entry) -> Iterator[str]:
@@ -153,14 +173,23 @@ def flow_unknown(entry: Entry) -> Iterator[str]:
         yield entry.at("extra.paymentFlow")
 
 
-@note("flow-upfront", "Payment is taken before the work: a failed request is charged too.")
+@note(
+    "flow-upfront",
+    "Payment is taken before the work: a failed request is charged too.",
+    expected="authorization, if failed requests should not be charged",
+)
 def flow_upfront(entry: Entry) -> Iterator[str]:
     """`paymentFlow` is `upfront`. Clients prefer any other entry to it."""
     if entry.extra.get("paymentFlow") == "upfront":
         yield entry.at("extra.paymentFlow")
 
 
-@error("v1-resource", "Write the resource's URL in accepts[].resource in version 1.", fatal=True)
+@error(
+    "v1-resource",
+    "Write the resource's URL in accepts[].resource in version 1.",
+    expected="the resource's URL",
+    fatal=True,
+)
 def v1_resource(entry: Entry) -> Iterator[str]:
     """Version 1 keeps the resource in the entry, and the official Python client demands it."""
     if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
@@ -170,6 +199,7 @@ def v1_resource(entry: Entry) -> Iterator[str]:
 @error(
     "v1-texts",
     "Write description and mimeType as texts and outputSchema as an object, or leave them out.",
+    expected="a string, and an object for outputSchema",
     fatal=True,
 )
 def v1_texts(entry: Entry) -> Iterator[str]:
@@ -187,6 +217,7 @@ def v1_texts(entry: Entry) -> Iterator[str]:
     "v1-fields",
     "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
     " version 2: the amount is called amount, the rest belongs to the top-level resource.",
+    expected="no such member in version 2",
 )
 def v1_fields(entry: Entry) -> Iterator[str]:
     """Members of version 1 in an entry of version 2."""
@@ -194,7 +225,11 @@ def v1_fields(entry: Entry) -> Iterator[str]:
         yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
 
 
-@warning("v2-amount", "Call the amount maxAmountRequired in version 1.")
+@warning(
+    "v2-amount",
+    "Call the amount maxAmountRequired in version 1.",
+    expected="no such member in version 1",
+)
 def v2_amount(entry: Entry) -> Iterator[str]:
     """The version 2 name of the amount in an entry of version 1."""
     if entry.version == 1 and "amount" in entry.fields:

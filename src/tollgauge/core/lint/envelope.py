@@ -23,6 +23,7 @@ _SIGN_IN = "sign-in-with-x"
     "no-envelope",
     "Send the payment terms as an x402 envelope {x402Version, resource, accepts}, base64-encoded"
     " in the PAYMENT-REQUIRED header.",
+    expected="an envelope in the PAYMENT-REQUIRED header",
     fatal=True,
 )
 def no_envelope(reading: Reading) -> Iterator[str]:
@@ -37,6 +38,7 @@ def no_envelope(reading: Reading) -> Iterator[str]:
 @error(
     "envelope-nested",
     "Put x402Version and accepts at the top level of the body, not inside another member.",
+    expected="x402Version and accepts at the top level",
 )
 def envelope_nested(reading: Reading) -> Iterator[str]:
     """An envelope inside another object of the body, where no client looks."""
@@ -50,6 +52,7 @@ def envelope_nested(reading: Reading) -> Iterator[str]:
     "v2-in-body",
     "Send the version 2 envelope base64-encoded in the PAYMENT-REQUIRED header: clients of"
     " version 2 do not read the body, and clients of version 1 do not know version 2.",
+    expected="the version 2 envelope in the PAYMENT-REQUIRED header",
     fatal=True,
 )
 def v2_in_body(reading: Reading) -> Iterator[str]:
@@ -64,6 +67,7 @@ def v2_in_body(reading: Reading) -> Iterator[str]:
     "v1-only",
     "Send a version 2 envelope in the PAYMENT-REQUIRED header too: directories and newer clients"
     " look for it.",
+    expected="a version 2 envelope in the PAYMENT-REQUIRED header too",
 )
 def v1_only(reading: Reading) -> Iterator[str]:
     """A version 1 body and no header."""
@@ -74,6 +78,7 @@ def v1_only(reading: Reading) -> Iterator[str]:
 @error(
     "version-form",
     "Write x402Version as the number 2 (or 1 in a version 1 body), not as a text.",
+    expected="the number 2, or 1 in a version 1 body",
     fatal=True,
 )
 def version_form(reading: Reading) -> Iterator[str]:
@@ -86,21 +91,31 @@ def version_form(reading: Reading) -> Iterator[str]:
         yield "x402Version"
 
 
-@error("accepts-missing", "List the payment options in an accepts array.", fatal=True)
+@error(
+    "accepts-missing",
+    "List the payment options in an accepts array.",
+    expected="an array of payment options",
+    fatal=True,
+)
 def accepts_missing(reading: Reading) -> Iterator[str]:
     """`accepts` is missing or no array."""
     if reading.envelope.exists and not isinstance(reading.envelope.accepts, list):
         yield "accepts"
 
 
-@error("accepts-null", "Remove null from accepts.", fatal=True)
+@error("accepts-null", "Remove null from accepts.", expected="an array of objects", fatal=True)
 def accepts_null(reading: Reading) -> Iterator[str]:
     """A null in `accepts`: both official clients stop at it, whatever else is offered."""
     if any(entry.raw is None for entry in reading.envelope.entries):
         yield "accepts"
 
 
-@error("accepts-empty", "List at least one payment option in accepts.", fatal=True)
+@error(
+    "accepts-empty",
+    "List at least one payment option in accepts.",
+    expected="at least one payment option",
+    fatal=True,
+)
 def accepts_empty(reading: Reading) -> Iterator[str]:
     """An empty `accepts`: there is nothing that a client could pay, nor a signature asked in its
     place (auth-only).
@@ -113,6 +128,7 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
     NOT_EVALUATED,
     "Offer exact with USDC on Base, or on another network that the official clients support, to get"
     " a grade: no installed official client signs any of these entries, so none could be checked.",
+    expected="an entry that an official client signs",
 )
 def not_evaluated(reading: Reading) -> Iterator[str]:
     """Every entry of `accepts` is on a network, or in a scheme, for which no installed official SDK
@@ -123,14 +139,22 @@ def not_evaluated(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
-@note("auth-only", "This resource asks for a signature (sign-in-with-x), not for a payment.")
+@note(
+    "auth-only",
+    "This resource asks for a signature (sign-in-with-x), not for a payment.",
+    expected="nothing else, if no payment is asked",
+)
 def auth_only(reading: Reading) -> Iterator[str]:
     """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
     if reading.envelope.accepts == [] and _SIGN_IN in reading.envelope.extensions:
         yield "extensions"
 
 
-@warning("accepts-many", "Offer fewer payment options: only the first ones are read.")
+@warning(
+    "accepts-many",
+    "Offer fewer payment options: only the first ones are read.",
+    expected="at most 64 entries",
+)
 def accepts_many(reading: Reading) -> Iterator[str]:
     """More entries than the linter looks at."""
     accepts = reading.envelope.accepts
@@ -142,6 +166,7 @@ def accepts_many(reading: Reading) -> Iterator[str]:
     "order-evm",
     "Correct or remove the first entry of accepts for EVM networks: the official clients for EVM"
     " take it, cannot pay by it and stop with an error. The entry named here is good.",
+    expected="the good entry before the broken one",
 )
 def order_evm(reading: Reading) -> Iterator[str]:
     """The first entry that the official clients for EVM networks support is broken, and another
@@ -154,6 +179,7 @@ def order_evm(reading: Reading) -> Iterator[str]:
     "order-solana",
     "Correct or remove the first entry of accepts for Solana: the official clients for Solana take"
     " it, cannot pay by it and stop with an error. The entry named here is good.",
+    expected="the good entry before the broken one",
 )
 def order_solana(reading: Reading) -> Iterator[str]:
     """The same for the official clients for Solana."""
@@ -164,6 +190,7 @@ def order_solana(reading: Reading) -> Iterator[str]:
     "order-ton",
     "Correct or remove the first entry of accepts for TON: the official client for TON takes it,"
     " cannot pay by it and stops with an error. The entry named here is good.",
+    expected="the good entry before the broken one",
 )
 def order_ton(reading: Reading) -> Iterator[str]:
     """The same for the official client for TON."""
@@ -176,7 +203,7 @@ def _good_entry(reading: Reading, family: str) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error("error-text", "Write error as a text, or leave it out.", fatal=True)
+@error("error-text", "Write error as a text, or leave it out.", expected="a string", fatal=True)
 def error_text(reading: Reading) -> Iterator[str]:
     """`error` is no text, which the official Python client refuses."""
     if not isinstance(reading.envelope.document.get("error"), str | None):
@@ -186,6 +213,7 @@ def error_text(reading: Reading) -> Iterator[str]:
 @warning(
     "v2-fields",
     "Leave resource and extensions out of the top level in version 1, or move to version 2.",
+    expected="no such member in version 1",
 )
 def v2_fields(reading: Reading) -> Iterator[str]:
     """Members of version 2 at the top of an envelope of version 1."""
@@ -196,6 +224,7 @@ def v2_fields(reading: Reading) -> Iterator[str]:
 @warning(
     "envelope-mismatch",
     "Make header and body say the same: one client pays by one of them, another by the other.",
+    expected="the price and the payee of the header",
 )
 def envelope_mismatch(reading: Reading) -> Iterator[str]:
     """The body is an envelope too, and for a token of the header's it names another price or
@@ -221,6 +250,7 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
 @warning(
     "body-unpayable",
     "Mend or remove the version 1 body: clients of version 1 read it and cannot pay by it.",
+    expected="a version 1 envelope that can be paid, or none",
 )
 def body_unpayable(reading: Reading) -> Iterator[str]:
     """Beside a header, a body that declares version 1 and that no client could pay by."""

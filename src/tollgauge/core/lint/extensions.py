@@ -37,7 +37,12 @@ def _http_method(reading: Reading) -> str | None:
     return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
 
 
-@error("extensions-object", "Make extensions an object, or leave it out.", fatal=True)
+@error(
+    "extensions-object",
+    "Make extensions an object, or leave it out.",
+    expected="an object",
+    fatal=True,
+)
 def extensions_object(reading: Reading) -> Iterator[str]:
     """In version 2, `extensions` is there and no object; the official Python client refuses the
     envelope.
@@ -47,7 +52,11 @@ def extensions_object(reading: Reading) -> Iterator[str]:
         yield "extensions"
 
 
-@warning("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
+@warning(
+    "bazaar-shape",
+    "Give extensions.bazaar an info object and a schema object.",
+    expected="an object with info and schema",
+)
 def bazaar_shape(reading: Reading) -> Iterator[str]:
     """The bazaar extension lacks `info` or `schema`; directories do not list it."""
     if reading.envelope.extensions.get(_BAZAAR) is None:
@@ -57,7 +66,11 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
             yield f"extensions.bazaar.{key}"
 
 
-@warning("extension-shape", "Give every extension an info object and a schema.")
+@warning(
+    "extension-shape",
+    "Give every extension an info object and a schema.",
+    expected="an object with info and schema",
+)
 def extension_shape(reading: Reading) -> Iterator[str]:
     """Another extension without `info` or `schema`. The specification asks for both, except where
     it publishes a profile of its own without (http-message-signatures has no schema).
@@ -73,6 +86,7 @@ def extension_shape(reading: Reading) -> Iterator[str]:
     SIGNED_OFFER_MISMATCH,
     "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
     " with payTo's key or with one that the host publishes in did.json or jwks.json.",
+    expected="an offer whose terms, signature and signer agree with the entry",
 )
 def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     """A signed offer of the extension offer-receipt that is malformed, names other terms than every
@@ -86,6 +100,7 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     UNCHECKED_OFFER,
     "Sign with payTo's key (EIP-712), or publish the key at /.well-known/did.json or"
     " /.well-known/jwks.json of the resource's host, where a probe reads it.",
+    expected="a signature by payTo, or by a key that the host publishes",
 )
 def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     """A signed offer whose terms are right and whose signer was not checked: payTo did not sign it,
@@ -99,6 +114,7 @@ def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     "permit2-allowance",
     "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring, or expect payers to"
     " have approved Permit2 before.",
+    expected="the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring",
 )
 def permit2_allowance(reading: Reading) -> Iterator[str]:
     """A payment by Permit2 and neither sponsoring extension: the payer's first payment in this
@@ -115,6 +131,7 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
     "schema-external-ref",
     "Refer only to places inside the schema itself (#/...): external $ref and $id are never"
     " fetched.",
+    expected="a schema without references to other documents",
 )
 def schema_external_ref(reading: Reading) -> Iterator[str]:
     """A `$ref` or `$id` that points outside the document."""
@@ -122,7 +139,11 @@ def schema_external_ref(reading: Reading) -> Iterator[str]:
         yield "extensions"
 
 
-@warning("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
+@warning(
+    "schema-mismatch",
+    "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).",
+    expected="an info that its schema allows",
+)
 def schema_mismatch(reading: Reading) -> Iterator[str]:
     """The example does not fit its own schema: facilitators then drop the listing silently.
     Keywords with regular expressions are not evaluated.
@@ -131,28 +152,44 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info"
 
 
-@warning("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
+@warning(
+    "schema-broken",
+    "Write bazaar.schema as a valid JSON Schema (draft 2020-12).",
+    expected="a valid JSON Schema (draft 2020-12)",
+)
 def schema_broken(reading: Reading) -> Iterator[str]:
     """The schema itself cannot be evaluated."""
     if reading.example is Verdict.BROKEN:
         yield "extensions.bazaar.schema"
 
 
-@warning("schema-too-complex", "Simplify bazaar.schema: it takes too many steps to evaluate.")
+@warning(
+    "schema-too-complex",
+    "Simplify bazaar.schema: it takes too many steps to evaluate.",
+    expected="a schema that can be evaluated quickly",
+)
 def schema_too_complex(reading: Reading) -> Iterator[str]:
     """The evaluation was given up: deep or multiplying references."""
     if reading.example is Verdict.TOO_COMPLEX:
         yield "extensions.bazaar.schema"
 
 
-@note("bazaar-absent", "Add extensions.bazaar to be listed by directories.")
+@note(
+    "bazaar-absent",
+    "Add extensions.bazaar to be listed by directories.",
+    expected="the bazaar extension",
+)
 def bazaar_absent(reading: Reading) -> Iterator[str]:
     """A version 2 envelope without the bazaar extension: payable, but not discoverable."""
     if reading.envelope.version == 2 and _BAZAAR not in reading.envelope.extensions:
         yield "extensions"
 
 
-@warning("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
+@warning(
+    "bazaar-input",
+    'Give bazaar.info an input object with type "http" or "mcp".',
+    expected="an object whose type is http or mcp",
+)
 def bazaar_input(reading: Reading) -> Iterator[str]:
     """The input has no `type`, which is read first and decides how the rest is understood."""
     declared = isinstance(reading.envelope.extensions.get(_BAZAAR), dict)
@@ -160,7 +197,9 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@warning("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
+@warning(
+    "bazaar-method", "Name the HTTP method in bazaar.info.input.method.", expected="an HTTP method"
+)
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 knows."""
     known = _QUERY_METHODS | BODY_METHODS
@@ -171,6 +210,7 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
 @warning(
     "bazaar-method-mismatch",
     "Declare in bazaar.info.input.method the method that the resource answers 402 to.",
+    expected="the method that was asked",
 )
 def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
     """The declared method is not the one that elicited this 402. Directories compare them."""
@@ -182,6 +222,7 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
 @warning(
     "bazaar-body",
     "Give a POST, PUT or PATCH input a bodyType (json, form-data or text) and an example body.",
+    expected="a bodyType and an example body",
 )
 def bazaar_body(reading: Reading) -> Iterator[str]:
     """A method with a body whose input shows none."""
@@ -192,7 +233,11 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.body"
 
 
-@warning("bazaar-query", "Put the input of GET, HEAD and DELETE into queryParams, not into a body.")
+@warning(
+    "bazaar-query",
+    "Put the input of GET, HEAD and DELETE into queryParams, not into a body.",
+    expected="queryParams, and no body",
+)
 def bazaar_query(reading: Reading) -> Iterator[str]:
     """A method without a body whose input has one, or `queryParams` that is no object."""
     if _http_method(reading) not in _QUERY_METHODS:
@@ -203,7 +248,11 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.queryParams"
 
 
-@warning("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
+@warning(
+    "bazaar-mcp",
+    "Give an mcp input a toolName and an inputSchema.",
+    expected="toolName and inputSchema of an MCP tool",
+)
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
     """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
     declared = reading.bazaar_input
@@ -214,7 +263,11 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@warning("bazaar-tool-name", "Call the tool's name toolName: tool is the older name.")
+@warning(
+    "bazaar-tool-name",
+    "Call the tool's name toolName: tool is the older name.",
+    expected="toolName",
+)
 def bazaar_tool_name(reading: Reading) -> Iterator[str]:
     """`tool` without `toolName`."""
     declared = reading.bazaar_input
@@ -225,6 +278,7 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
 @warning(
     "bazaar-route",
     "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
+    expected="a path that begins with / and has :name for each parameter",
 )
 def bazaar_route(reading: Reading) -> Iterator[str]:
     """A route template that facilitators refuse, before or after percent-decoding."""

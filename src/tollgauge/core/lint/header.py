@@ -33,8 +33,8 @@ class HeaderFault(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
-    which departures from standard base64 it has although it decodes, and its object or the fault
-    that hides it.
+    which departures from standard base64 it has although it decodes, the JSON value that it decodes
+    to, and its object or the fault that hides it.
     """
 
     text: str = ""
@@ -42,6 +42,7 @@ class Header:
     spaced: bool = False
     urlsafe: bool = False
     unpadded: bool = False
+    value: object = None
     document: dict[str, object] | None = None
     fault: HeaderFault | None = None
 
@@ -72,26 +73,27 @@ def read_header(answer: Answer) -> Header:
         raw = base64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
     except ValueError:
         return no_base64
-    document = load_json(raw)
-    fault = _document_fault(document)
+    value = load_json(raw)
+    fault = _document_fault(value)
     return Header(
         text=text,
         count=len(values),
         spaced=compact != encoded,
         urlsafe=standard != digits,
         unpadded=len(compact) % 4 != 0,
-        document=members(document) if fault is None else None,
+        value=value,
+        document=members(value) if fault is None else None,
         fault=fault,
     )
 
 
-def _document_fault(document: object) -> HeaderFault | None:
+def _document_fault(value: object) -> HeaderFault | None:
     """Why the JSON value of a header is no envelope."""
-    if document is None:
+    if value is None:
         return HeaderFault.JSON
-    if not isinstance(document, dict):
+    if not isinstance(value, dict):
         return HeaderFault.OBJECT
-    if "accepts" not in document and {"scheme", "payTo"} <= document.keys():
+    if "accepts" not in value and {"scheme", "payTo"} <= value.keys():
         return HeaderFault.REQUIREMENTS
     return None
 

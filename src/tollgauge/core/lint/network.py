@@ -36,7 +36,12 @@ _TON_CELLS: Final = re.compile(r"te6c[0-9A-Za-z+/]+={0,2}", re.ASCII)
 _MINTS: Final = frozenset(address for network, address in ASSETS if network in SOLANA_NETWORKS)
 
 
-@error("scheme-form", 'Name the payment scheme in lower case, for example "exact".', fatal=True)
+@error(
+    "scheme-form",
+    'Name the payment scheme in lower case, for example "exact".',
+    expected="a scheme in lower case",
+    fatal=True,
+)
 def scheme_form(entry: Entry) -> Iterator[str]:
     """`scheme` is missing, not a text, or a known scheme in capitals or with white space: clients
     compare it letter by letter.
@@ -52,6 +57,7 @@ def scheme_form(entry: Entry) -> Iterator[str]:
     "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients have no such"
     " scheme or transfer method on this network (version 1 has exact only), so they cannot pay by"
     " this entry.",
+    expected="a scheme that the official clients have on this network",
     fatal=True,
 )
 def scheme_unknown(entry: Entry) -> Iterator[str]:
@@ -70,6 +76,7 @@ def scheme_unknown(entry: Entry) -> Iterator[str]:
     "network-form",
     'Write the network as CAIP-2 in version 2 ("eip155:8453") and as a plain name in version 1'
     ' ("base").',
+    expected="a CAIP-2 network in version 2, a plain name in version 1",
     fatal=True,
 )
 def network_form(entry: Entry) -> Iterator[str]:
@@ -87,6 +94,7 @@ def network_form(entry: Entry) -> Iterator[str]:
 @error(
     "network-chain",
     'Write the chain id of an EVM network as a plain decimal number: "eip155:8453".',
+    expected="eip155: and a decimal chain id",
     fatal=True,
 )
 def network_chain(entry: Entry) -> Iterator[str]:
@@ -103,6 +111,7 @@ def network_chain(entry: Entry) -> Iterator[str]:
     "network-caip2",
     "Write the network as CAIP-2: 3 to 8 characters of namespace, a colon, at most 32 characters"
     " of reference (letters, digits, - and _).",
+    expected="a namespace of 3 to 8 characters, a colon, a reference of at most 32",
 )
 def network_caip2(entry: Entry) -> Iterator[str]:
     """A network with a colon that CAIP-2 does not allow. Some official mechanisms do it (Algorand
@@ -117,6 +126,7 @@ def network_caip2(entry: Entry) -> Iterator[str]:
     "network-unknown",
     "Name a network that clients of version 1 know, such as base or polygon, or move to version 2"
     ' and write it as CAIP-2 (Arbitrum is "eip155:42161", BNB Smart Chain "eip155:56").',
+    expected="a network name of version 1",
     fatal=True,
 )
 def network_unknown(entry: Entry) -> Iterator[str]:
@@ -130,6 +140,7 @@ def network_unknown(entry: Entry) -> Iterator[str]:
 @note(
     "network-divided",
     "Offer this network in version 2 too: the official clients of version 1 do not agree on it.",
+    expected="this network in version 2 too",
 )
 def network_divided(entry: Entry) -> Iterator[str]:
     """A version 1 network name that one official client does not register, or takes for another
@@ -142,6 +153,7 @@ def network_divided(entry: Entry) -> Iterator[str]:
 @note(
     "network-not-evaluated",
     "No change is needed: this network is not evaluated, only EVM networks, Solana and TON are.",
+    expected="an EVM network, Solana or TON, to be evaluated",
 )
 def network_not_evaluated(entry: Entry) -> Iterator[str]:
     """A chain whose rules are not known here. Whether a client can pay there is not said."""
@@ -149,7 +161,11 @@ def network_not_evaluated(entry: Entry) -> Iterator[str]:
         yield entry.at("network")
 
 
-@warning("payto-network", "Write an account of this network in payTo.")
+@warning(
+    "payto-network",
+    "Write an account of this network in payTo.",
+    expected="an account of this network",
+)
 def payto_network(entry: Entry) -> Iterator[str]:
     """On a chain that is not evaluated, a payee that does not look like one of its accounts: an
     EVM address on Stellar, say.
@@ -164,6 +180,7 @@ def payto_network(entry: Entry) -> Iterator[str]:
     "Name the cluster by its genesis hash: solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp is mainnet,"
     " solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1 devnet, solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
     " testnet.",
+    expected="a cluster by its genesis hash",
     fatal=True,
 )
 def solana_cluster(entry: Entry) -> Iterator[str]:
@@ -176,6 +193,7 @@ def solana_cluster(entry: Entry) -> Iterator[str]:
     "solana-mint",
     "Write the token's mint on this cluster: USDC is EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
     " on mainnet and 4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU on devnet and testnet.",
+    expected="the token's mint on this cluster",
     fatal=True,
 )
 def solana_mint(entry: Entry) -> Iterator[str]:
@@ -188,7 +206,12 @@ def solana_mint(entry: Entry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error("solana-memo", "Shorten extra.memo to 256 bytes in UTF-8.", fatal=True)
+@error(
+    "solana-memo",
+    "Shorten extra.memo to 256 bytes in UTF-8.",
+    expected="at most 256 bytes",
+    fatal=True,
+)
 def solana_memo(entry: Entry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")
@@ -200,6 +223,7 @@ def solana_memo(entry: Entry) -> Iterator[str]:
     "fee-payer-missing",
     "Write the facilitator's account in extra.feePayer: clients on Solana cannot build the"
     " transaction without it.",
+    expected="the facilitator's account",
     fatal=True,
 )
 def fee_payer_missing(entry: Entry) -> Iterator[str]:
@@ -211,6 +235,7 @@ def fee_payer_missing(entry: Entry) -> Iterator[str]:
 @error(
     "fee-payer-form",
     "Write extra.feePayer as the base58 key of the facilitator's account (32 bytes).",
+    expected="a base58 key of 32 bytes",
     fatal=True,
 )
 def fee_payer_form(entry: Entry) -> Iterator[str]:
@@ -223,6 +248,7 @@ def fee_payer_form(entry: Entry) -> Iterator[str]:
 @error(
     "ton-network",
     "Write the network as tvm:-239 (mainnet) or tvm:-3 (testnet).",
+    expected="tvm:-239 or tvm:-3",
     fatal=True,
 )
 def ton_network(entry: Entry) -> Iterator[str]:
@@ -235,6 +261,7 @@ def ton_network(entry: Entry) -> Iterator[str]:
     "ton-fees",
     "Write true in extra.areFeesSponsored: clients on TON sign only if the facilitator pays the"
     " fees.",
+    expected="true",
     fatal=True,
 )
 def ton_fees(entry: Entry) -> Iterator[str]:
@@ -247,6 +274,7 @@ def ton_fees(entry: Entry) -> Iterator[str]:
     "ton-transfer",
     "Leave forwardTonAmount, responseDestination and forwardPayload out of extra, or write a whole"
     " number of nanotons, an address of TON and a bag of cells in base64.",
+    expected="a whole number of nanotons, an address of TON, a bag of cells in base64, or none",
     fatal=True,
 )
 def ton_transfer(entry: Entry) -> Iterator[str]:

@@ -94,7 +94,11 @@ def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
                 yield entry.at("resource"), entry.fields["resource"]
 
 
-@warning("resource-missing", "Describe the resource in a top-level resource object with its url.")
+@warning(
+    "resource-missing",
+    "Describe the resource in a top-level resource object with its url.",
+    expected="an object with the resource's url",
+)
 def resource_missing(reading: Reading) -> Iterator[str]:
     """No `resource` in version 2. The specification demands it; clients pay without."""
     if reading.envelope.version == 2 and reading.envelope.document.get("resource") is None:
@@ -105,6 +109,7 @@ def resource_missing(reading: Reading) -> Iterator[str]:
     "resource-shape",
     "Make resource an object whose url, description, mimeType, serviceName and iconUrl are texts"
     " and whose tags are a list of texts.",
+    expected="strings, and tags as an array of strings",
     fatal=True,
 )
 def resource_shape(reading: Reading) -> Iterator[str]:
@@ -132,7 +137,11 @@ def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-@warning("resource-url", "Write the resource's URL in full, with https:// and the host.")
+@warning(
+    "resource-url",
+    "Write the resource's URL in full, with https:// and the host.",
+    expected="a full https:// URL",
+)
 def resource_url(reading: Reading) -> Iterator[str]:
     """The URL is empty, relative, an opaque id, or of another scheme."""
     for where, text in _places(reading.envelope):
@@ -144,6 +153,7 @@ def resource_url(reading: Reading) -> Iterator[str]:
     "resource-mismatch",
     "Write the public URL of the resource that was asked: host and path differ. Behind a proxy,"
     " build it from the forwarded host.",
+    expected="the URL that was asked",
 )
 def resource_mismatch(reading: Reading) -> Iterator[str]:
     """The envelope names another host or path than the one that answered. Queries and a trailing
@@ -158,6 +168,7 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
 @warning(
     "resource-http",
     "Write the resource's URL with https://: a proxy that ends TLS has hidden the scheme.",
+    expected="the URL with https://",
 )
 def resource_http(reading: Reading) -> Iterator[str]:
     """The URL says http although the resource answered over https."""
@@ -167,7 +178,11 @@ def resource_http(reading: Reading) -> Iterator[str]:
             yield where
 
 
-@warning("resource-internal", "Write the public URL of the resource: this host is internal.")
+@warning(
+    "resource-internal",
+    "Write the public URL of the resource: this host is internal.",
+    expected="a public host",
+)
 def resource_internal(reading: Reading) -> Iterator[str]:
     """Localhost, an address, or a name without a dot, while the probe reached another host."""
     probed = _split(reading.exchange.url)
@@ -179,6 +194,7 @@ def resource_internal(reading: Reading) -> Iterator[str]:
 @warning(
     "resource-description",
     "Describe the resource in 1 to 500 characters: agents choose by it.",
+    expected="1 to 500 characters",
 )
 def resource_description(reading: Reading) -> Iterator[str]:
     """The description is empty or over the directories' limit."""
@@ -195,7 +211,11 @@ def _descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
         yield "resource.description", envelope.resource.get("description")
 
 
-@warning("resource-service-name", "Keep serviceName to 32 printable ASCII characters.")
+@warning(
+    "resource-service-name",
+    "Keep serviceName to 32 printable ASCII characters.",
+    expected="at most 32 printable ASCII characters",
+)
 def resource_service_name(reading: Reading) -> Iterator[str]:
     """A service name that facilitators drop."""
     name = reading.envelope.resource.get("serviceName")
@@ -206,6 +226,7 @@ def resource_service_name(reading: Reading) -> Iterator[str]:
 @warning(
     "resource-tags",
     "List at most 5 different tags of at most 32 printable ASCII characters each.",
+    expected="at most 5 different tags of at most 32 printable ASCII characters",
 )
 def resource_tags(reading: Reading) -> Iterator[str]:
     """Too many, too long or repeated tags (upper and lower case are one)."""
@@ -222,6 +243,7 @@ def resource_tags(reading: Reading) -> Iterator[str]:
     "resource-icon",
     "Write iconUrl as a full http(s) URL of a public host, at most 2048 characters, without user"
     " name.",
+    expected="a full URL of a public host, at most 2,048 characters",
 )
 def resource_icon(reading: Reading) -> Iterator[str]:
     """An icon that nobody should fetch, or nobody can."""

@@ -24,7 +24,8 @@ Check = Callable[[Subject], Iterator[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Generic[Subject]):
-    """A named check. `fix` is the message of its findings: it says what to write instead.
+    """A named check. `fix` is the message of its findings: it says what to write instead;
+    `expected` names in a few words what belongs at the place of a finding.
     `revision` is raised when the check begins to find what it passed before, so that our change is
     not reported as a change of endpoints (core/change_state).
     """
@@ -32,6 +33,7 @@ class Rule(Generic[Subject]):
     slug: str
     severity: Severity
     fix: str
+    expected: str
     check: Check[Subject]
     fatal: bool = False
     revision: int = 1
@@ -73,23 +75,33 @@ def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
 
 
 def error(
-    slug: str, fix: str, *, fatal: bool = False, revision: int = 1
+    slug: str, fix: str, *, expected: str, fatal: bool = False, revision: int = 1
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """The rule of a function whose finding keeps a stock client from paying the right thing."""
     return lambda check: Rule(
-        slug=slug, severity=Severity.ERROR, fix=fix, check=check, fatal=fatal, revision=revision
+        slug=slug,
+        severity=Severity.ERROR,
+        fix=fix,
+        expected=expected,
+        check=check,
+        fatal=fatal,
+        revision=revision,
     )
 
 
 def warning(
-    slug: str, fix: str, *, fatal: bool = False
+    slug: str, fix: str, *, expected: str, fatal: bool = False
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """The rule of a function whose finding costs some clients or is a defect of what only
     describes the resource; `fatal` when it costs the stock clients although nothing is broken.
     """
-    return lambda check: Rule(slug=slug, severity=Severity.WARN, fix=fix, check=check, fatal=fatal)
+    return lambda check: Rule(
+        slug=slug, severity=Severity.WARN, fix=fix, expected=expected, check=check, fatal=fatal
+    )
 
 
-def note(slug: str, fix: str) -> Callable[[Check[Subject]], Rule[Subject]]:
+def note(slug: str, fix: str, *, expected: str) -> Callable[[Check[Subject]], Rule[Subject]]:
     """The rule of a function whose finding is only worth knowing."""
-    return lambda check: Rule(slug=slug, severity=Severity.INFO, fix=fix, check=check)
+    return lambda check: Rule(
+        slug=slug, severity=Severity.INFO, fix=fix, expected=expected, check=check
+    )

@@ -62,6 +62,7 @@ def _account_named(value: object) -> bool:
 @error(
     "upto-facilitator",
     "Write the facilitator's address (0x and 40 hex digits) in extra.facilitatorAddress.",
+    expected="the facilitator's address",
     fatal=True,
 )
 def upto_facilitator(entry: Entry) -> Iterator[str]:
@@ -76,6 +77,7 @@ def upto_facilitator(entry: Entry) -> Iterator[str]:
     "upto-domain",
     "Write the token's EIP-712 domain in extra.name and extra.version: clients need it to sign the"
     " permit (EIP-2612) that spares the payer a transaction of his own.",
+    expected="the EIP-712 domain of the token",
 )
 def upto_domain(entry: Entry) -> Iterator[str]:
     """`upto` without name or version. Clients sign the payment without them, but not the permit."""
@@ -86,6 +88,7 @@ def upto_domain(entry: Entry) -> Iterator[str]:
 @error(
     "upto-authorizer",
     "Write the base58 key of the account that signs for the seller in extra.receiverAuthorizer.",
+    expected="the base58 key of the seller's signer",
     fatal=True,
 )
 def upto_authorizer(entry: Entry) -> Iterator[str]:
@@ -98,6 +101,7 @@ def upto_authorizer(entry: Entry) -> Iterator[str]:
 @error(
     "upto-delay",
     "Write extra.withdrawDelay as a whole number of seconds from 1 to 4294967295.",
+    expected="a whole number of seconds from 1 to 4294967295",
     fatal=True,
 )
 def upto_delay(entry: Entry) -> Iterator[str]:
@@ -114,6 +118,7 @@ def upto_delay(entry: Entry) -> Iterator[str]:
 @error(
     "upto-token-program",
     "Write SPL Token or Token-2022 (their base58 keys) in extra.tokenProgram, or leave it out.",
+    expected="SPL Token, Token-2022 or none",
     fatal=True,
 )
 def upto_token_program(entry: Entry) -> Iterator[str]:
@@ -126,6 +131,7 @@ def upto_token_program(entry: Entry) -> Iterator[str]:
 @warning(
     "transfer-method",
     "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
+    expected="eip3009, permit2 or none",
 )
 def transfer_method(entry: Entry) -> Iterator[str]:
     """`exact` with a way of moving the token that the specification does not name: clients sign
@@ -140,6 +146,7 @@ def transfer_method(entry: Entry) -> Iterator[str]:
     "gateway-only",
     "Add an entry without Circle Gateway, and put it first: the official clients sign this one over"
     " the token's contract, so that it cannot settle. Only Circle's own client can pay by it.",
+    expected="an entry without Circle Gateway before this one",
 )
 def gateway_only(entry: Entry) -> Iterator[str]:
     """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`), which is signed over the
@@ -152,6 +159,7 @@ def gateway_only(entry: Entry) -> Iterator[str]:
 @error(
     "gateway-terms",
     'Write "1" in extra.version and the address of the Gateway wallet in extra.verifyingContract.',
+    expected="version 1 and the address of the Gateway wallet",
     fatal=True,
 )
 def gateway_terms(entry: Entry) -> Iterator[str]:
@@ -168,6 +176,7 @@ def gateway_terms(entry: Entry) -> Iterator[str]:
     "batch-authorizer",
     "Write the address that signs for the seller (0x and 40 hex digits) in"
     " extra.receiverAuthorizer.",
+    expected="the address that signs for the seller",
     fatal=True,
 )
 def batch_authorizer(entry: Entry) -> Iterator[str]:
@@ -179,6 +188,7 @@ def batch_authorizer(entry: Entry) -> Iterator[str]:
 @error(
     "batch-delay",
     "Write extra.withdrawDelay as a whole number of seconds from 900 to 2592000.",
+    expected="a whole number of seconds from 900 to 2592000",
     fatal=True,
 )
 def batch_delay(entry: Entry) -> Iterator[str]:
@@ -193,6 +203,7 @@ def batch_delay(entry: Entry) -> Iterator[str]:
 @error(
     "batch-method",
     "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
+    expected="eip3009, permit2 or none",
     fatal=True,
 )
 def batch_method(entry: Entry) -> Iterator[str]:
@@ -205,6 +216,7 @@ def batch_method(entry: Entry) -> Iterator[str]:
 @error(
     "address-strict",
     "Write the address with its EIP-55 checksum or all in lower case.",
+    expected="the EIP-55 checksum, or lower case",
     fatal=True,
 )
 def address_strict(entry: Entry) -> Iterator[str]:
@@ -221,6 +233,7 @@ def address_strict(entry: Entry) -> Iterator[str]:
     "capture-account",
     "Write the addresses of the capture authorizer and of the fee recipient in"
     " extra.captureAuthorizer and extra.feeRecipient, with their EIP-55 checksum or in lower case.",
+    expected="an address with its EIP-55 checksum or in lower case",
     fatal=True,
 )
 def capture_account(entry: Entry) -> Iterator[str]:
@@ -236,6 +249,7 @@ def capture_account(entry: Entry) -> Iterator[str]:
     "capture-terms",
     "Write captureDeadline and refundDeadline as seconds since 1970 (the refund not before the"
     " capture), minFeeBps and maxFeeBps as whole numbers up to 10000 (the least first).",
+    expected="whole numbers in the right order and within the contract's limits",
     fatal=True,
 )
 def capture_terms(entry: Entry) -> Iterator[str]:
@@ -257,6 +271,7 @@ def capture_terms(entry: Entry) -> Iterator[str]:
 @error(
     "capture-escrow",
     "Name a deployed escrow in extra.authCaptureEscrow, or leave it out.",
+    expected="a deployed escrow, or none",
     fatal=True,
 )
 def capture_escrow(entry: Entry) -> Iterator[str]:

@@ -18,6 +18,7 @@ _NAMED: Final = {*range(200, 400), 400, 401, 402, 403, 404, 405, 410, 422, 429, 
 @error(
     "no-answer",
     "Answer unpaid requests over HTTPS: no HTTP answer came, so no client can learn the price.",
+    expected="HTTP 402",
     fatal=True,
 )
 def no_answer(reading: Reading) -> Iterator[str]:
@@ -29,6 +30,7 @@ def no_answer(reading: Reading) -> Iterator[str]:
 @error(
     "status-unpaid",
     "Answer unpaid requests with 402: this one was served without a payment, so nobody pays.",
+    expected="HTTP 402",
     fatal=True,
 )
 def unpaid(reading: Reading) -> Iterator[str]:
@@ -40,6 +42,7 @@ def unpaid(reading: Reading) -> Iterator[str]:
 @error(
     "status-redirect",
     "Answer 402 at the listed URL itself, or list the URL that the redirect leads to.",
+    expected="HTTP 402",
     fatal=True,
 )
 def redirect(reading: Reading) -> Iterator[str]:
@@ -52,6 +55,7 @@ def redirect(reading: Reading) -> Iterator[str]:
     "status-validates-first",
     "Ask for payment before validating the request: answer 402 to any unpaid request, and 400 or"
     " 422 only to a paid one.",
+    expected="HTTP 402",
     fatal=True,
 )
 def validates_first(reading: Reading) -> Iterator[str]:
@@ -63,6 +67,7 @@ def validates_first(reading: Reading) -> Iterator[str]:
 @error(
     "status-forbidden",
     "Let unpaid requests through to the 402: a login, an API key or a bot filter stands before it.",
+    expected="HTTP 402",
     fatal=True,
 )
 def forbidden(reading: Reading) -> Iterator[str]:
@@ -74,6 +79,7 @@ def forbidden(reading: Reading) -> Iterator[str]:
 @error(
     "status-not-found",
     "Serve the listed path, or withdraw the listing: the resource is not there.",
+    expected="HTTP 402",
     fatal=True,
 )
 def not_found(reading: Reading) -> Iterator[str]:
@@ -86,6 +92,7 @@ def not_found(reading: Reading) -> Iterator[str]:
     "status-method",
     "Declare the method that the resource takes in extensions.bazaar.info.input.method: this"
     " method is not allowed.",
+    expected="HTTP 402",
     fatal=True,
 )
 def method(reading: Reading) -> Iterator[str]:
@@ -97,6 +104,7 @@ def method(reading: Reading) -> Iterator[str]:
 @error(
     "status-throttled",
     "Let an unpaid request pass the rate limit now and then, or send Retry-After.",
+    expected="HTTP 402",
     fatal=True,
 )
 def throttled(reading: Reading) -> Iterator[str]:
@@ -105,14 +113,24 @@ def throttled(reading: Reading) -> Iterator[str]:
         yield "status"
 
 
-@error("status-server-error", "Mend the server: it fails before it asks for payment.", fatal=True)
+@error(
+    "status-server-error",
+    "Mend the server: it fails before it asks for payment.",
+    expected="HTTP 402",
+    fatal=True,
+)
 def server_error(reading: Reading) -> Iterator[str]:
     """Any 5xx."""
     if reading.status in range(500, 600):
         yield "status"
 
 
-@error("status-other", "Answer unpaid requests with 402 Payment Required.", fatal=True)
+@error(
+    "status-other",
+    "Answer unpaid requests with 402 Payment Required.",
+    expected="HTTP 402",
+    fatal=True,
+)
 def other(reading: Reading) -> Iterator[str]:
     """Any status that is not 402 and that no other rule names."""
     if reading.status is not None and reading.status not in _NAMED:

@@ -59,6 +59,7 @@ def _is_excluded(entry: Entry) -> bool:
     "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks, the"
     " mint in base58 on Solana, the jetton's master on TON), not as a ticker, a CAIP-19 id or an"
     " object.",
+    expected="the token's address on this network",
     fatal=True,
 )
 def asset_form(entry: Entry) -> Iterator[str]:
@@ -71,6 +72,7 @@ def asset_form(entry: Entry) -> Iterator[str]:
     "payto-form",
     "Write payTo as one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
     " base58 on Solana, a raw or a user-friendly address on TON).",
+    expected="one account of this network",
     fatal=True,
 )
 def payto_form(entry: Entry) -> Iterator[str]:
@@ -82,6 +84,7 @@ def payto_form(entry: Entry) -> Iterator[str]:
 @warning(
     "address-checksum",
     "Write the address with its EIP-55 checksum or all in lower case: one digit may be wrong.",
+    expected="the EIP-55 checksum, or lower case",
 )
 def address_checksum(entry: Entry) -> Iterator[str]:
     """Mixed case that is not the EIP-55 checksum. The official clients pay it all the same by
@@ -97,6 +100,7 @@ def address_checksum(entry: Entry) -> Iterator[str]:
 @error(
     "address-zero",
     "Write a real account in payTo and a real token in asset: the zero address is neither.",
+    expected="a real account, or a real token",
     fatal=True,
 )
 def address_zero(entry: Entry) -> Iterator[str]:
@@ -113,6 +117,7 @@ def address_zero(entry: Entry) -> Iterator[str]:
 @error(
     "payto-asset",
     "Write your own account in payTo: this is a token or a contract of x402 itself.",
+    expected="your own account",
     fatal=True,
 )
 def payto_asset(entry: Entry) -> Iterator[str]:
@@ -131,6 +136,7 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     "asset-network",
     "Write the token's address on this network: this one is a token of another network (a test"
     " network's on the main network, or the other way round).",
+    expected="the token's address on this network",
 )
 def asset_network(entry: Entry) -> Iterator[str]:
     """The address of a known token on another network, whose address on this network is known to be
@@ -145,6 +151,7 @@ def asset_network(entry: Entry) -> Iterator[str]:
     "asset-not-default",
     "Take a token that the official clients pay without being asked, USDC on most networks: they"
     " refuse others unless their owner allows them.",
+    expected="a token that the official clients pay without being asked",
 )
 def asset_not_default(entry: Entry) -> Iterator[str]:
     """A token outside the official clients' table of default tokens for this network."""
@@ -158,6 +165,7 @@ def asset_not_default(entry: Entry) -> Iterator[str]:
     "domain-missing",
     "Write the token's EIP-712 domain in extra.name and extra.version, for example"
     ' {"name": "USD Coin", "version": "2"} for USDC on Base.',
+    expected="the EIP-712 domain of the token",
     fatal=True,
 )
 def domain_missing(entry: Entry) -> Iterator[str]:
@@ -175,6 +183,7 @@ def domain_missing(entry: Entry) -> Iterator[str]:
     "Write the EIP-712 domain that the token itself has: USDC is"
     ' {"name": "USD Coin", "version": "2"} on Base and {"name": "USDC", "version": "2"} on Base'
     " Sepolia.",
+    expected="the EIP-712 domain of the token",
     fatal=True,
 )
 def domain_wrong(entry: Entry) -> Iterator[str]:
@@ -190,6 +199,7 @@ def domain_wrong(entry: Entry) -> Iterator[str]:
 @error(
     "asset-permit2",
     'Write "assetTransferMethod": "permit2" in extra: this token takes no EIP-3009 authorization.',
+    expected="the transfer method of this token",
     fatal=True,
 )
 def asset_permit2(entry: Entry) -> Iterator[str]:

@@ -20,6 +20,7 @@ HEADER_SOFT_MAX: Final = 8_192
     "header-base64",
     "Encode the PAYMENT-REQUIRED header as standard base64 (RFC 4648 section 4) of the JSON"
     " envelope.",
+    expected="standard base64 of the envelope's JSON",
 )
 def header_base64(reading: Reading) -> Iterator[str]:
     """The header is present and is no base64 of any kind. Both official clients stop here; only a
@@ -32,6 +33,7 @@ def header_base64(reading: Reading) -> Iterator[str]:
 @error(
     "header-json",
     "Put one JSON object in UTF-8, nested at most 32 levels, under the base64 of PAYMENT-REQUIRED.",
+    expected="base64 of one JSON object",
 )
 def header_json(reading: Reading) -> Iterator[str]:
     """The header decodes to bytes that are not JSON, or nested beyond any use."""
@@ -43,6 +45,7 @@ def header_json(reading: Reading) -> Iterator[str]:
     "header-object",
     "Send the whole envelope {x402Version, resource, accepts} in PAYMENT-REQUIRED, not only a"
     " part of it.",
+    expected="base64 of the whole envelope, an object with x402Version and accepts",
 )
 def header_object(reading: Reading) -> Iterator[str]:
     """The header holds JSON that is no object; often the bare `accepts` array."""
@@ -54,6 +57,7 @@ def header_object(reading: Reading) -> Iterator[str]:
     "header-requirements",
     'Wrap the payment requirements in an envelope: {"x402Version": 2, "resource": {"url": ...},'
     ' "accepts": [the requirements]}.',
+    expected="base64 of the whole envelope, with these requirements in accepts",
     fatal=True,
 )
 def header_requirements(reading: Reading) -> Iterator[str]:
@@ -64,14 +68,22 @@ def header_requirements(reading: Reading) -> Iterator[str]:
         yield "header"
 
 
-@error("header-repeated", "Send exactly one PAYMENT-REQUIRED header.")
+@error(
+    "header-repeated",
+    "Send exactly one PAYMENT-REQUIRED header.",
+    expected="one PAYMENT-REQUIRED header",
+)
 def header_repeated(reading: Reading) -> Iterator[str]:
     """Clients join repeated headers with a comma (RFC 9110 section 5.3), which does not decode."""
     if reading.header.count > 1:
         yield "header"
 
 
-@error("header-name", "Name the header PAYMENT-REQUIRED: no client reads X-PAYMENT-REQUIRED.")
+@error(
+    "header-name",
+    "Name the header PAYMENT-REQUIRED: no client reads X-PAYMENT-REQUIRED.",
+    expected="a header named PAYMENT-REQUIRED",
+)
 def header_name(reading: Reading) -> Iterator[str]:
     """A header with the old `X-` prefix, and none of the right name."""
     answer = reading.answer
@@ -84,6 +96,7 @@ def header_name(reading: Reading) -> Iterator[str]:
     "header-base64url",
     "Encode PAYMENT-REQUIRED with the standard base64 alphabet (+ and /): the official TypeScript"
     " client refuses - and _.",
+    expected="the standard base64 alphabet, with + and /",
 )
 def header_base64url(reading: Reading) -> Iterator[str]:
     """The URL-safe alphabet. The specification names none, so the terms stand and are read, but
@@ -93,14 +106,22 @@ def header_base64url(reading: Reading) -> Iterator[str]:
         yield "header"
 
 
-@warning("header-whitespace", "Remove the white space around or inside PAYMENT-REQUIRED.")
+@warning(
+    "header-whitespace",
+    "Remove the white space around or inside PAYMENT-REQUIRED.",
+    expected="base64 without white space",
+)
 def header_whitespace(reading: Reading) -> Iterator[str]:
     """White space in the value. HTTP strips it at the ends, not inside."""
     if reading.header.spaced:
         yield "header"
 
 
-@warning("header-padding", "Pad the base64 of PAYMENT-REQUIRED with = to a multiple of four.")
+@warning(
+    "header-padding",
+    "Pad the base64 of PAYMENT-REQUIRED with = to a multiple of four.",
+    expected="base64 padded with = to a multiple of four characters",
+)
 def header_padding(reading: Reading) -> Iterator[str]:
     """Missing padding, which the official Python client refuses."""
     if reading.header.unpadded:
@@ -111,6 +132,7 @@ def header_padding(reading: Reading) -> Iterator[str]:
     "header-large",
     "Keep PAYMENT-REQUIRED under 8 KB: the payment echoes resource and extensions back, and"
     " proxies cut larger headers. Shorten the bazaar schema.",
+    expected="at most 8,192 characters",
 )
 def header_large(reading: Reading) -> Iterator[str]:
     """The header is longer than usual proxy limits."""
@@ -118,7 +140,11 @@ def header_large(reading: Reading) -> Iterator[str]:
         yield "header"
 
 
-@warning("cache-control", "Send Cache-Control: no-store with the 402.")
+@warning(
+    "cache-control",
+    "Send Cache-Control: no-store with the 402.",
+    expected="Cache-Control: no-store",
+)
 def cache_control(reading: Reading) -> Iterator[str]:
     """A cached challenge shows stale prices, or the 402 to someone who has paid."""
     if reading.envelope.exists and "no-store" not in reading.words("cache-control"):
@@ -129,6 +155,7 @@ def cache_control(reading: Reading) -> Iterator[str]:
     "cors-expose",
     "Send Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE, or no browser can"
     " read the price.",
+    expected="Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE",
 )
 def cors_expose(reading: Reading) -> Iterator[str]:
     """Scripts of other origins only see headers that this one lists (Fetch, CORS protocol)."""

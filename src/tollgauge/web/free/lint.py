@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core import lint as linter
+from tollgauge.core.exchange import Exchange
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.monitor import reports
 from tollgauge.web import wire
@@ -82,15 +83,14 @@ class Linting:
         except linter.CaptureError as error:
             raise _unreadable(error) from error
         # A hostile schema takes some milliseconds, which other requests should not wait for.
-        result = await asyncio.to_thread(linter.lint, exchange)
-        return wire.lint(result, base_url=self.dependencies.base_url)
+        return await asyncio.to_thread(_explained, exchange, self.dependencies.base_url)
 
     async def stored(self, endpoint_id: str) -> wire.LintShape:
         """The lint of an endpoint's last probe, by its id. Raises Problem 404."""
         stored = await self.dependencies.read_endpoint(reports.stored_lint, endpoint_id)
         if stored.lint is None:
             raise Problem(404, "not-probed", "This resource was not probed yet.")
-        return wire.lint(
+        return wire.stored_lint(
             stored.lint,
             base_url=self.dependencies.base_url,
             resource=stored.resource,
@@ -101,8 +101,12 @@ class Linting:
 @cache
 def example_answer() -> Any:
     """The answer to the example as JSON value, for the interface description."""
-    result = linter.lint(linter.read_capture(EXAMPLE["capture"].encode()))
-    return orjson.loads(wire.dump(wire.lint(result, base_url=BASE_URL)))
+    exchange = linter.read_capture(EXAMPLE["capture"].encode())
+    return orjson.loads(wire.dump(_explained(exchange, BASE_URL)))
+
+
+def _explained(exchange: Exchange, base_url: str) -> wire.LintShape:
+    return wire.lint(linter.lint(exchange), exchange, base_url=base_url)
 
 
 def _unreadable(error: linter.CaptureError) -> Problem:

@@ -6,8 +6,10 @@ address or a name of the terms. The form works without JavaScript, and nothing o
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -33,11 +35,9 @@ from tollgauge.web.wire.request_model import invalid
 PATH: Final = "/lint"
 _NOT_IN_HTML: Final = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 """Control characters (HTML, section 13.2.3.5), but for tabs and line ends."""
-_FIELDS: Final = ("capture", "resource")
-_ONE_OF_TWO: Final = (
-    "Paste an answer, or give the URL of an endpoint.",
-    "Leave one of the two empty: the pasted answer, or the URL.",
-)
+_FIELD: Final = "capture"
+_URL: Final = re.compile(r"(?:https?://|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[/:?]|$))\S*", re.IGNORECASE)
+"""A text that is a URL, or one without its scheme; a header's base64 has no dots."""
 REQUEST: Final = {
     "requestBody": {
         "required": True,
@@ -45,7 +45,7 @@ REQUEST: Final = {
             "application/x-www-form-urlencoded": {
                 "schema": {
                     "type": "object",
-                    "properties": {name: {"type": "string"} for name in _FIELDS},
+                    "properties": {_FIELD: {"type": "string"}},
                     "additionalProperties": False,
                 },
                 "example": EXAMPLE,
@@ -56,7 +56,7 @@ REQUEST: Final = {
 """The form, for the interface description."""
 ERRORS: Final = {
     404: "Nothing is known of this resource, it was not probed yet, or there is no such rule",
-    422: "What was pasted is no answer, the resource is no public https URL, or both are given",
+    422: "What was pasted is neither an answer nor a public https URL",
 }
 
 
@@ -71,21 +71,22 @@ class LintPages:
         an endpoint. Raises Problem 404 for an unknown rule.
         """
         if endpoint is not None:
-            return await self._answered({}, self.linting.stored(endpoint))
+            return await self._answered("", self.linting.stored(endpoint))
         capture = None if example is None else _explained(example).entry.wrong.capture()
-        return self._page({"capture": capture or ""})
+        return self._page(capture or "")
 
     async def submit(self, request: Request) -> Response:
-        """The form with what the linter says to it, or with what is wrong in it."""
+        """The form with what the linter says to it, or with what is wrong in it. A URL is looked
+        up among the monitored endpoints.
+        """
         try:
-            fields = form_fields(await request.body())
+            text = pasted_text(await request.body())
         except Problem as problem:
-            return self._page({}, problem=problem)
-        if len(fields) != 1:
-            return self._page(fields, problem=invalid("capture", _ONE_OF_TWO[bool(fields)]))
-        if "resource" in fields:
-            fields["resource"] = with_scheme(fields["resource"])
-        return await self._answered(fields, self.linting.result(fields))
+            return self._page("", problem=problem)
+        document = {"capture": text}
+        if _URL.fullmatch(text):
+            document = {"resource": with_scheme(text)}
+        return await self._answered(text, self.linting.result(document))
 
     async def rules(self) -> Response:
         """The index of the rules."""
@@ -99,55 +100,54 @@ class LintPages:
     def _base_url(self) -> str:
         return self.linting.dependencies.base_url
 
-    async def _answered(
-        self, fields: Mapping[str, str], answer: Awaitable[wire.LintShape]
-    ) -> Response:
+    async def _answered(self, text: str, answer: Awaitable[wire.LintShape]) -> Response:
         try:
-            return self._page(fields, result=await answer)
+            return self._page(text, result=await answer)
         except Problem as problem:
-            return self._page(fields, problem=problem)
+            return self._page(text, problem=problem)
 
     def _page(
         self,
-        fields: Mapping[str, str],
+        text: str,
         *,
         result: wire.LintShape | None = None,
         problem: Problem | None = None,
     ) -> Response:
-        html = lint_html(fields, result=result, problem=problem, base_url=self._base_url)
+        html = lint_html(text, result=result, problem=problem, base_url=self._base_url)
         if problem is None:
             return HTMLResponse(html)
         return HTMLResponse(html, problem.status, problem.headers())
 
 
-def form_fields(body: bytes) -> dict[str, str]:
-    """The fields of the form that are filled in. Raises Problem 422 for any other field, and for
-    one that is there twice.
-    """
+def pasted_text(body: bytes) -> str:
+    """The text in the form. Raises Problem 422 where there is none, or another field."""
     pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, errors="replace")
-    fields = dict(pairs)
-    unknown = [name for name in fields if name not in _FIELDS]
-    if unknown or len(fields) < len(pairs):
-        raise invalid("capture", "The form has a capture and a resource, each once.")
-    texts = ((name, value.replace("\r\n", "\n").strip()) for name, value in pairs)
-    return {name: text for name, text in texts if text}
+    if [name for name, _ in pairs] != [_FIELD]:
+        raise invalid(_FIELD, "The form has one field, capture.")
+    text = pairs[0][1].replace("\r\n", "\n").strip()
+    if not text:
+        raise invalid(_FIELD, "Paste an answer, or the URL of a monitored endpoint.")
+    return text
 
 
 def lint_html(
-    fields: Mapping[str, str],
+    text: str,
     *,
     result: wire.LintShape | None = None,
     problem: Problem | None = None,
     base_url: str,
 ) -> bytes:
-    """The form as it was filled in, with the result or the problem above it."""
+    """The form with the text that was pasted, and the result or the problem above it."""
     address = shlex.quote(f"{base_url.rstrip('/')}{LINT_PATH}")
     return render(
         "lint.html",
         base_url,
-        capture=_exactly(fields.get("capture", "")),
-        resource=fields.get("resource", (result and result.resource) or ""),
+        capture=_exactly(text or (result and result.resource) or ""),
         result=result,
+        explanations={one.rule: _explained(one.rule).what for one in result.findings if one.page}
+        if result
+        else {},
+        corrected=_corrected(result),
         problem=problem,
         offers=[offer_words(terms) for terms in result.terms] if result else [],
         rules=len(ALL_RULES),
@@ -205,6 +205,13 @@ def offer_words(terms: wire.LintTermsShape) -> str:
     within = "" if timeout is None else f", signed for {timeout} seconds"
     scheme = "" if terms.scheme in (None, "exact") else f", by the scheme {terms.scheme}"
     return f"asks {at_most}{price} on {network}, to {terms.pay_to}{scheme}{within}"
+
+
+def _corrected(result: wire.LintShape | None) -> str:
+    """The corrected envelope as text, empty where there is none."""
+    if result is None or result.corrected is None:
+        return ""
+    return json.dumps(result.corrected.envelope, indent=2, ensure_ascii=False)
 
 
 def _exactly(text: str) -> Markup:

@@ -24,6 +24,7 @@ from tollgauge.web.wire.lint import (
     brief,
     lint,
     rule_page,
+    stored_lint,
 )
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
@@ -91,6 +92,7 @@ __all__ = [
     "score_alone",
     "short",
     "snapshot",
+    "stored_lint",
     "tenths",
     "trust_report",
     "with_evidence",

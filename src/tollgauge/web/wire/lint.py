@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
 
 import orjson
 
-from tollgauge.core.finding import LINT_FLAG, Finding, Lint
+from tollgauge.core.exchange import Exchange
+from tollgauge.core.finding import LINT_FLAG, Lint
+from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.terms import Terms
 from tollgauge.web.wire.figures import iso, micro_usd
-from tollgauge.web.wire.shape import Severity, Shape, absent_if_null
+from tollgauge.web.wire.shape import OneOf, Severity, Shape, absent_if_null
 
 RULES_PATH: Final = "/lint/rules"
 BRIEF_BYTES: Final = 3_000
@@ -19,15 +21,17 @@ _BRIEF_TERMS: Final = 3
 
 
 class LintFindingShape(Shape):
-    """One place where a rule fired: what is wrong, what to write instead, where in the answer
-    (`status`, `header`, `body` or a path such as `accepts[0].amount`), and the rule's page.
+    """One place where a rule fired: what to write instead, where in the answer (`status`, `header`,
+    `body` or a path such as `accepts[0].amount`), what was found there and what was expected, and
+    the rule's page. `found` is absent where the answer was not kept.
     """
 
     rule: str
     severity: Severity
     message: str
-    fix: str
     where: str
+    found: str | None = absent_if_null()
+    expected: str
     page: str | None = absent_if_null()
 
 
@@ -47,11 +51,37 @@ class LintTermsShape(Shape):
     amount_usd: float | None
 
 
+class LintLineShape(Shape):
+    """A line of the decoded envelope, with the rules that found something there."""
+
+    text: str
+    rules: list[str] | None = absent_if_null()
+
+
+class LintEnvelopeShape(Shape):
+    """The decoded envelope, indented; `place` is where the answer has it."""
+
+    place: Annotated[str, OneOf(("header", "body"))]
+    lines: list[LintLineShape]
+
+
+class LintCorrectedShape(Shape):
+    """An envelope to send instead. `header` is the value of PAYMENT-REQUIRED, absent in version 1,
+    which is sent as the body. `remaining` are rules that only the seller can satisfy: accounts and
+    prices are never made up.
+    """
+
+    envelope: dict[str, Any]
+    header: str | None = absent_if_null()
+    remaining: list[str]
+
+
 class LintShape(Shape):
     """What the linter says of an answer to an unpaid request, the most severe findings first.
     `payable`: a stock client could pay. `compliant`: a 402 without an error. `version`: of the
     envelope that a client would use, null without one. `resource` and `probedAt` are present where
-    the answer is a stored one; of that the findings are kept, not the answer.
+    the answer is a stored one; of that the findings are kept, not the answer, so there is no
+    `envelope`. `corrected` is present where something can be corrected.
     """
 
     payable: bool
@@ -59,28 +89,51 @@ class LintShape(Shape):
     version: int | None
     findings: list[LintFindingShape]
     terms: list[LintTermsShape]
+    envelope: LintEnvelopeShape | None = absent_if_null()
+    corrected: LintCorrectedShape | None = absent_if_null()
     resource: str | None = absent_if_null()
     probed_at: str | None = absent_if_null()
 
 
-def lint(
-    result: Lint, *, base_url: str, resource: str | None = None, at: int | None = None
-) -> LintShape:
-    """A lint as JSON shape; `resource` and `at` (ms UTC) are those of a stored probe."""
+def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintShape:
+    """What the linter said of an answer that is at hand. Findings name the pages of their rules if
+    a base URL is given.
+    """
+    diagnosis = diagnose(exchange, result)
+    envelope = (
+        LintEnvelopeShape(
+            place=diagnosis.place,
+            lines=[
+                LintLineShape(text=line.text, rules=list(line.rules) or None)
+                for line in diagnosis.lines
+            ],
+        )
+        if diagnosis.place
+        else None
+    )
+    better = diagnosis.correction
+    corrected = better and LintCorrectedShape(
+        envelope=better.envelope, header=better.header, remaining=list(better.remaining)
+    )
+    shape = _shape(result, diagnosis.details, base_url)
+    return shape.model_copy(update={"envelope": envelope, "corrected": corrected})
+
+
+def stored_lint(result: Lint, *, base_url: str, resource: str, at: int | None) -> LintShape:
+    """What the linter said of an endpoint's last probe, at `at` (ms UTC)."""
+    shape = _shape(result, stored_details(result), base_url)
+    probed_at = None if at is None else iso(at)
+    return shape.model_copy(update={"resource": resource, "probed_at": probed_at})
+
+
+def _shape(result: Lint, details: tuple[Detail, ...], base_url: str) -> LintShape:
     return LintShape(
         payable=result.payable,
         compliant=result.compliant,
         version=result.version,
-        findings=[_finding(finding, base_url) for finding in worst_first(result.findings)],
+        findings=[_finding(detail, base_url) for detail in details],
         terms=[_terms(terms) for terms in result.terms],
-        resource=resource,
-        probed_at=None if at is None else iso(at),
     )
-
-
-def worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
-    """Findings by severity, those of one severity in the order of the rules."""
-    return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
 def rule_page(code: str, base_url: str) -> str | None:
@@ -90,36 +143,37 @@ def rule_page(code: str, base_url: str) -> str | None:
 
 
 def brief(shape: LintShape) -> bytes:
-    """A lint as JSON in at most BRIEF_BYTES: each rule once with all its places, without the
-    explanation, as many of the most severe as there is room for; `moreRules` counts the others.
+    """A lint as JSON in at most BRIEF_BYTES: the corrected envelope if there is room, the most
+    severe findings and the first terms, as many as there is room for; `moreFindings` and
+    `moreTerms` count the others. The decoded envelope is left out: whoever asks has it.
     """
-    rules: dict[str, dict[str, object]] = {}
-    places: dict[str, list[str]] = {}
-    for finding in shape.findings:
-        places.setdefault(finding.rule, []).append(finding.where)
-        row = {"rule": finding.rule, "severity": finding.severity, "fix": finding.fix}
-        rules.setdefault(finding.rule, row | {"where": places[finding.rule]})
-    document = shape.model_dump(by_alias=True, exclude={"findings", "terms"})
-    terms = shape.model_dump(by_alias=True, include={"terms"})["terms"]
-    rows, shown = list(rules.values()), terms[:_BRIEF_TERMS]
+    document = shape.model_dump(by_alias=True, exclude={"envelope"})
+    rows, shown = document.pop("findings"), document.pop("terms")
+    findings, terms = len(rows), len(shown)
+    shown = shown[:_BRIEF_TERMS]
+    for row in rows:
+        row.pop("page", None)
     while True:
-        more = {"moreRules": len(rules) - len(rows), "moreTerms": len(terms) - len(shown)}
+        more = {"moreFindings": findings - len(rows), "moreTerms": terms - len(shown)}
         counts = {name: number for name, number in more.items() if number}
         text = orjson.dumps({**document, "findings": rows, "terms": shown, **counts})
         if len(text) <= BRIEF_BYTES or not (rows or shown):
             return text
-        (rows or shown).pop()
+        if document.pop("corrected", None) is None:
+            (rows or shown).pop()
 
 
-def _finding(finding: Finding, base_url: str) -> LintFindingShape:
+def _finding(detail: Detail, base_url: str) -> LintFindingShape:
+    finding = detail.finding
     known = explained(finding.rule)
     return LintFindingShape(
         rule=finding.rule,
         severity=finding.severity.value,
-        message=known.what if known else finding.message,
-        fix=finding.message or (known.rule.fix if known else ""),
+        message=finding.message or (known.rule.fix if known else ""),
         where=finding.where,
-        page=rule_page(finding.rule, base_url),
+        found=detail.found or None,
+        expected=detail.expected,
+        page=rule_page(finding.rule, base_url) if base_url else None,
     )
 
 

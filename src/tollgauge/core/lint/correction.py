@@ -1,0 +1,316 @@
+"""Correction: what a seller could send instead, as far as the answer itself and the tables say it.
+
+An account or a price is never made up: a `payTo` that is wrong stays as it is, and an amount is
+only written in another form. What is left to the seller is still a finding of the corrected
+envelope.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.lint.accepts import AMOUNT_KEYS, atomic_amount
+from tollgauge.core.lint.entry import LONG_S
+from tollgauge.core.lint.example import encoded
+from tollgauge.core.lint.header import HEADER, load_json, members
+from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.reading import Entry, Reading, read
+from tollgauge.core.units import (
+    ASSETS,
+    LEGACY_NETWORKS,
+    NETWORK_NAMES,
+    known_asset,
+    legacy_network,
+)
+
+ABSENT: Final = object()
+"""The correction of a member that is left out, and the value of one that is not there."""
+_ROUNDS: Final = 4
+"""How often an envelope is corrected: a token's domain is known once its address is right."""
+_TIMEOUT_S: Final = 60
+_PATH: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}\b", re.ASCII)
+_HEX_CHAIN: Final = re.compile(r"eip155:0x([0-9a-fA-F]{1,13})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """An envelope that a seller could send instead. `header` is its base64 for PAYMENT-REQUIRED,
+    None for an envelope of version 1, which belongs into the body. `remaining` are the rules with
+    findings that nobody but the seller can correct.
+    """
+
+    envelope: dict[str, Any]
+    header: str | None
+    remaining: tuple[str, ...]
+
+
+def corrected(exchange: Exchange) -> Correction | None:
+    """The corrected envelope of an answer; None where there is none to correct, or nothing in it
+    that could be.
+    """
+    reading = read(exchange)
+    document = _envelope(reading)
+    if document is None:
+        return None
+    header = reading.header
+    in_body = reading.envelope.place == "body"
+    version = 1 if in_body and reading.envelope.version == 1 else 2
+    resent = (not reading.envelope.exists) or (in_body and version == 2)
+    resent = resent or header.urlsafe or header.spaced or header.unpadded
+    answer = _answer_with(exchange, document, version)
+    for _ in range(_ROUNDS):
+        values = [
+            (where, correction(read(answer), rule, where)) for rule, where in _findings(answer)
+        ]
+        for where, value in values:
+            if value is not None:
+                _write(document, where, value)
+        answer, before = _answer_with(exchange, document, version), answer
+        if answer == before:
+            break
+    if not resent and document == reading.envelope.document:
+        return None
+    return Correction(
+        envelope=document,
+        header=encoded(document) if version == 2 else None,
+        remaining=tuple(dict.fromkeys(rule for rule, _ in _findings(answer))),
+    )
+
+
+def correction(reading: Reading, rule: str, where: str) -> object:
+    """What belongs at the place of a finding; ABSENT where nothing does, None where only the seller
+    knows it.
+    """
+    if rule in _IN_ANSWER:
+        return _IN_ANSWER[rule](reading, where)
+    index = re.match(r"accepts\[(\d+)\]", where)
+    if index is None or rule not in _IN_ENTRY:
+        return None
+    return _IN_ENTRY[rule](reading.envelope.entries[int(index[1])], where.rpartition(".")[2])
+
+
+def value_at(document: object, where: str) -> object:
+    """The value at the path of a finding; ABSENT where there is none."""
+    for index, key in _PATH.findall(where):
+        if index and isinstance(document, list) and int(index) < len(document):
+            document = document[int(index)]
+        elif key and isinstance(document, dict) and key in document:
+            document = document[key]
+        else:
+            return ABSENT
+    return document
+
+
+def _envelope(reading: Reading) -> dict[str, Any] | None:
+    """The envelope of an answer, or what was meant as one."""
+    if reading.envelope.exists:
+        return copy.deepcopy(reading.envelope.document)
+    # Some sellers write the JSON itself into the header, or only the part that they know of.
+    value = reading.header.value or load_json(reading.header.text.encode())
+    if isinstance(value, dict) and {"scheme", "payTo"} <= value.keys():
+        value = [value]
+    if isinstance(value, list):
+        value = {"x402Version": 2, "accepts": value}
+    nested = (members(inner) for inner in members(reading.body).values())
+    meant = (one for one in (members(value), *nested) if isinstance(one.get("accepts"), list))
+    return copy.deepcopy(next(meant, None))
+
+
+def _answer_with(exchange: Exchange, document: dict[str, Any], version: int) -> Exchange:
+    """The exchange with an envelope in its proper place and no other."""
+    sent = exchange.result.headers if isinstance(exchange.result, Answer) else ()
+    headers = tuple(pair for pair in sent if pair[0].lower() != HEADER)
+    if version == 2:
+        headers += ((HEADER, encoded(document)),)
+    body = orjson.dumps(document) if version == 1 else b""
+    return replace(exchange, result=Answer(status=402, headers=headers, body=body))
+
+
+def _findings(exchange: Exchange) -> list[tuple[str, str]]:
+    return [(finding.rule, finding.where) for finding in lint(exchange).findings]
+
+
+def _write(document: dict[str, Any], where: str, value: object) -> None:
+    """Set or remove the member at a path, in a new object where its parent is not there."""
+    steps = [int(index) if index else key for index, key in _PATH.findall(where)]
+    around, last = where[: _parent_end(where)], steps[-1]
+    if value is not ABSENT and value_at(document, around) is ABSENT:
+        _write(document, around, {})
+    parent = value_at(document, around)
+    if isinstance(parent, dict) and isinstance(last, str):
+        if value is ABSENT:
+            parent.pop(last, None)
+        else:
+            parent[last] = value
+
+
+def _parent_end(where: str) -> int:
+    return max(where.rfind("."), where.rfind("["), 0)
+
+
+def _amount(entry: Entry, _: str) -> str | None:
+    """The amount in atomic units. One with a decimal point is in the token's own unit, a dollar."""
+    texts = (entry.fields.get(key) for key in (entry.amount_key, *AMOUNT_KEYS.values()))
+    text = str(next((one for one in texts if isinstance(one, (str, int, float))), ""))
+    text = text.strip().removeprefix("$")
+    if "." not in text:
+        amount = atomic_amount(text)
+        return None if amount is None else str(amount)
+    token = known_asset(entry.network, entry.text("asset"))
+    try:
+        units = Decimal(text).scaleb(token.decimals) if token else None
+    except InvalidOperation:
+        return None
+    whole = units is not None and 0 < units < 2**64 and units == units.to_integral_value()
+    return str(int(units)) if units is not None and whole else None
+
+
+def _timeout(entry: Entry, _: str) -> int:
+    text = entry.text("maxTimeoutSeconds")
+    seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+    return seconds if _TIMEOUT_S <= seconds <= LONG_S else _TIMEOUT_S
+
+
+def _scheme(entry: Entry, _: str) -> str | None:
+    plain = entry.scheme.strip().lower()
+    return plain if plain in entry.schemes else None
+
+
+def _network(entry: Entry, _: str) -> str | None:
+    """The network in the form of its version, where its name says which one it is."""
+    text = entry.text("network").strip()
+    if entry.version == 1:
+        return NETWORK_NAMES.get(text)
+    if hexadecimal := _HEX_CHAIN.fullmatch(text):
+        return f"eip155:{int(hexadecimal[1], 16)}"
+    namespace, colon, reference = text.lower().partition(":")
+    if not colon:
+        return legacy_network(text) or legacy_network(text.lower())
+    plain = namespace in ("eip155", "evm", "eth", *LEGACY_NETWORKS) and namespace != "solana"
+    return f"eip155:{reference}" if plain and reference.isdecimal() else None
+
+
+def _cluster(entry: Entry, _: str) -> str | None:
+    """A cluster of Solana by its name."""
+    return legacy_network(_CLUSTERS.get(entry.network.partition(":")[2].lower(), ""))
+
+
+def _asset(entry: Entry, _: str) -> str | None:
+    """The token's address on this network: by its symbol, by the address that is part of a longer
+    name, or that of the same token on another network.
+    """
+    text = entry.text("asset")
+    if (address := _ADDRESS.search(text)) and address[0] != text:
+        return address[0]
+    elsewhere = {one.symbol for (_, address), one in ASSETS.items() if address == text.lower()}
+    elsewhere |= {one.symbol for (_, address), one in ASSETS.items() if address == text}
+    symbols = elsewhere or {text.upper()}
+    named = [one for one in ASSETS.values() if one.network == entry.network]
+    return next((one.address for one in named if one.symbol in symbols), None)
+
+
+def _domain(entry: Entry, key: str) -> str | None:
+    """A part of the EIP-712 domain of a known token."""
+    token = known_asset(entry.network, entry.text("asset"))
+    part = {"name": token.domain_name, "version": token.domain_version} if token else {}
+    return part.get(key) or None
+
+
+def _absent(_: Entry | Reading, __: str) -> object:
+    return ABSENT
+
+
+def _misplaced(entry: Entry, key: str) -> object:
+    """A member of the other version is left out, an amount once it has its right name."""
+    return None if key in AMOUNT_KEYS.values() and entry.amount is None else ABSENT
+
+
+def _version(reading: Reading, _: str) -> int:
+    return 1 if reading.envelope.place == "body" else 2
+
+
+def _asked_url(reading: Reading, where: str) -> str | None:
+    """The URL that was asked, where an envelope names another."""
+    named = value_at(reading.envelope.document, where)
+    asked = reading.exchange.url.partition("?")[0]
+    if asked:
+        return asked
+    plain = isinstance(named, str) and named.startswith("http://")
+    return f"https://{named[7:]}" if isinstance(named, str) and plain else None
+
+
+def _resource(reading: Reading, where: str) -> object:
+    """An object with the URL that was asked, or with the one that stands in its place."""
+    named = value_at(reading.envelope.document, where)
+    url = named if isinstance(named, str) else reading.exchange.url.partition("?")[0]
+    return {"url": url} if where == "resource" and url else None
+
+
+def _method(reading: Reading, _: str) -> str | None:
+    return reading.exchange.method or None
+
+
+def _without_null(reading: Reading, _: str) -> list[object]:
+    accepts = reading.envelope.accepts
+    return [one for one in accepts if one is not None] if isinstance(accepts, list) else []
+
+
+_CLUSTERS: Final = {
+    "mainnet": "solana",
+    "mainnet-beta": "solana",
+    "devnet": "solana-devnet",
+    "testnet": "solana-testnet",
+}
+"""What sellers write after `solana:`, and the plain names of version 1."""
+
+_IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
+    "version-form": _version,
+    "accepts-null": _without_null,
+    "error-text": _absent,
+    "v2-fields": _absent,
+    "resource-missing": _resource,
+    "resource-shape": _resource,
+    "resource-url": _asked_url,
+    "resource-mismatch": _asked_url,
+    "resource-http": _asked_url,
+    "resource-internal": _asked_url,
+    "v1-resource": _asked_url,
+    "extensions-object": _absent,
+    "bazaar-method": _method,
+    "bazaar-method-mismatch": _method,
+}
+_IN_ENTRY: Final[dict[str, Callable[[Entry, str], object]]] = {
+    "amount-form": _amount,
+    "amount-padded": _amount,
+    "timeout-form": _timeout,
+    "timeout-too-short": _timeout,
+    "timeout-tight": _timeout,
+    "timeout-long": lambda _, __: LONG_S,
+    "extra-object": lambda _, __: {},
+    "flow-unknown": _absent,
+    "v1-texts": _absent,
+    "v1-fields": _misplaced,
+    "v2-amount": _misplaced,
+    "scheme-form": _scheme,
+    "network-form": _network,
+    "network-chain": _network,
+    "solana-cluster": _cluster,
+    "solana-mint": _asset,
+    "asset-form": _asset,
+    "asset-network": _asset,
+    "domain-missing": _domain,
+    "domain-wrong": _domain,
+    "upto-domain": _domain,
+    "asset-permit2": lambda _, __: "permit2",
+    "transfer-method": _absent,
+    "batch-method": _absent,
+}

@@ -1,0 +1,229 @@
+"""Diagnosis: the findings of one answer as a seller reads them, beside the answer itself.
+
+A probe keeps only what the linter says; this is for an answer that is at hand. Each finding states
+what was found and what was expected, each line of the decoded envelope which rules it breaks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from tollgauge.core.exchange import Exchange, Fault
+from tollgauge.core.finding import Finding, Lint
+from tollgauge.core.lint.correction import ABSENT, Correction, corrected, correction, value_at
+from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.guide import explained
+from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.reading import Reading, read
+
+VALUE_MAX: Final = 100
+"""Characters of a value that are quoted."""
+LINE_MAX: Final = 160
+"""Characters of a line of the envelope that are shown."""
+LINES_MAX: Final = 400
+"""Lines of the envelope that are shown."""
+_HEADERS: Final = {
+    "cache-control": "Cache-Control",
+    "cors-expose": "Access-Control-Expose-Headers",
+}
+"""The header that a rule about another one than PAYMENT-REQUIRED reads."""
+
+_OWN: Final = (
+    *("payTo", "feePayer", "facilitatorAddress", "receiverAuthorizer", "captureAuthorizer"),
+    *("feeRecipient", "verifyingContract", "asset", "name", "version"),
+)
+"""Members whose value is right for one seller or one token only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """A finding with what was found at its place and what was expected there, as texts. `found` is
+    empty for a stored finding: the answer is not kept.
+    """
+
+    finding: Finding
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the decoded envelope, and the rules with a finding there."""
+
+    text: str
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What can be said of an answer. `place` of its envelope is `header` or `body`, empty without
+    an envelope.
+    """
+
+    place: str = ""
+    details: tuple[Detail, ...] = ()
+    lines: tuple[Line, ...] = ()
+    correction: Correction | None = None
+
+
+def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
+    """The diagnosis of an answer from what the linter said of it. Never raises."""
+    reading = read(exchange)
+    findings = worst_first(result.findings)
+    return Diagnosis(
+        place=reading.envelope.place,
+        details=tuple(_detail(reading, finding) for finding in findings),
+        lines=_lines(reading, findings),
+        correction=corrected(exchange),
+    )
+
+
+def stored_details(result: Lint) -> tuple[Detail, ...]:
+    """The findings of an answer that was not kept."""
+    return tuple(
+        Detail(finding=one, found="", expected=_expected(one.rule, None))
+        for one in worst_first(result.findings)
+    )
+
+
+def worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Findings by severity, those of one severity in the order of the rules."""
+    return sorted(findings, key=lambda finding: finding.severity.rank)
+
+
+def _detail(reading: Reading, finding: Finding) -> Detail:
+    right = correction(reading, finding.rule, finding.where)
+    return Detail(
+        finding=finding,
+        found=_found(reading, finding),
+        expected=_expected(finding.rule, right),
+    )
+
+
+def _found(reading: Reading, finding: Finding) -> str:
+    where = finding.where
+    if where == "status":
+        result = reading.exchange.result
+        return (
+            f"no answer ({result.kind})" if isinstance(result, Fault) else f"HTTP {result.status}"
+        )
+    if where == "header":
+        return _found_header(reading, finding.rule)
+    if where == "body":
+        body = reading.answer.body.decode("utf-8", "replace").strip() if reading.answer else ""
+        return _cut(body, VALUE_MAX) or "an empty body"
+    return quoted(value_at(reading.envelope.document, where))
+
+
+def _found_header(reading: Reading, rule: str) -> str:
+    if name := _HEADERS.get(rule):
+        values = reading.answer.header_values(name.lower()) if reading.answer else ()
+        return f"{name}: {_cut(', '.join(values), VALUE_MAX)}" if values else f"no {name}"
+    text = reading.header.text
+    if not text:
+        return "no PAYMENT-REQUIRED"
+    if rule == "header-large":
+        return f"{len(text):,} characters"
+    if rule == "header-repeated":
+        return f"{reading.header.count} headers"
+    return _cut(text, VALUE_MAX)
+
+
+def _expected(rule: str, right: object) -> str:
+    """What a rule expects, with the value that is right here, else one that is right elsewhere."""
+    known = explained(rule)
+    if known is None:
+        return ""
+    words = known.rule.expected
+    if right is ABSENT:
+        return words
+    if right is not None:
+        return f"{words}: {_cut(json.dumps(right), VALUE_MAX)}"
+    example = _example(rule)
+    return f"{words}, for example {_cut(json.dumps(example), VALUE_MAX)}" if example else words
+
+
+@cache
+def _example(rule: str) -> object:
+    """The value in the right example of a rule at the place where the wrong one breaks it; None for
+    an account, which somebody would copy, and for what depends on the token.
+    """
+    entry = EXAMPLES[rule]
+    findings = lint(entry.wrong.exchange()).findings
+    where = next((one.where for one in findings if one.rule == rule), "")
+    value = value_at(read(entry.right.exchange()).envelope.document, where)
+    shown = isinstance(value, (str, int)) and value is not True
+    return value if shown and where.rpartition(".")[2] not in _OWN else None
+
+
+def quoted(value: object) -> str:
+    """A JSON value as a message names it; one that is no string with its type."""
+    match value:
+        case bool() | None:
+            return json.dumps(value)
+        case str():
+            return _cut(json.dumps(value, ensure_ascii=False), VALUE_MAX)
+        case int() | float():
+            return f"{_cut(json.dumps(value), VALUE_MAX)} (JSON number)"
+        case dict():
+            return f"an object with {', '.join(value)}"[:VALUE_MAX] if value else "an empty object"
+        case list():
+            return f"an array of {len(value)}"
+        case _:
+            return "nothing"
+
+
+def _lines(reading: Reading, findings: list[Finding]) -> tuple[Line, ...]:
+    """The decoded envelope, line by line; nothing where there is none."""
+    if not reading.envelope.exists:
+        return ()
+    document = reading.envelope.document
+    marks: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.where not in ("status", "header", "body"):
+            marks.setdefault(_nearest(document, finding.where), []).append(finding.rule)
+    lines: list[Line] = []
+    for path, text in _written(document, "", "", ""):
+        if len(lines) == LINES_MAX:
+            lines.append(Line(text="…"))
+            break
+        rules = tuple(dict.fromkeys(marks.pop(path, ())))
+        lines.append(Line(text=_cut(text, LINE_MAX), rules=rules))
+    return tuple(lines)
+
+
+def _nearest(document: object, where: str) -> str:
+    """A path, or that of the innermost member around it that is there."""
+    while where and value_at(document, where) is ABSENT:
+        where = where[: max(where.rfind("."), where.rfind("["), 0)]
+    return where
+
+
+def _written(value: object, path: str, key: str, comma: str) -> Iterator[tuple[str, str]]:
+    """JSON with an indentation of two, line by line, each with the path of its value; the path of
+    a closing bracket is `]`.
+    """
+    indent = "  " * (path.count(".") + path.count("[") + (path != ""))
+    if not isinstance(value, (dict, list)) or not value:
+        yield path, f"{indent}{key}{json.dumps(value, ensure_ascii=False)}{comma}"
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    yield path, f"{indent}{key}{opening}"
+    if isinstance(value, dict):
+        members = [
+            (f"{path}.{name}" if path else name, f"{json.dumps(name, ensure_ascii=False)}: ", one)
+            for name, one in value.items()
+        ]
+    else:
+        members = [(f"{path}[{index}]", "", one) for index, one in enumerate(value)]
+    for number, (inner, name, one) in enumerate(members, start=1):
+        yield from _written(one, inner, name, "," if number < len(members) else "")
+    yield "]", f"{indent}{closing}{comma}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
