@@ -8,9 +8,9 @@ probes is marked as simulated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from sqlalchemy import Connection
@@ -27,7 +27,7 @@ from tollgauge.core.finding import Lint
 from tollgauge.core.lint import lint
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.schedule import Cadence
+from tollgauge.core.schedule import NORMAL, Cadence
 from tollgauge.core.seller_file import read
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
@@ -40,10 +40,13 @@ from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
+from tollgauge.jobs import calibrate, score
 from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
@@ -59,11 +62,7 @@ STEP_MS: Final = 30 * MINUTE_MS
 WATCHED_EVERY_MS: Final = 15 * SECOND_MS
 """Watched endpoints are probed far more often than in production, so that an alert comes soon."""
 CRAWLS_PER_DAY: Final = 4
-SCORED_EVERY: Final = 8
-"""How many sellers' pasts are recorded between two rounds of scores."""
 ROUNDS_MAX: Final = 400
-_JUDGED_MS: Final = 7 * DAY_MS
-"""How much of a seller's past is made in one piece."""
 _CLOSED_AT_ONCE: Final = 250
 """How many days of endpoints are closed in one transaction: no other can write meanwhile."""
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
@@ -72,7 +71,7 @@ BUNDLE_EVERY_MS: Final = 15 * SECOND_MS
 """So that a change of a seller is in the bundle while somebody looks."""
 
 SALES: Final = "customers pay the sellers"
-PAST: Final = {SALES: 15, "simulating crawls": 10, "simulating probes": 60, "closing days": 1}
+PAST: Final = {SALES: 15, "simulating days": 70}
 FIRST_ROUND: Final = {
     "crawling the directory": 2,
     "probing": 6,
@@ -145,9 +144,9 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     if await _has_earlier_demo(service.store):
         await service.store.writing(forget_chain)
     elif history_days:
-        score = partial(service.round, "score")
+        cadence = service.config.probe.cadence
         now = service.clock()
-        await load_past(service.store, days=history_days, now=now, report=report, score=score)
+        await load_past(service.store, days=history_days, now=now, report=report, cadence=cadence)
     report("crawling the directory", 0, 1)
     await service.round("discover")
     await service.store.writing(endpoints.make_due, now=service.clock())
@@ -175,32 +174,40 @@ async def _has_earlier_demo(store: Store) -> bool:
 
 
 async def load_past(
-    store: Store,
-    *,
-    days: int,
-    now: int,
-    report: Progress,
-    score: Callable[[], Awaitable[object]] | None = None,
+    store: Store, *, days: int, now: int, report: Progress, cadence: Cadence = NORMAL
 ) -> None:
-    """Record the crawls and probes of the market's simulated past. What is there so far is given a
-    `score` now and then.
+    """Record the market's simulated past day by day: its crawls and probes, and what the loops
+    that score, calibrate and close days would have made of them at the end of each day.
     """
     start = now - days * DAY_MS
     perimeter = Perimeter(mapped=frozenset(seller.host for seller in SELLERS))
     await store.writing(_record_files, start=start, end=now)
-    crawls = range(start, now, DAY_MS // CRAWLS_PER_DAY)
-    for done, at in enumerate(crawls):
-        report("simulating crawls", done, len(crawls))
-        await _crawl(store, at=at, present=now, perimeter=perimeter)
-    known = await _sellers(store, perimeter)
-    for done, (seller, endpoint) in enumerate(known):
-        report("simulating probes", done, len(known))
-        begin = past.first_listed(seller, start=start, present=now)
-        await _record_probes(store, seller, endpoint, start=begin, end=now - STEP_MS)
-        if score is not None and done % SCORED_EVERY == 0:
-            await score()
-    while await store.writing(archive.close_days, before_day=day_of(now), limit=_CLOSED_AT_ONCE):
-        report("closing days", 0, 1)
+    for done, begin in enumerate(range(start, now, DAY_MS)):
+        report("simulating days", done, days)
+        end = min(begin + DAY_MS, now - STEP_MS)
+        for at in range(begin, begin + DAY_MS, DAY_MS // CRAWLS_PER_DAY):
+            await _crawl(store, at=at, present=now, perimeter=perimeter)
+        for seller, endpoint in await _sellers(store, perimeter):
+            listed = past.first_listed(seller, start=start, present=now)
+            first = listed + -(-max(begin - listed, 0) // STEP_MS) * STEP_MS
+            await _record_probes(store, seller, endpoint, start=first, end=end)
+        await _end_day(store, cadence, at=end)
+
+
+async def _end_day(store: Store, cadence: Cadence, *, at: int) -> None:
+    """What the loops do at the end of a day, at its instant: close the days before, score,
+    calibrate.
+    """
+
+    def clock() -> int:
+        return at
+
+    while await store.writing(archive.close_days, before_day=day_of(at), limit=_CLOSED_AT_ONCE):
+        pass
+    settings = ScoreSettings()
+    while await score.run(store, settings=settings, cadence=cadence, clock=clock):
+        pass
+    await calibrate.run(store, settings=CalibrationSettings(), clock=clock)
 
 
 def _record_files(tx: Connection, *, start: int, end: int) -> None:
@@ -242,12 +249,8 @@ async def _record_probes(
     store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
 ) -> None:
     """Record one seller's simulated probes and the price changes among them, oldest first."""
-    # In a thread, because pages are served meanwhile; and a part after another, because what a
-    # thread has begun is waited for when the demo ends.
-    results: list[ProbeResult] = []
-    for begin in range(start, end, _JUDGED_MS):
-        part_end = min(begin + _JUDGED_MS, end)
-        results += await asyncio.to_thread(_judged_past, seller, begin, part_end)
+    # In a thread, because pages are served meanwhile.
+    results = await asyncio.to_thread(_judged_past, seller, start, end)
     await store.writing(_record_results, endpoint, results)
 
 

@@ -238,14 +238,15 @@ def _version(reading: Reading, _: str) -> int:
     return 1 if reading.envelope.place == "body" else 2
 
 
-def _asked_url(reading: Reading, where: str) -> str | None:
+def _asked_url(reading: Reading, _: str) -> str | None:
     """The URL that was asked, where an envelope names another."""
+    return reading.exchange.url.partition("?")[0] or None
+
+
+def _https_url(reading: Reading, where: str) -> str | None:
+    """The URL that was asked, else the named one with https://."""
     named = value_at(reading.envelope.document, where)
-    asked = reading.exchange.url.partition("?")[0]
-    if asked:
-        return asked
-    plain = isinstance(named, str) and named.startswith("http://")
-    return f"https://{named[7:]}" if isinstance(named, str) and plain else None
+    return _asked_url(reading, where) or f"https{str(named).removeprefix('http')}"
 
 
 def _resource(reading: Reading, where: str) -> object:
@@ -281,7 +282,7 @@ _IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
     "resource-shape": _resource,
     "resource-url": _asked_url,
     "resource-mismatch": _asked_url,
-    "resource-http": _asked_url,
+    "resource-http": _https_url,
     "resource-internal": _asked_url,
     "v1-resource": _asked_url,
     "extensions-object": _absent,
