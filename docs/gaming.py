@@ -15,7 +15,7 @@ from functools import cache
 from itertools import chain
 from typing import Final
 
-from docs.gaming_history import EVERY_MS, Behaviour, History, Scores, history, in_turns, up_until
+from docs.gaming_history import EVERY_MS, Behaviour, History, history, in_turns, up_until
 from docs.gaming_payments import Payment, paid, ring, sums_of, wallets
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import ChainEvidence, TermChange
@@ -35,8 +35,8 @@ FREE: Final = "nothing"
 _503: Final = Answer(status=503)
 _NOW: Final = _START + 30 * DAY_MS - MINUTE_MS
 _SOLD_AT: Final = b"seller 0"
-_OLD_CHECK: Final = re.compile(r"/[0-9a-f]{16}")
-"""The paths that the wildcard check asked for before they looked like the host's own."""
+_RANDOM_PATH: Final = re.compile(r"/[0-9a-f]{16}")
+"""Paths that a check without knowledge of the host would ask for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +46,21 @@ class Attack:
     """
 
     trick: str
-    without: Scores
-    with_it: Scores
+    without: Score
+    with_it: Score
     cost: str = FREE
     bound: str
     open: bool = False
 
-    def gain_tenths(self, policy: int) -> int:
+    @property
+    def gain_tenths(self) -> int:
         """What the trick adds to the score, in tenths of a point."""
-        return _tenths(self.with_it[policy]) - _tenths(self.without[policy])
+        return _tenths(self.with_it) - _tenths(self.without)
 
     def row(self) -> tuple[str, ...]:
         """Its row of the table."""
-        return (self.trick, self._effect(1), self._effect(2), self.cost, self.bound)
-
-    def _effect(self, policy: int) -> str:
-        without, with_it = self.without[policy], self.with_it[policy]
-        return f"{_words(without)} → {_words(with_it)} ({_signed(self.gain_tenths(policy))})"
+        effect = f"{_words(self.without)} → {_words(self.with_it)} ({_signed(self.gain_tenths)})"
+        return (self.trick, effect, self.cost, self.bound)
 
 
 @cache
@@ -114,8 +112,8 @@ def _silences() -> Iterator[Attack]:
     ):
         yield Attack(
             trick=f"{trick} instead of 503, down for 2 hours",
-            without=_up_until(30 * DAY_MS - 2 * HOUR_MS, _503).scores(_NOW),
-            with_it=_up_until(30 * DAY_MS - 2 * HOUR_MS, fault).scores(_NOW),
+            without=_up_until(30 * DAY_MS - 2 * HOUR_MS, _503).score(_NOW),
+            with_it=_up_until(30 * DAY_MS - 2 * HOUR_MS, fault).score(_NOW),
             bound="Every failure is one; the forecast caps what is not payable now",
         )
 
@@ -136,14 +134,14 @@ def _left_behind() -> Iterator[Attack]:
     yield Attack(
         trick="a new path after a bad record, 6 days old and always up",
         without=bad,
-        with_it=fresh.scores(_START + 6 * DAY_MS, site_median_tenths=_tenths(bad[2])),
+        with_it=fresh.score(_START + 6 * DAY_MS, site_median_tenths=_tenths(bad)),
         bound="`new-path-of-known-site`: for 7 days no better than the site's others in the middle",
     )
     for age, since in (("half a day", 12 * HOUR_MS), ("6 days", 6 * DAY_MS)):
         yield Attack(
             trick=f"a new domain after a bad record, {age} old and always up",
             without=bad,
-            with_it=fresh.scores(_START + since),
+            with_it=fresh.score(_START + since),
             cost="a domain",
             bound="Age: `caution` for half a day, no A for 9 days at least",
             open=True,
@@ -173,8 +171,8 @@ def _terms() -> Iterator[Attack]:
         now = _START + (30 + days) * DAY_MS + HOUR_MS
         yield Attack(
             trick=trick,
-            without=month.scores(_START + 30 * DAY_MS),
-            with_it=month.scores(now, changes=tuple(changes)),
+            without=month.score(_START + 30 * DAY_MS),
+            with_it=month.score(now, changes=tuple(changes)),
             cost=cost,
             bound=bound,
         )
@@ -186,12 +184,11 @@ def _terms() -> Iterator[Attack]:
 def _seen_by_the_prober() -> Iterator[Attack]:
     shown = _always()
     scores = {wild: shown.best_of_last_day(wildcard=wild) for wild in (True, False)}
-    old_paths = ["/" + "0" * 16]
-    new_paths = lookalike_paths("/api/premium-data", lambda choices: 7 % choices)
+    checked_paths = lookalike_paths("/api/premium-data", lambda choices: 7 % choices)
     for trick, sells, bound in (
         (
-            "402 everywhere, but 404 for the pattern of the wildcard check",
-            lambda path: not _OLD_CHECK.fullmatch(path),
+            "402 everywhere, but 404 for paths of 16 hex digits",
+            lambda path: not _RANDOM_PATH.fullmatch(path),
             "The check asks for paths that look like the host's own, others each time",
         ),
         (
@@ -200,13 +197,13 @@ def _seen_by_the_prober() -> Iterator[Attack]:
             f"More than {SAME_TERMS_MAX} endpoints with the same terms and answers are one too",
         ),
     ):
-        wild = {1: all(map(sells, old_paths)), 2: all(map(sells, new_paths))}
+        wild = all(map(sells, checked_paths))
         yield Attack(
             trick=trick,
             without=scores[True],
-            with_it={policy: scores[wild[policy]][policy] for policy in wild},
+            with_it=scores[wild],
             bound=bound,
-            open=not wild[2],
+            open=not wild,
         )
     unseen, bought = "Nothing that an unpaid prober can see", "`paid-not-delivered`: at most 49"
     for trick, delivered, bound in (
@@ -250,7 +247,7 @@ def _settlements() -> Iterator[Attack]:
         yield _paid(trick, payments, circle, cost, "Without outside spending: at most 3 points")
     for dollars in (1, 3, 10):
         choices = [_outside_spending(dollars, count) for count in (1, 2, 3, 5, 10, 20, 50, 100)]
-        yield max(choices, key=lambda attack: attack.gain_tenths(2))
+        yield max(choices, key=lambda attack: attack.gain_tenths)
 
 
 def _outside_spending(dollars: int, count: int) -> Attack:
@@ -277,8 +274,8 @@ def _paid(
     unpaid = ChainEvidence(network="eip155:8453", pay_to="0x", indexed_ms=WINDOW_MS)
     return Attack(
         trick=trick,
-        without=_always().scores(_NOW, chain=unpaid),
-        with_it=_always().scores(_NOW, chain=replace(unpaid, sums=sums)),
+        without=_always().score(_NOW, chain=unpaid),
+        with_it=_always().score(_NOW, chain=replace(unpaid, sums=sums)),
         cost=cost,
         bound=bound,
     )
@@ -319,7 +316,7 @@ def _always(*, days: int = 30) -> History:
 
 
 @cache
-def _up_a_quarter(down: Answer | Fault) -> Scores:
+def _up_a_quarter(down: Answer | Fault) -> Score:
     return _endpoint(_in_turns(6, 18, down)).best_of_last_day()
 
 
@@ -345,7 +342,7 @@ def _pay_to(day: int) -> TermChange:
 
 def gaming() -> str:
     """The page, in Markdown."""
-    head = ("attack", "policy 1", "policy 2", "costs", "bounded by")
+    head = ("attack", "gain", "costs", "bounded by")
     rows = [attack.row() for attack in attacks()]
     lines = (head, ["---"] * len(head), *rows, _SPAM)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -379,8 +376,7 @@ settlements): without the trick → with it, and the points that it adds. Where 
 goes, each figure is that of the hour of the last day at which it looks best to a buyer."""
 _SPAM: Final = (
     "30,000 paths of one host in the directory",
-    f"{SIZE} of {SIZE} rows of the leaderboard",
-    f"{SITE_ROWS} of {SIZE} rows",
+    f"{SITE_ROWS} of {SIZE} rows of the leaderboard",
     "a listing for each",
     f"At most {SITE_ROWS} rows a site; {SAME_TERMS_MAX + 1} with the same answers are a wildcard",
 )

@@ -17,7 +17,6 @@ from typing import Any, Final
 from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.lint import lint
-from tollgauge.core.policy import POLICIES
 from tollgauge.core.probe import Attribution, ProbeResult, judge
 from tollgauge.core.rollup import Rollup, rollup
 from tollgauge.core.schedule import pause_ms
@@ -32,8 +31,6 @@ _ADVICE: Final = ("avoid", "not-payable", "unverified", "caution", "proceed")
 
 Behaviour = Callable[[int], Answer | Fault]
 """What an endpoint answers, by the instant (ms UTC)."""
-Scores = Mapping[int, Score]
-"""The scores of one endpoint and instant under each policy, by version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +71,14 @@ class History:
         )
         return replace(evidence, **known)
 
-    def scores(self, as_of: int, **known: Any) -> Scores:
-        """The scores as of an instant."""
-        evidence = self.evidence(as_of, **known)
-        return {version: score(evidence, policy) for version, policy in POLICIES.items()}
+    def score(self, as_of: int, **known: Any) -> Score:
+        """The score at a time."""
+        return score(self.evidence(as_of, **known))
 
-    def best_of_last_day(self, **known: Any) -> Scores:
-        """Under each policy, the score of that hour of the last day which looks best to a buyer."""
-        hours = [self.scores(self.until - hour * HOUR_MS, **known) for hour in range(24)]
-        return {version: max((hour[version] for hour in hours), key=worth) for version in POLICIES}
+    def best_of_last_day(self, **known: Any) -> Score:
+        """The score of that hour of the last day which looks best to a buyer."""
+        hours = [self.score(self.until - hour * HOUR_MS, **known) for hour in range(24)]
+        return max(hours, key=worth)
 
 
 def in_turns(up_ms: int, down_ms: int, up: Answer, down: Answer | Fault) -> Behaviour:

@@ -12,19 +12,18 @@ sys.path.insert(
 )  # a script's path begins with its folder
 
 from docs.gaming import gaming
-from docs.methodology import methodology, page_name
+from docs.methodology import methodology
 from docs.reference_pages import reference
 from docs.sections import pages_with_sections
 from tollgauge.config.template import template
 from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.lint.docs import markdown
-from tollgauge.core.policy import POLICIES
 
 
 def pages() -> dict[str, str]:
-    """File name to content; the methodology of each policy, the current one without a number."""
+    """File name to content."""
     return {
-        **{page_name(version): methodology(policy) for version, policy in POLICIES.items()},
+        "methodology.md": methodology(),
         "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),

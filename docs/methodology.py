@@ -1,4 +1,4 @@
-"""docs/methodology.md: the page that explains a policy, generated from its table and its rules.
+"""docs/methodology.md: the page that explains the policy, generated from its table and its rules.
 
 Nothing here is written twice: numbers come from core/policy, questions and flag rules from the
 docstrings in core/signals and core/verdict. A test says when the page is out of date.
@@ -7,20 +7,22 @@ docstrings in core/signals and core/verdict. A test says when the page is out of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
 from docs.markdown import table
 from docs.whose_fault import whose_fault
+from tollgauge.core.advice import advise
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import forecast
 from tollgauge.core.organic import intervals
-from tollgauge.core.policy import CURRENT, POLICIES, Policy, Table
+from tollgauge.core.policy import POLICY, Policy, Table
 from tollgauge.core.probe import HOLDS_MIN_MS
 from tollgauge.core.rounding import half_up
-from tollgauge.core.scoring import RULES
+from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.signals.components import SUBSCORES
+from tollgauge.core.signals.envelope import lint_flags
 from tollgauge.core.signals.volume import volume_of
 from tollgauge.core.spans import HOLDS_MAX_MS
 from tollgauge.core.units import HOUR_MS
@@ -30,8 +32,6 @@ _DECISIONS: Final = """\
 - A refusal (429, 401, 403) is *not up* as time from the first one. That it is excluded for six
   hours holds for the counts alone (probes, scored, confidence); otherwise a failure that is
   answered with 429 would give a higher score than the failure.
-- Policy 1 on evidence of format 2 takes its whole days: its window begins at midnight. Evidence
-  of format 1 is recomputed exactly as before.
 - The state before is remembered for one day: the first statement after a whole UTC day without
   any begins neither a failure nor a repair.
 - A failure whose target asked for a pause is not asked again early, and counts as confirmed.
@@ -59,22 +59,25 @@ _DECISIONS: Final = """\
 """What was decided where the specification left room; the list grows."""
 
 
-def methodology(policy: Policy) -> str:
-    """The page of a policy, in Markdown."""
-    by_time = RULES[policy.version].by_time
+def methodology(policy: Policy = POLICY) -> str:
+    """The page of the policy, in Markdown."""
     sections = (
         _head(policy),
         whose_fault(),
         _components(policy),
         _tables(policy),
         _settlements(),
-        *(_by_time(policy) if by_time else ()),
+        _time(policy),
+        _forecast(policy),
+        _confirmation(),
+        _silence(policy),
+        _organic(policy),
         _grades(policy),
         _flags(policy),
-        _recommendation(policy),
+        _recommendation(),
         _range(policy),
-        _arithmetic(policy),
-        *((_decisions(),) if by_time else ()),
+        _arithmetic(),
+        f"## Decided where the specification left room\n\n{_DECISIONS.rstrip()}",
     )
     return "\n\n".join(sections) + "\n"
 
@@ -88,26 +91,14 @@ def _head(policy: Policy) -> str:
         "score on any machine, and `tollgauge score EVIDENCE.json` recomputes it.\n\n"
         "Every probe has an attribution. Only what a target did itself (`theirs`) is scored; our "
         "own faults and what cannot be told apart are excluded, counted and shown. "
-        "Our fault never lowers a score." + _other_policies(policy)
+        "Our fault never lowers a score. Every score names the version of its policy."
     )
-
-
-def _other_policies(policy: Policy) -> str:
-    """Where the other policies are written out."""
-    others = [version for version in POLICIES if version != policy.version]
-    links = ", ".join(f"[policy {version}]({page_name(version)})" for version in others)
-    return f"\n\nEvery score names the version of its policy. Also written out: {links}."
-
-
-def page_name(version: int) -> str:
-    """The page of a policy; that of the current one has no number."""
-    return "methodology.md" if version == CURRENT.version else f"methodology-{version}.md"
 
 
 def _components(policy: Policy) -> str:
     rows = [(row.name, row.weight, row.measures, row.absent) for row in policy.rows]
     parts = ["## Components", table(("component", "weight", "subscore 0 to 100", "absence"), rows)]
-    parts += [f"**{row.name}.** {_words(SUBSCORES[row.rule])}" for row in policy.rows]
+    parts += [f"**{row.name}.** {_words(SUBSCORES[row.name])}" for row in policy.rows]
     return "\n\n".join(parts)
 
 
@@ -126,15 +117,6 @@ def _tables(policy: Policy) -> str:
 
 def _settlements() -> str:
     return "## Organic settlement\n\n" + (inspect.getdoc(volume_of) or "")
-
-
-def _by_time(policy: Policy) -> Iterable[str]:
-    """What policies of time add, in Markdown."""
-    return (_time(policy), _forecast(policy), _confirmation(), _silence(policy), _organic(policy))
-
-
-def _decisions() -> str:
-    return f"## Decided where the specification left room\n\n{_DECISIONS.rstrip()}"
 
 
 def _observations(policy: Policy) -> str:
@@ -241,16 +223,15 @@ def _flags(policy: Policy) -> str:
     rows = [
         (f"`{rule.code}`", rule.severity.value, rule.words, limits.get(rule.code, ""))
         for severity in Severity
-        for rule in sorted(RULES[policy.version].flags, key=lambda rule: rule.code)
+        for rule in sorted(FLAG_RULES, key=lambda rule: rule.code)
         if rule.severity is severity
     ]
-    lint = RULES[policy.version].lint_flags
-    rows.append(("`lint:<rule>`", "the rule's", _words(lint), limits.get("lint-error", "")))
+    rows.append(("`lint:<rule>`", "the rule's", _words(lint_flags), limits.get("lint-error", "")))
     return "\n\n".join(("## Flags", table(("flag", "severity", "fires when", "cap"), rows)))
 
 
-def _recommendation(policy: Policy) -> str:
-    return "## Recommendation\n\n" + (inspect.getdoc(RULES[policy.version].advise) or "")
+def _recommendation() -> str:
+    return "## Recommendation\n\n" + (inspect.getdoc(advise) or "")
 
 
 def _range(policy: Policy) -> str:
@@ -259,29 +240,16 @@ def _range(policy: Policy) -> str:
         "Confidence is the number of distinct half hours of the window with a scored probe / "
         f"{policy.slots_full}, at most 1.00. The range shows how far the score may be off: its low "
         f"end takes uptime and compliance at the Wilson lower bound (z = {_decimal(policy.z)}, "
-        f"{_range_ends(policy)}. Caps hold for both ends.\n\n" + _words(verdict)
+        f"{_observations(policy)}), its high end at the upper bound; activity is at the two ends "
+        "of the organic interval. Caps hold for both ends.\n\n" + _words(verdict)
     )
 
 
-def _range_ends(policy: Policy) -> str:
-    if RULES[policy.version].by_time:
-        return (
-            f"{_observations(policy)}), its high end at the upper bound; activity "
-            "is at the two ends of the organic interval"
-        )
-    return (
-        f"n / {policy.autocorrelation} independent probes), its high end at the upper bound and "
-        "activity as if nothing were left out and nobody shared the payTo"
-    )
-
-
-def _arithmetic(policy: Policy) -> str:
-    window = "`asOf - 30 d < at <= asOf`"
-    if RULES[policy.version].by_time:
-        window = "the current UTC day and the 30 before it (changes: `asOf - 30 d < at <= asOf`)"
+def _arithmetic() -> str:
     return (
         "## Arithmetic\n\n"
-        f"The window is {window}, instants are integer milliseconds UTC. "
+        "The window is the current UTC day and the 30 before it (changes: "
+        "`asOf - 30 d < at <= asOf`), instants are integer milliseconds UTC. "
         "Everything is an exact fraction until the end; score, subscores and range are then "
         "rounded half up to one decimal, confidence to two. Latency comes from a histogram of "
         "whole milliseconds: below 128 ms one bucket a millisecond, above it 64 equal buckets an "

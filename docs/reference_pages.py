@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, Final
@@ -18,13 +18,12 @@ from docs.markdown import generated, table
 from tollgauge import observe
 from tollgauge.cli import app
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import CURRENT, POLICIES, Policy
-from tollgauge.core.scoring import RULES
+from tollgauge.core.policy import POLICY, Policy
+from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 _COMMAND_LIST: Final = re.compile(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n?")
 """Each command has a section of its own; the list cuts their sentences short."""
-_POLICIES: Final = tuple(POLICIES.values())
 _OWN_TABLES: Final = ("version", "rows", "grades", "caps", "forecast_caps")
 """Fields of a policy that have a table of their own, here or in the methodology."""
 
@@ -101,68 +100,53 @@ def _metric(metric: MetricWrapperBase) -> tuple[str, str, tuple[str, ...], str]:
 
 
 def flags() -> str:
-    """docs/reference/flags.md: the flags of the current policy."""
-    limits = {cap.code: f"{cap.limit_tenths / 10:g}" for cap in CURRENT.caps}
+    """docs/reference/flags.md: the flags of the policy."""
+    limits = {cap.code: f"{cap.limit_tenths / 10:g}" for cap in POLICY.caps}
     rows = [
         (f"`{rule.code}`", rule.severity.value, rule.words, rule.fix, limits.get(rule.code, ""))
         for severity in Severity
-        for rule in sorted(RULES[CURRENT.version].flags, key=lambda rule: rule.code)
+        for rule in sorted(FLAG_RULES, key=lambda rule: rule.code)
         if rule.severity is severity
     ]
     introduction = (
         "What a report, a snapshot or a page can say of an endpoint under policy "
-        f"{CURRENT.version}. Where the last column has a number, the flag limits the score to it. "
+        f"{POLICY.version}. Where the last column has a number, the flag limits the score to it. "
         "`lint:<rule>` is a flag for each finding of the latest envelope; its severity and fix are "
-        "those of the [lint rule](../lint-rules.md). The flags of policy 1 are in its "
-        "[methodology](../methodology-1.md#flags)."
+        "those of the [lint rule](../lint-rules.md)."
     )
     head = ("flag", "severity", "fires when", "what a seller can do", "cap")
     return generated("Flags", "core/signals", f"{introduction}\n\n{table(head, rows)}\n")
 
 
 def policies() -> str:
-    """docs/reference/policies.md: every number of every policy, beside each other."""
-    names = dict.fromkeys(row.name for policy in _POLICIES for row in policy.rows)
-    grades = dict.fromkeys(letter for policy in _POLICIES for letter, _ in policy.grades)
-    caps = dict.fromkeys(cap.code for policy in _POLICIES for cap in policy.caps)
+    """docs/reference/policies.md: every number of the policy."""
     others = [field.name for field in fields(Policy) if field.name not in _OWN_TABLES]
     introduction = (
         "Every number that a score depends on. What they mean is in the "
-        "[methodology](../methodology.md) and in `core/policy.py`, whose field names these are. A "
-        f"published policy never changes. Scores are made by policy {CURRENT.version}."
+        "[methodology](../methodology.md) and in `core/policy.py`, whose field names these are. "
+        f"Scores are made by policy {POLICY.version}."
     )
     sections = (
         introduction,
         "## Weights\n\nIn points of 100.",
-        _beside("component", names, lambda policy, name: policy.weights.get(name, "")),
+        _two_columns("component", POLICY.weights.items()),
         "## Grades\n\nThe least score of each; below the last one is F.",
-        _beside("grade", grades, lambda policy, letter: dict(policy.grades).get(letter, "")),
+        _two_columns("grade", POLICY.grades),
         "## Caps\n\nThe score that a flag limits to.",
-        _beside("flag", caps, _limit),
+        _two_columns("flag", [(cap.code, f"{cap.limit_tenths / 10:g}") for cap in POLICY.caps]),
         "What the forecast limits is in the [methodology](../methodology.md#forecast).",
         "## Other numbers",
-        _beside("field", others, _number),
+        _two_columns("field", [(name, _number(getattr(POLICY, name), name)) for name in others]),
     )
     return generated("Policy table", "core/policy.py", "\n\n".join(sections) + "\n")
 
 
-def _beside(what: str, names: Iterable[str], value: Callable[[Policy, str], object]) -> str:
-    """A row for each name with the value that each policy has for it."""
-    head = (what, *(f"policy {policy.version}" for policy in _POLICIES))
-    return table(
-        head, [(f"`{name}`", *(value(policy, name) for policy in _POLICIES)) for name in names]
-    )
+def _two_columns(what: str, rows: Iterable[tuple[str, object]]) -> str:
+    return table((what, "value"), [(f"`{name}`", value) for name, value in rows])
 
 
-def _limit(policy: Policy, code: str) -> str:
-    return next((f"{cap.limit_tenths / 10:g}" for cap in policy.caps if cap.code == code), "")
-
-
-def _number(policy: Policy, name: str) -> str:
-    """A number or a table of numbers; nothing for what a policy does not use."""
-    value = getattr(policy, name)
-    if not value:
-        return ""
+def _number(value: Any, name: str) -> str:
+    """A number or a table of numbers."""
     if name.endswith("_ms"):
         return f"{value // DAY_MS} d" if value % DAY_MS == 0 else f"{value // HOUR_MS} h"
     if isinstance(value, tuple):

@@ -72,8 +72,6 @@ def test_what_cannot_be_read_or_chosen_is_misuse(tollgauge: Command, series: Pat
     packed = series.with_suffix(".gz")
     packed.write_bytes(b"no gzip")
     assert tollgauge("calibration", "replay", str(packed)).code == 2
-    done = tollgauge("calibration", "replay", str(series), "--policy", "9")
-    assert (done.code, "There is no policy 9." in done.err) == (2, True)
 
 
 def test_an_empty_series_says_that_there_is_nothing(tollgauge: Command, tmp_path: Path) -> None:

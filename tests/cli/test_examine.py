@@ -21,9 +21,7 @@ from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
 from tollgauge.core.improvement import Improvement
 from tollgauge.core.lint.example import GOOD, changed, encoded
-from tollgauge.core.policy import POLICY_1
-from tollgauge.core.scoring import score as score_of
-from tollgauge.web.wire import examples, tenths
+from tollgauge.web.wire import examples
 
 
 def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
@@ -368,10 +366,8 @@ def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
     report = whole_report()
     digest = evidence_digest(from_json(document))
     evidence = report["evidence"] | {"document": document, "digest": digest}
-    before = score_of(from_json(document), POLICY_1)
-    previous = {"version": 1, "score": tenths(before.score_tenths), "grade": before.grade}
     verdict = {name: score[name] for name in ("recommendation", "reason")}
-    computed = {"evidence": evidence, "previousPolicy": previous, "verdict": verdict}
+    computed = {"evidence": evidence, "verdict": verdict}
     honest: dict[str, Any] = report | score | computed
     return honest
 
@@ -389,17 +385,6 @@ def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
     assert report["flags"]
     for code in report["flags"]:
         assert f"report claims flags.{code} none, evidence gives" in done.out
-
-
-def test_what_a_report_says_of_the_policy_before_is_compared_too(tollgauge: Command) -> None:
-    report = whole_report()
-    before = report["previousPolicy"]
-    forged = report | {"previousPolicy": before | {"score": 99.9}}
-    done = tollgauge("score", "-", stdin=orjson.dumps(forged))
-    assert done.code == 1
-    assert f"claims previousPolicy.score 99.9, evidence gives {before['score']}" in done.out
-    unknown = report | {"previousPolicy": before | {"version": 99}}
-    assert tollgauge("score", "-", stdin=orjson.dumps(unknown)).code == 1
 
 
 def test_a_claim_of_nothing_is_compared_too(tollgauge: Command) -> None:

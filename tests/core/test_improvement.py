@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.golden.reference_2 import VECTORS_2
+from tests.golden.reference import VECTORS as VECTOR_FILES
 from tests.support.evidence_by_time import AS_OF, QUOTE, dead, payable
 from tests.support.examples import examples
 from tests.support.timed_evidence import observe, timed, unpaid
@@ -25,7 +25,7 @@ from tollgauge.core.evidence import (
 )
 from tollgauge.core.improvement import SHOWN, Improvement, improvements
 from tollgauge.core.mended import mended_components, mended_flags
-from tollgauge.core.policy import CURRENT, POLICIES
+from tollgauge.core.policy import POLICY
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.volume import payer_sums
@@ -33,7 +33,7 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS, WINDOW_MS
 
 VECTORS = {
     file.stem: json.loads(file.read_text(encoding="utf-8"))["evidence"]
-    for file in sorted(VECTORS_2.glob("*.json"))
+    for file in sorted(VECTOR_FILES.glob("*.json"))
 }
 LIMITS = settings(max_examples=examples(100), deadline=None)
 HALF_HOUR = 30 * MINUTE_MS
@@ -126,7 +126,7 @@ def test_what_is_named_raises_the_score_by_as_much_as_it_says(evidence: Evidence
         assert now.score_tenths is not None
         assert row.points_tenths > 0
         assert row.score_tenths == now.score_tenths + row.points_tenths
-        assert row.grade == CURRENT.grade(row.score_tenths)
+        assert row.grade == POLICY.grade(row.score_tenths)
         assert row.in_days >= 0
         assert row.fix
 
@@ -135,7 +135,7 @@ def test_what_is_named_raises_the_score_by_as_much_as_it_says(evidence: Evidence
 @given(evidences())
 def test_mending_never_lowers_a_score(evidence: Evidence) -> None:
     now = score(evidence)
-    mended = (*mended_flags(evidence, now, CURRENT), *mended_components(evidence, now, CURRENT))
+    mended = (*mended_flags(evidence, now, POLICY), *mended_components(evidence, now, POLICY))
     for row in mended:
         # A lower price is a change of the price, one large payer can outweigh many, and a forecast
         # counts repairs, which an endpoint that never failed does not show.
@@ -286,23 +286,16 @@ def test_nothing_is_left_to_improve_for_the_best() -> None:
 @pytest.mark.parametrize("name", VECTORS)
 def test_an_improvement_is_what_the_changed_evidence_scores_by_itself(name: str) -> None:
     evidence = from_json(VECTORS[name])
-    for policy in POLICIES.values():
-        now = score(evidence, policy)
-        mended = (
-            *mended_flags(evidence, now, policy),
-            *mended_components(evidence, now, policy),
-        )
-        then = {one.code: score(one.evidence, policy).score_tenths for one in mended}
-        rows = improvements(evidence, policy)
-        assert {row.code: row.score_tenths for row in rows}.items() <= then.items()
-        better = [tenths for tenths in then.values() if (tenths or 0) > (now.score_tenths or 0)]
-        assert len(rows) == (0 if now.score_tenths is None else min(len(better), 5))
-        assert improvements(evidence, policy, now=now) == rows
+    now = score(evidence)
+    mended = (*mended_flags(evidence, now, POLICY), *mended_components(evidence, now, POLICY))
+    then = {one.code: score(one.evidence).score_tenths for one in mended}
+    rows = improvements(evidence)
+    assert {row.code: row.score_tenths for row in rows}.items() <= then.items()
+    better = [tenths for tenths in then.values() if (tenths or 0) > (now.score_tenths or 0)]
+    assert len(rows) == (0 if now.score_tenths is None else min(len(better), 5))
+    assert improvements(evidence, now=now) == rows
 
 
-@pytest.mark.parametrize("version", POLICIES)
-def test_every_policy_can_be_asked(version: int) -> None:
-    policy = POLICIES[version]
+def test_age_is_an_improvement_of_a_young_endpoint() -> None:
     evidence = payable(first_seen=AS_OF - 9 * DAY_MS, changes=(changed("x", 1, "1", "2"),))
-    rows = improvements(evidence, policy)
-    assert "age" in {row.code for row in rows}
+    assert "age" in {row.code for row in improvements(evidence)}

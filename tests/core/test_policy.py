@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.policy import POLICIES, POLICY_2, Policy, Table, interpolate, weighted_sum
+from tollgauge.core.policy import POLICY, Table, interpolate, weighted_sum
 from tollgauge.core.rounding import Ratio
 
-TABLES = [
-    table
-    for policy in POLICIES.values()
-    for table in (policy.latency, policy.age, policy.payers, policy.volume)
-]
+TABLES = [POLICY.latency, POLICY.age, POLICY.payers, POLICY.volume]
 TIMES = st.integers(1, 10**9)
 SUBSCORES = st.tuples(st.integers(0, 10**6), st.integers(1, 10**4), TIMES).map(
     lambda row: (row[0] * row[2], row[1] * row[2])
@@ -44,10 +40,24 @@ def test_a_table_is_linear_between_its_points(
     assert Fraction(*read) == by_the_formula(table, x)
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: str(policy.version))
-def test_nothing_known_is_worth_nothing(policy: Policy) -> None:
+def test_nothing_known_is_worth_nothing() -> None:
     """What was never paid has no activity, whatever the payers (core/signals/volume)."""
-    assert [interpolate(table, (0, 1))[0] for table in (policy.payers, policy.volume)] == [0, 0]
+    assert [interpolate(table, (0, 1))[0] for table in (POLICY.payers, POLICY.volume)] == [0, 0]
+
+
+def test_weights_add_up_to_a_hundred() -> None:
+    assert sum(POLICY.weights.values()) == 100
+
+
+@pytest.mark.parametrize(
+    ("tenths", "grade"),
+    [
+        *((1_000, "A"), (810, "A"), (809, "B"), (650, "B"), (649, "C")),
+        *((500, "C"), (499, "D"), (350, "D"), (349, "F"), (0, "F")),
+    ],
+)
+def test_grades_change_at_their_thresholds(tenths: int, grade: str) -> None:
+    assert POLICY.grade(tenths) == grade
 
 
 @given(st.lists(SUBSCORES, min_size=6, max_size=6), st.booleans())
@@ -57,6 +67,6 @@ def test_subscores_are_added_by_their_weights(drawn: list[Ratio], alike: bool) -
         drawn = [(part, drawn[0][1]) for part, _ in drawn[:3]] + [
             (part, 1) for part, _ in drawn[3:]
         ]
-    subscores = dict(zip(POLICY_2.weights, drawn, strict=True))
-    expected = sum(POLICY_2.weights[name] * Fraction(*points) for name, points in subscores.items())
-    assert Fraction(*weighted_sum(POLICY_2, subscores)) == expected
+    subscores = dict(zip(POLICY.weights, drawn, strict=True))
+    expected = sum(POLICY.weights[name] * Fraction(*points) for name, points in subscores.items())
+    assert Fraction(*weighted_sum(POLICY, subscores)) == expected

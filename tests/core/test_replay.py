@@ -14,7 +14,6 @@ from tests.support.day_spans import spans_by_day
 from tests.support.series import HALF_HOUR, START, half_hours
 
 from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
-from tollgauge.core.policy import POLICY_1
 from tollgauge.core.replay import (
     SHORT_OUTAGE,
     WEEK_RANGE,
@@ -158,11 +157,6 @@ def test_a_filled_daily_series_knows_how_long_it_was_up() -> None:
     assert counts(lines, NEXT, "recommendation") == {"caution": 19}
     filled = counts(lines, NEXT, "recommendation", fill=True)
     assert filled == {"caution": 1, "proceed": 18}
-
-
-def test_under_policy_1_the_score_is_the_chance() -> None:
-    lines = half_hours([True] * 60)
-    assert all(int(str(value)) >= 700 for value in counts(lines, NOW, FORECAST, policy=POLICY_1))
 
 
 def test_what_a_line_answered_decides_what_it_is() -> None:

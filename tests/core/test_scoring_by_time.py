@@ -1,4 +1,4 @@
-"""The invariants of policy 2, on histories of single probes: silence is never health."""
+"""The invariants of the score, on histories of single probes: silence is never health."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.timed_evidence import observe, payable, timed, unpaid
 
 from tollgauge.core.evidence import from_json, to_json
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICY_2
+from tollgauge.core.policy import POLICY
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score as score_under
@@ -43,7 +43,7 @@ class Past(NamedTuple):
 def score(past: Past, *, unconfirmed: bool = False) -> Score:
     base = timed(as_of=past.as_of, known_days=past.known_days)
     base = replace(base, listed=past.listed, interval=SLOT if past.listed else DELISTED)
-    return score_under(observe(past.probes, base, unconfirmed=unconfirmed), POLICY_2)
+    return score_under(observe(past.probes, base, unconfirmed=unconfirmed), POLICY)
 
 
 def points(result: Score) -> int:
@@ -210,7 +210,7 @@ def test_time_without_probes_never_makes_the_advice_better(past: Past) -> None:
 def test_a_score_survives_the_json_form_of_its_evidence(past: Past) -> None:
     base = timed(as_of=past.as_of, known_days=past.known_days)
     evidence = observe(past.probes, base)
-    assert score_under(from_json(to_json(evidence)), POLICY_2) == score_under(evidence, POLICY_2)
+    assert score_under(from_json(to_json(evidence)), POLICY) == score_under(evidence, POLICY)
 
 
 def always(outcome_at: dict[int, Outcome] | None = None, *, days: int = 31, ms: int = 240) -> Past:

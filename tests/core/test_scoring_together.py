@@ -1,4 +1,4 @@
-"""What is asked or computed together is what it is one by one."""
+"""A flag rule with a condition is asked wherever it could fire."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from tests.support.evidence_by_time import AS_OF, QUOTE, payable
 from tests.support.examples import examples
 
 from tollgauge.core.evidence import Evidence, LastProbe, LatestState, TermChange
-from tollgauge.core.policy import POLICIES, POLICY_2, Policy
+from tollgauge.core.policy import POLICY
 from tollgauge.core.probe import Outcome
-from tollgauge.core.scoring import RULES, score, score_each
+from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.signals.facts import facts_of
-from tollgauge.core.signals.flag import raised_by
+from tollgauge.core.signals.flag import grouped, raised_by
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 LIMITS = settings(max_examples=examples(300), deadline=None)
-POLICY = st.sampled_from(sorted(POLICIES.values(), key=lambda policy: policy.version))
 LATELY = st.sampled_from((0, 1, 12, 24)).map(lambda hours: AS_OF - hours * HOUR_MS)
 OUTCOMES = st.sampled_from(
     (Outcome.PAYMENT_REQUIRED, Outcome.THROTTLED, Outcome.TLS, Outcome.VALIDATES)
@@ -82,18 +81,9 @@ REFUSED_AND_PAID = payable(
 
 
 @LIMITS
-@given(ODD, POLICY)
-@example(REFUSED_AND_PAID, POLICY_2)
-def test_a_rule_that_fires_is_always_asked(evidence: Evidence, policy: Policy) -> None:
-    rules, facts = RULES[policy.version], facts_of(evidence, policy)
-    fired = {rule.code for rule in rules.flags if rule.check(facts) is not None}
-    assert {code for _, code, _ in raised_by(rules.groups, facts)} == fired
-
-
-@LIMITS
-@given(st.lists(ODD, max_size=4), POLICY)
-def test_scores_that_are_computed_together_are_those_of_each(
-    evidences: list[Evidence], policy: Policy
-) -> None:
-    together = score_each([(evidence, None) for evidence in evidences], policy)
-    assert together == [score(evidence, policy) for evidence in evidences]
+@given(ODD)
+@example(REFUSED_AND_PAID)
+def test_a_rule_that_fires_is_always_asked(evidence: Evidence) -> None:
+    facts = facts_of(evidence, POLICY)
+    fired = {rule.code for rule in FLAG_RULES if rule.check(facts) is not None}
+    assert {code for _, code, _ in raised_by(grouped(FLAG_RULES), facts)} == fired

@@ -1,4 +1,4 @@
-"""The verdict in a word and in sentences, under both policies."""
+"""The verdict in a word and in sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
 from tollgauge.core.evidence import Evidence, LatestState, TermChange
-from tollgauge.core.policy import POLICIES, POLICY_1, POLICY_2
 from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Down
@@ -41,7 +40,7 @@ def test_uptime_has_a_word(up: int, scored: int, word: str | None) -> None:
 
 
 def test_a_good_summary_says_the_reason_then_the_advice_then_the_uptime() -> None:
-    assert summary(score(payable(), POLICY_2)) == (
+    assert summary(score(payable())) == (
         "It could be paid when it was last checked. Proceed: grade A (85.0 of 100). "
         "Flawless: 100.0% up over 1,464 checks in 30 days, 150 ms on average."
     )
@@ -53,7 +52,7 @@ def test_a_good_summary_says_the_reason_then_the_advice_then_the_uptime() -> Non
 def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
     outcome: Outcome,
 ) -> None:
-    result = score(dead(outcome=outcome), POLICY_2)
+    result = score(dead(outcome=outcome))
     words = summary(result)
     assert result.reason
     assert result.down is not None
@@ -76,27 +75,18 @@ def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
     ],
 )
 def test_the_first_words_are_the_reason_of_the_advice(evidence: Evidence, first: str) -> None:
-    assert summary(score(evidence, POLICY_2)).startswith(first)
-
-
-def test_a_summary_under_policy_1_begins_with_its_error_flag_or_its_advice() -> None:
-    wildcard = summary(score(payable(wildcard=True), POLICY_1))
-    assert wildcard.startswith("Made-up paths of this host ask for payment too")
-    assert "Avoid: grade D (49.0 of 100)" in wildcard
-    assert summary(score(payable(), POLICY_1)).startswith("Proceed: grade A (85.0 of 100).")
+    assert summary(score(evidence)).startswith(first)
 
 
 def test_no_more_days_are_claimed_than_were_watched() -> None:
     young = payable(days=payable().days[-2:], first_seen=AS_OF - 2 * DAY_MS)
-    assert "over 72 checks in the 2 days since it was first seen" in summary(score(young, POLICY_2))
+    assert "over 72 checks in the 2 days since it was first seen" in summary(score(young))
 
 
-@pytest.mark.parametrize("policy", POLICIES.values())
-def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid(policy: object) -> None:
-    version = getattr(policy, "version", 0)
-    good = score(payable(), POLICIES[version])
+def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid() -> None:
+    good = score(payable())
     assert any("small payment" in flag.message for flag in good.flags)
-    bad = score(payable(wildcard=True), POLICIES[version])
+    bad = score(payable(wildcard=True))
     assert bad.recommendation == "avoid"
     assert not any("small payment" in flag.message for flag in bad.flags)
 
@@ -104,9 +94,9 @@ def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid(policy: object) -> Non
 def test_new_endpoint_is_not_payable_after_one_failed_probe() -> None:
     failed = LatestState(at=AS_OF - 1, outcome="timeout", up=False, payable=False)
     young = payable(days=payable().days[-1:], first_seen=AS_OF - HOUR_MS, recent=(2, 1))
-    assert score(young, POLICY_2).is_payable is True
-    assert score(replace(young, state=failed), POLICY_2).is_payable is False
-    assert score(NEVER, POLICY_2).is_payable is None
+    assert score(young).is_payable is True
+    assert score(replace(young, state=failed)).is_payable is False
+    assert score(NEVER).is_payable is None
 
 
 def _failure(*, unconfirmed: bool, since: int | None = None) -> LatestState:
@@ -122,35 +112,35 @@ def _failure(*, unconfirmed: bool, since: int | None = None) -> LatestState:
 
 def test_summary_of_a_down_endpoint_begins_with_its_outage() -> None:
     began = AS_OF - HOUR_MS
-    result = score(payable(state=_failure(unconfirmed=False, since=began)), POLICY_2)
+    result = score(payable(state=_failure(unconfirmed=False, since=began)))
     assert result.down == Down(since=began, reason="it failed (5xx)", confirmed=True)
     assert summary(result).startswith("Down since 2026-05-27 11:00 UTC: it failed (5xx).")
 
 
 def test_first_failure_is_down_but_not_confirmed() -> None:
-    result = score(payable(state=_failure(unconfirmed=True)), POLICY_2)
+    result = score(payable(state=_failure(unconfirmed=True)))
     assert result.down is not None
     assert (result.down.since, result.down.confirmed) == (AS_OF, False)
     assert summary(result).startswith("Failed once at 2026-05-27 12:00 UTC, being confirmed: ")
 
 
 def test_payable_endpoint_has_no_outage() -> None:
-    assert score(payable(), POLICY_2).down is None
-    assert score(NEVER, POLICY_2).down is None
+    assert score(payable()).down is None
+    assert score(NEVER).down is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.THROTTLED, Outcome.FORBIDDEN, Outcome.OPEN])
 def test_refusal_is_an_outage_only_of_an_endpoint_that_was_payable(outcome: Outcome) -> None:
     refused = LatestState(at=AS_OF, outcome=outcome, up=outcome is Outcome.OPEN, payable=False)
-    assert score(payable(state=refused), POLICY_2).down is not None
-    assert score(replace(NEVER, state=refused), POLICY_2).down is None
+    assert score(payable(state=refused)).down is not None
+    assert score(replace(NEVER, state=refused)).down is None
 
 
 UPTO, EIP3009 = "eip155:8453 upto", "eip155:8453 eip3009"
 
 
 def _settlement_flags(*forms: str) -> dict[str, str]:
-    flags = score(payable(forms=forms), POLICY_2).flags
+    flags = score(payable(forms=forms)).flags
     return {flag.code: flag.message for flag in flags if "settlements" in flag.code}
 
 
@@ -176,9 +166,9 @@ def _payto_change(hours: int, before: str, after: str) -> TermChange:
 
 def test_seller_whose_payto_varies_may_be_paid_and_buyers_learn_what_to_pin() -> None:
     changes = (_payto_change(1, "a", "b"), _payto_change(2, "c", "a"))
-    alarmed = score(payable(changes=changes), POLICY_2)
+    alarmed = score(payable(changes=changes))
     assert (alarmed.grade, alarmed.recommendation) == ("D", "avoid")
-    varies = score(payable(changes=changes, pay_to_varies=True), POLICY_2)
+    varies = score(payable(changes=changes, pay_to_varies=True))
     assert (varies.grade, varies.recommendation) == ("A", "proceed")
     codes = {flag.code for flag in varies.flags}
     assert "payto-varies" in codes

@@ -22,7 +22,6 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.db import backup, postgres_backup, space, sqlite_to_postgres
 from tollgauge.db.backup import BackupDamagedError, BackupError
 from tollgauge.db.engine import Store
-from tollgauge.db.migrations import upgrade, versions
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.attempts import payment_attempt
@@ -347,30 +346,6 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     await store.close()
     with pytest.raises(BackupError, match="into an empty one"):
         await sqlite_to_postgres.move(copy, url, progress=quiet)
-
-
-@pytest.mark.postgres
-async def test_a_copy_of_an_older_version_is_moved_and_brought_up_to_date(
-    tmp_path: Path, postgres: Postgres
-) -> None:
-    path = tmp_path / "old.sqlite"
-    old = Store.open(f"sqlite:///{path}")
-    before_answers = versions()[versions().index("0010") - 1]
-    await old.writing(lambda tx: upgrade(tx, to=before_answers))
-    await old.close()
-    with closing(sqlite3.connect(path)) as db, db:
-        db.executemany(
-            "INSERT INTO payment_attempt (payment_id, kind, at, ended_at, outcome) "
-            "VALUES (?, 'verify', 1, 2, 'valid')",
-            [(f"pay_{number}",) for number in range(6)],
-        )
-    postgres.sql("CREATE DATABASE older")
-    saved = await sqlite_to_postgres.move(path, postgres.url("older"), progress=quiet)
-    assert (saved.newest, saved.version) == (False, before_answers)
-    store = Store.open(postgres.url("older"))
-    await store.migrate()
-    assert len((await store.reading(contents))["payment_attempt"]) == 6
-    await store.close()
 
 
 @pytest.mark.postgres

@@ -32,32 +32,26 @@ def test_what_is_bounded_gains_few_points_and_no_better_advice(known: dict[str, 
     assert len(bounded) > len(known) / 2
     for attack in bounded:
         if spending := OUTSIDE.search(attack.trick):
-            assert attack.gain_tenths(2) <= FREE_POINTS + 10 * int(spending[1]), attack.trick
+            assert attack.gain_tenths <= FREE_POINTS + 10 * int(spending[1]), attack.trick
         else:
-            assert attack.gain_tenths(2) <= FEW_POINTS, attack.trick
-        if attack.without[2].recommendation == "avoid":
-            assert attack.with_it[2].recommendation == "avoid", attack.trick
+            assert attack.gain_tenths <= FEW_POINTS, attack.trick
+        if attack.without.recommendation == "avoid":
+            assert attack.with_it.recommendation == "avoid", attack.trick
 
 
 def test_every_trick_that_is_called_open_is(known: dict[str, Attack]) -> None:
     for attack in known.values():
         if attack.open:
-            assert attack.gain_tenths(2) > FEW_POINTS, attack.trick
+            assert attack.gain_tenths > FEW_POINTS, attack.trick
 
 
-def test_refusals_and_pauses_gained_under_policy_1_and_no_longer_do(
-    known: dict[str, Attack],
-) -> None:
+def test_refusals_and_pauses_gain_nothing(known: dict[str, Attack]) -> None:
     refusals = [attack for trick, attack in known.items() if trick[:3] in ("429", "401", "one")]
     assert len(refusals) == 3
     for attack in refusals:
-        assert attack.gain_tenths(1) > 200
-        assert attack.gain_tenths(2) <= 0
+        assert attack.gain_tenths <= 0
 
 
-@pytest.mark.parametrize("policy", [1, 2])
-def test_payments_that_come_back_gain_what_the_methodology_says(
-    known: dict[str, Attack], policy: int
-) -> None:
-    gains = [known[trick].gain_tenths(policy) for trick in known if "wallets pay" in trick]
-    assert gains == ([90, 120, 150] if policy == 1 else [30, 30, 30])
+def test_payments_that_come_back_gain_at_most_three_points(known: dict[str, Attack]) -> None:
+    gains = [known[trick].gain_tenths for trick in known if "wallets pay" in trick]
+    assert gains == [30, 30, 30]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.golden.reference import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, added_up, bucket
-from tests.golden.reference_2 import HOUR
+from tests.golden.figures import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, added_up, bucket
+from tests.golden.reference import HOUR
 
-ADDRESSES = st.sampled_from(
-    [SELLER, SELLER.upper().replace("0X", "0x"), *(f"0x{i:040x}" for i in range(6))]
-)
 INSTANTS = st.integers(AS_OF - WINDOW - 2, AS_OF + 2)
 
 
@@ -57,12 +54,8 @@ def probe_rows() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def _payer(row: dict[str, Any]) -> str:
-    return str(row["payer"]).lower()
-
-
-def documents() -> st.SearchStrategy[dict[str, Any]]:
-    """Evidence documents of format 1 of any kind, contradictions excepted."""
+def _parts() -> st.SearchStrategy[dict[str, Any]]:
+    """The parts of an evidence document that need no other; the days come with their spans."""
     amounts = st.sampled_from(["0", "1", "5000", "1000000", "1000001", "999999999", "1000000000"])
     change = st.fixed_dictionaries(
         {
@@ -73,14 +66,6 @@ def documents() -> st.SearchStrategy[dict[str, Any]]:
             "after": st.just("2"),
         }
     )
-    payer: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-        {
-            "payer": ADDRESSES,
-            "transfers": st.integers(1, 20),
-            "paid": st.integers(0, 10**9).map(str),
-            "returned": st.one_of(st.just("0"), st.integers(0, 10**9).map(str)),
-        }
-    )
     chain = st.fixed_dictionaries(
         {
             "network": st.just("eip155:8453"),
@@ -89,7 +74,6 @@ def documents() -> st.SearchStrategy[dict[str, Any]]:
             "indexedToBlock": st.none(),
             "indexedTo": st.none(),
             "sharedHosts": st.integers(1, 5),
-            "payers": st.lists(payer, max_size=6, unique_by=_payer),
         }
     )
     quote = st.fixed_dictionaries(
@@ -102,7 +86,7 @@ def documents() -> st.SearchStrategy[dict[str, Any]]:
     )
     return st.fixed_dictionaries(
         {
-            "format": st.just(1),
+            "format": st.just(2),
             "resource": st.just("https://api.seller.dev/v1/quote"),
             "asOf": st.just(AS_OF),
             "firstSeen": st.integers(AS_OF - 40 * DAY, AS_OF + 1),
@@ -111,7 +95,6 @@ def documents() -> st.SearchStrategy[dict[str, Any]]:
             "wildcard": st.booleans(),
             "injection": st.booleans(),
             "quote": st.none() | quote,
-            "days": st.lists(day_rows(), max_size=5),
             "recent": st.sampled_from([{"scored": 0, "up": 0}, {"scored": 5, "up": 0}])
             | st.sampled_from([{"scored": 6, "up": 0}, {"scored": 6, "up": 1}]),
             "last": st.none() | probe_rows(),
@@ -151,9 +134,9 @@ def payer_sums(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def documents_2(draw: st.DrawFn) -> dict[str, Any]:
-    """Evidence documents of format 2 of any kind, contradictions excepted."""
-    doc = draw(documents())
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Evidence documents of any kind, contradictions excepted."""
+    doc = draw(_parts())
     start = AS_OF - AS_OF % DAY
     day_numbers = st.integers(start // DAY - 33, start // DAY + 1)
     days = draw(st.lists(st.tuples(day_rows(), spans(), day_numbers), max_size=8))
@@ -165,7 +148,6 @@ def documents_2(draw: st.DrawFn) -> dict[str, Any]:
         **{name: payer_sums() for name in ("raw", "organic", "high", "low")},
     }
     if doc["chain"]:
-        del doc["chain"]["payers"]
         doc["chain"]["sums"] = draw(st.none() | st.fixed_dictionaries(sums))
     price = st.sampled_from(["0", "1", "2", "3", "5", "1000000", f"3 {BASE_USDC}"])
     for row in doc["changes"]:
@@ -184,7 +166,6 @@ def documents_2(draw: st.DrawFn) -> dict[str, Any]:
         "unconfirmed": st.booleans(),
     }
     return doc | {
-        "format": 2,
         "asOf": draw(st.sampled_from([AS_OF, AS_OF, start, start + DAY - 1])),
         "days": [row | {"day": day, "spans": time} for row, time, day in days],
         "state": draw(st.none() | st.fixed_dictionaries(state)),

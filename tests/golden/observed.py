@@ -1,4 +1,4 @@
-"""What the package says of an evidence, in the words of the references."""
+"""What the package says of an evidence, in the words of the reference."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tollgauge.core.score import Score
 
 def observed(result: Score) -> dict[str, Any]:
     """A score in the words of `reference`."""
+    ends = result.activity
     return {
         "scoreTenths": result.score_tenths,
         "lowTenths": result.low_tenths,
@@ -20,17 +21,9 @@ def observed(result: Score) -> dict[str, Any]:
         "avgLatencyMs": result.stats.avg_latency_ms,
         "p50LatencyMs": result.stats.p50_latency_ms,
         "p95LatencyMs": result.stats.p95_latency_ms,
-        "caps": [cap.code for cap in result.caps],
+        "caps": [[cap.code, cap.limit_tenths] for cap in result.caps],
         "flags": {flag.code: flag.severity.value for flag in result.flags},
         "recommendation": result.recommendation,
-    }
-
-
-def observed_2(result: Score) -> dict[str, Any]:
-    """A score in the words of `reference_2`."""
-    ends = result.activity
-    return observed(result) | {
-        "caps": [[cap.code, cap.limit_tenths] for cap in result.caps],
         "payableNowPermille": result.payable_now_permille,
         "payable24hPermille": result.payable_24h_permille,
         "activity": ends and [ends.low_tenths, ends.high_tenths, ends.clusters],

@@ -4,311 +4,308 @@ over the JSON form of the evidence. It imports nothing of the package.
 
 from __future__ import annotations
 
-import json
-import math
-from bisect import bisect_right
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.golden.figures import (
+    DAY,
+    WINDOW,
+    activity,
+    by_source,
+    chain_sums,
+    effective,
+    fired,
+    grade_of,
+    half_hours,
+    half_up,
+    latencies,
+    lint_flags,
+    named,
+    speed,
+    table,
+    wilson,
+)
+
 VECTORS = Path(__file__).with_name("vectors")
-DAY = 86_400_000
-WINDOW = 2_592_000_000
-BASE_USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-LOWER_BOUNDS = [*range(128), *(2**e + i * 2 ** (e - 6) for e in range(7, 40) for i in range(64))]
+HOUR = 3_600_000
+WEIGHTS = {
+    "uptime": 35, "compliance": 20, "latency": 5, "age": 10, "activity": 15, "stability": 15,
+}  # fmt: skip
 CAPS = {
-    "payto-changed-recently": 64,
-    "decoy-price": 49,
-    "not-payable": 49,
-    "wildcard-402": 49,
-    "down-now": 49,
+    "payto-changed-recently": 490,
+    "decoy-price": 490,
+    "not-payable": 490,
+    "never-compliant": 490,
+    "wildcard-402": 490,
+    "paid-not-delivered": 490,
+    "signed-offer-mismatch": 490,
+    "price-jumped": 649,
+}
+FORECAST_CAPS = {
+    "dead": 349,
+    "not-payable-soon": 490,
+    "doubtful-tomorrow": 649,
+    "unsure-tomorrow": 809,
 }
 SEVERITY = {
-    "error": "down-now not-payable never-compliant payto-changed-recently decoy-price wildcard-402 "
-    "tls-invalid",
-    "warn": "price-above-client-cap unresolved-template price-changed validates-before-402 "
-    "envelope-mismatch self-paid concentrated-payers tls-expiring delisted injection-suspected",
-    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements",
+    "error": "not-payable never-compliant payto-changed-recently decoy-price wildcard-402 "
+    "paid-not-delivered signed-offer-mismatch",
+    "warn": "down-now stale refuses-probes price-jumped tls-invalid price-above-client-cap "
+    "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
+    "concentrated-payers tls-expiring delisted injection-suspected",
+    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
+    "settlements-not-measured new-path-of-known-site not-evaluated",
 }
+NOBODY = {"payers": 0, "volume": "0", "squares": "0", "top": "0", "weight": 0}
 
 
-def bucket(ms: int) -> int:
-    """The bucket of a latency, by looking its lower bound up."""
-    return bisect_right(LOWER_BOUNDS, ms) - 1
+def day_weight(k: int) -> int:
+    """1000 x 2^(-k/7), rounded half up: the largest n with n - 1/2 <= 1000 x 2^(-k/7)."""
+    return next(n for n in range(1_000, -1, -1) if (2 * n - 1) ** 7 * 2**k <= 2_000**7)
 
 
-def table(points: list[tuple[int, int]], x: Fraction) -> Fraction:
-    if x <= points[0][0]:
-        return Fraction(points[0][1])
-    for (x0, y0), (x1, y1) in pairwise(points):
-        if x0 <= x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / Fraction(x1 - x0)
-    return Fraction(points[-1][1])
+def state_changes(days: list[dict[str, Any]]) -> Fraction:
+    """How many independent observations the range rests on."""
+    spans = [d["spans"] for d in days]
+    watched = Fraction(sum(s["up"] + s["down"] for s in spans), DAY)
+    changes: int = sum(s["failures"] + s["repairs"] for s in spans)
+    return Fraction(1, 3) + 2 * watched / (1 + changes)
 
 
-def half_up(x: Fraction, digits: int) -> int:
-    return math.floor(x * Fraction(10) ** digits + Fraction(1, 2))
+class Forecast:
+    """The chance of being payable in h hours, from hours payable and not payable."""
+
+    def __init__(self, days: list[dict[str, Any]]) -> None:
+        total = {name: sum(int(d["spans"][name]) for d in days) for name in SPAN_SUMS}
+        never = total["payable"] == 0 and total["failures"] == 0
+        up = Fraction(total["payable"], HOUR)
+        down = Fraction(total["up"] + total["down"] - total["payable"], HOUR)
+        self.fails: Fraction = (total["failures"] + Fraction(1, 2)) / (up + 72)
+        self.mends: Fraction = (total["repairs"] + 1) / (down + 8)
+        waits = down + Fraction(1, 2) + (72 if never else 0)
+        self.returns: Fraction = (total["repairs"] + Fraction(1, 4)) / waits
+
+    def at(self, hours: Fraction, *, payable: bool) -> Fraction:
+        if payable:
+            return 1 - self.fails * hours / (1 + (self.fails + self.mends) * hours)
+        return self.returns * hours / (1 + self.returns * hours + self.fails * hours)
+
+    def both(self, *, payable: bool) -> tuple[Fraction, Fraction]:
+        return self.at(Fraction(1, 2), payable=payable), self.at(Fraction(24), payable=payable)
 
 
-def wilson(p: Fraction, n: Fraction) -> tuple[Fraction, Fraction]:
-    z, zz = Fraction("1.96"), Fraction("3.8416")
-    inside = p * (1 - p) / n + zz / (4 * n * n)
-    root = Fraction(math.isqrt(math.floor(inside * 10**12)), 10**6)
-    centre, spread = p + zz / (2 * n), z * root
-    low, high = (centre - spread) / (1 + zz / n), (centre + spread) / (1 + zz / n)
-    return max(Fraction(0), min(p, low)), min(Fraction(1), max(p, high))
+SPAN_SUMS = ("up", "payable", "down", "failures", "repairs")
 
 
-def activity(volume: int, payers: Fraction, hosts: int) -> Fraction:
-    """The subscore of atomic USDC from so many effective payers, shared by `hosts`."""
-    p = table([(0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)], payers / hosts)
-    v = table(
-        [(0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)],
-        Fraction(volume, 1_000_000 * hosts),
-    )
-    return min(p, (p + v) / 2)
+def amount(text: str) -> int:
+    """The amount of a price; its asset stands behind it where that changed."""
+    return int(text.split(" ")[0])
 
 
-def effective(sums: dict[str, Any]) -> Fraction:
-    """(sum of v) squared / sum of v squared."""
-    squares = int(sums["squares"])
-    return Fraction(int(sums["volume"]) ** 2, squares) if squares else Fraction(0)
+def price_step(change: dict[str, Any]) -> int:
+    return 20 if amount(change["after"]) > 2 * amount(change["before"]) else 10
 
 
-def added_up(volumes: list[int]) -> dict[str, Any]:
-    """Sums over payers, as format 2 writes them; every payer counts whole."""
-    return {
-        "payers": len(volumes),
-        "volume": str(sum(volumes)),
-        "squares": str(sum(v * v for v in volumes)),
-        "top": str(max(volumes, default=0)),
-        "weight": 1_000_000 * len(volumes),
-    }
+def price_jumped(changes: list[dict[str, Any]], as_of: int) -> bool:
+    """Whether one source's last price is more than twice the least one of the last 7 days."""
+    for group in by_source(changes, "price-changed"):
+        week = [c for c in group if as_of - c["at"] < 7 * DAY]
+        week.sort(key=lambda c: (c["at"], c["before"], c["after"]))
+        if week and amount(week[-1]["after"]) > 2 * min(amount(c["before"]) for c in week):
+            return True
+    return False
 
 
-def chain_sums(chain: dict[str, Any] | None) -> dict[str, Any]:
-    """What the payers add up to: as format 2 says it, from the payers of format 1."""
-    if chain and "sums" in chain and chain["sums"]:
-        return dict(chain["sums"])
-    rows = chain.get("payers", []) if chain else []
-    raw: dict[str, int] = {}
-    left: dict[str, int] = {}
-    for row in rows:
-        payer = row["payer"].lower()
-        raw[payer] = raw.get(payer, 0) + int(row["paid"])
-        left[payer] = left.get(payer, 0) + int(row["paid"]) - int(row["returned"])
-    own = raw.get(chain["payTo"].lower(), 0) if chain else 0
-    if chain:
-        left.pop(chain["payTo"].lower(), None)
-    organic = [volume for volume in left.values() if volume > 0]
-    return {
-        "transfers": sum(row["transfers"] for row in rows),
-        "own": str(own),
-        "returned": str(sum(raw.values()) - own - sum(organic)),
-        "raw": added_up(list(raw.values())),
-        "organic": added_up(organic),
-    }
-
-
-def half_hours(days: list[dict[str, Any]]) -> set[tuple[int, int]]:
-    return {(d["day"], i) for d in days for i in range(48) if d["slots"] >> i & 1}
-
-
-def latencies(days: list[dict[str, Any]]) -> dict[str, int | None]:
-    """Mean, median and 95th percentile."""
-    every = sorted(LOWER_BOUNDS[b] for d in days for b, count in d["latency"] for _ in range(count))
-
-    def rank(percent: int) -> int | None:
-        return every[math.ceil(Fraction(percent * len(every), 100)) - 1] if every else None
-
-    mean = Fraction(sum(d["latencySum"] for d in days), len(every) or 1)
-    return {
-        "avgLatencyMs": half_up(mean, 0) if every else None,
-        "p50LatencyMs": rank(50),
-        "p95LatencyMs": rank(95),
-    }
-
-
-def speed(median: int | None) -> Fraction:
-    points = [(200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)]
-    return Fraction(0) if median is None else table(points, Fraction(median))
-
-
-def by_source(changes: list[dict[str, Any]], kind: str) -> list[list[dict[str, Any]]]:
-    """The changes of a kind that each source saw, each one once."""
-    groups: dict[str, dict[str, dict[str, Any]]] = {}
-    for c in changes:
-        if c["kind"] == kind:
-            groups.setdefault(c["source"], {})[json.dumps(c, sort_keys=True)] = c
-    return [list(group.values()) for group in groups.values()]
-
-
-def grade_of(tenths: int) -> str:
-    letters = zip("ABCD", (810, 650, 500, 350), strict=True)
-    return next((letter for letter, least in letters if tenths >= least), "F")
+def activity_ends(chain: dict[str, Any] | None) -> tuple[Fraction, Fraction]:
+    """The activity of the low and of the high end of the organic interval."""
+    sums, hosts = chain_sums(chain), chain["sharedHosts"] if chain else 1
+    low, high = sums.get("low", NOBODY), sums.get("high", NOBODY)
+    credited = min(effective(low), Fraction(low["weight"], 1_000_000))
+    at_least = activity(int(low["volume"]), credited, hosts)
+    return at_least, max(at_least, activity(int(high["volume"]), effective(high), hosts))
 
 
 def reference(doc: dict[str, Any]) -> dict[str, Any]:
     """The expectation of a document, straight from the rules."""
-    as_of = doc["asOf"]
-    days = [d for d in doc["days"] if as_of - WINDOW < (d["day"] + 1) * DAY - 1]
-    days = [d for d in days if d["day"] * DAY <= as_of]
+    as_of, state, chain = doc["asOf"], doc["state"], doc["chain"]
+    today = as_of // DAY
+    days = [d for d in doc["days"] if today - 30 <= d["day"] <= today]
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
     if doc.get("payToVaries"):
         changes = [c for c in changes if c["kind"] != "payto-changed"]
-    scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
-    confidence = min(Fraction(len(half_hours(days)), 1_440), Fraction(1))
-    price, payto = (
-        max(map(len, by_source(changes, kind)), default=0)
-        for kind in ("price-changed", "payto-changed")
-    )
-    chain = doc["chain"]
-    sums = chain_sums(chain)
-    organic, raw = sums["organic"], sums["raw"]
-    hosts = chain["sharedHosts"] if chain else 1
+    slots = len(half_hours(days))
+    prices = by_source(changes, "price-changed")
+    payto = max(map(len, by_source(changes, "payto-changed")), default=0)
     latency = latencies(days)
+    forecast = Forecast(days)
+    low_end, high_end = activity_ends(chain)
+    known = bool(chain) and bool(chain["sums"])
+
+    def weighed(*names: str) -> int:
+        return sum(day_weight(today - d["day"]) * d["spans"][n] for d in days for n in names)
+
+    time = weighed("up", "down")
     sub = {
-        "uptime": Fraction(100 * up, scored) if scored else Fraction(0),
-        "compliance": Fraction(sum(d["compliance"] for d in days), scored or 1),
+        "uptime": share(weighed("up") * 100, time, bool(state) and state["up"]),
+        "compliance": share(weighed("compliance"), time, bool(state) and state["payable"]),
         "latency": speed(latency["p50LatencyMs"]),
-        "age": min(
-            Fraction(100), max(Fraction(0), Fraction(100 * (as_of - doc["firstSeen"]), 30 * DAY))
+        "age": table(
+            [(0, 0), (1, 20), (3, 35), (7, 55), (14, 75), (30, 100)],
+            Fraction(as_of - doc["firstSeen"], DAY),
         ),
-        "activity": activity(int(organic["volume"]), effective(organic), hosts),
-        "stability": Fraction(max(0, 100 - min(60, 20 * price) - 50 * payto)),
+        "activity": min(high_end, low_end + 20),
+        "stability": Fraction(
+            max(
+                0,
+                100
+                - min(60, max((sum(map(price_step, group)) for group in prices), default=0))
+                - 50 * payto,
+            )
+        ),
     }
-    flags = named(
-        fired(doc, days, changes, price=price, payto=payto, confidence=confidence), SEVERITY
-    ) | lint_flags(doc["last"], "error")
-    caps = sorted((CAPS[code], code) for code in flags if code in CAPS)
-    limit = Fraction(min((points for points, _ in caps), default=100))
-
-    def points(parts: dict[str, Fraction]) -> int:
-        weights = dict(zip(sub, (35, 20, 5, 10, 15, 15), strict=True))
-        return half_up(
-            min(limit, sum((weights[k] * parts[k] for k in weights), Fraction(0)) / 100), 1
-        )
-
+    flags = flags_of(doc, days, changes, payto=payto)
+    graded = bool(state) and "not-evaluated" not in flags
+    caps = {code: CAPS[code] for code in flags if code in CAPS}
+    if any(code.startswith("lint:") and flags[code] == "error" for code in flags):
+        caps["lint-error"] = 490
+    if doc["siteMedianTenths"] is not None:
+        caps["new-path-of-known-site"] = doc["siteMedianTenths"]
     out: dict[str, Any] = {
         "scoreTenths": None, "lowTenths": None, "highTenths": None, "grade": None, "breakdown": {},
+        "payableNowPermille": None, "payable24hPermille": None,
     }  # fmt: skip
-    if scored:
+    if state:
+        caps |= forecast_caps(*forecast.both(payable=state["payable"] or state["unconfirmed"]))
+        now, tomorrow = forecast.both(payable=state["payable"])
         low, high = dict(sub), dict(sub)
         for name in ("uptime", "compliance"):
-            lower, upper = wilson(sub[name] / 100, Fraction(scored, 3))
+            lower, upper = wilson(sub[name] / 100, state_changes(days))
             low[name], high[name] = 100 * lower, 100 * upper
-        at_most = activity(int(raw["volume"]), effective(raw), 1)
-        high["activity"] = max(sub["activity"], at_most)
-        total = points(sub)
+        low["activity"], high["activity"] = min(low_end, sub["activity"]), high_end
+        total = points(sub, caps)
         out = {
             "scoreTenths": total,
-            "lowTenths": points(low),
-            "highTenths": points(high),
+            "lowTenths": points(low, caps),
+            "highTenths": points(high, caps),
             "grade": grade_of(total),
             "breakdown": {name: half_up(value, 1) for name, value in sub.items()},
+            "payableNowPermille": half_up(now, 3),
+            "payable24hPermille": half_up(tomorrow, 3),
         }
+        if not graded:
+            out |= dict.fromkeys(("scoreTenths", "lowTenths", "highTenths", "grade"))
+            out["breakdown"] = {}
     indexed = Fraction(chain["indexedMs"] if chain else 0, WINDOW)
     return {
         **out,
-        "confidenceHundredths": half_up(confidence, 2),
+        "activity": [half_up(low_end, 1), half_up(high_end, 1), chain["sums"]["clusters"]]
+        if known
+        else None,
+        "confidenceHundredths": half_up(min(Fraction(slots, 1_440), Fraction(1)), 2),
         "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
         **latency,
-        "caps": [code for _, code in caps],
+        "caps": [[code, limit] for limit, code in sorted((n, code) for code, n in caps.items())]
+        if graded
+        else [],
         "flags": flags,
-        "recommendation": advice(doc, flags, grade=out["grade"], confidence=confidence),
+        "recommendation": advice(doc, flags, changes, grade=out["grade"], slots=slots),
     }
 
 
-def fired(
+def share(part: int, whole: int, otherwise: bool) -> Fraction:
+    """A share of 100; without any time, what the state says."""
+    return Fraction(part, whole) if whole else Fraction(100 if otherwise else 0)
+
+
+def points(parts: dict[str, Fraction], caps: dict[str, int]) -> int:
+    total = sum((WEIGHTS[name] * value for name, value in parts.items()), Fraction(0)) / 100
+    return half_up(min(total, Fraction(min(caps.values(), default=1_000), 10)), 1)
+
+
+def forecast_caps(now: Fraction, tomorrow: Fraction) -> dict[str, int]:
+    holds = {
+        "dead": now < Fraction(1, 5) and tomorrow < Fraction(1, 5),
+        "not-payable-soon": now < Fraction(2, 5),
+        "doubtful-tomorrow": tomorrow < Fraction(17, 20),
+        "unsure-tomorrow": tomorrow < Fraction(19, 20),
+    }
+    return {code: FORECAST_CAPS[code] for code, applies in holds.items() if applies}
+
+
+def flags_of(
     doc: dict[str, Any],
     days: list[dict[str, Any]],
     changes: list[dict[str, Any]],
     *,
-    price: int,
     payto: int,
-    confidence: Fraction,
-) -> dict[str, bool]:
-    """Whether each flag is raised."""
-    as_of, last, chain, quote = doc["asOf"], doc["last"], doc["chain"], doc["quote"]
-    templated = doc["templated"]
-    scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
-    paid = sum(d["payable"] + d["compliant"] for d in days)
-    with_terms = last if last and last["accepts"] is not None else doc["envelope"] or last
-    known = quote and quote["network"] == "eip155:8453" and quote["asset"].lower() == BASE_USDC
-    micro = int(quote["amount"]) if known else 0
-    moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
-    fresh = [c for c in moved if as_of - c["at"] <= 7 * DAY]
-    sums = chain_sums(chain)
-    organic, back = sums["organic"], int(sums["returned"])
-    unread = set(doc.get("forms", ())) - {f"{quote['network']} eip3009" if quote else ""}
-    return {
-        "down-now": doc["recent"]["scored"] >= 6 and doc["recent"]["up"] == 0,
-        "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
-        "never-compliant": up > 0 and paid == 0,
-        "payto-changed-recently": bool(fresh) and not templated,
-        "decoy-price": micro >= 1_000_000_000,
-        "price-above-client-cap": micro > 1_000_000,
-        "wildcard-402": doc["wildcard"],
-        "unresolved-template": templated,
-        "payto-varies": (templated and payto > 0) or doc.get("payToVaries", False),
-        "price-varies": templated and price > 0,
-        "price-changed": not templated and price > 0,
-        "validates-before-402": bool(last) and last["outcome"] == "validates-first",
-        "envelope-mismatch": bool(last) and "envelope-mismatch" in {r[0] for r in last["rules"]},
-        "first-contact": scored <= 1 or as_of - doc["firstSeen"] < DAY,
-        "low-confidence": confidence < Fraction(20, 100),
-        "shared-payto": bool(chain) and chain["sharedHosts"] > 1,
-        "self-paid": int(sums["own"]) > 0 or (back > 0 and back * 2 >= int(sums["raw"]["volume"])),
-        "concentrated-payers": (
-            organic["payers"] > 0 and effective(organic) < 2 and sums["transfers"] > 10
-        ),
-        "no-settlements": organic["payers"] == 0 and not unread,
-        "settlements-not-measured": bool(unread),
-        "tls-expiring": bool(last)
-        and last["tlsNotAfter"] is not None
-        and last["tlsNotAfter"] < as_of + 14 * DAY,
-        "tls-invalid": bool(last) and last["outcome"] == "tls-failure",
-        "delisted": not doc["listed"],
-        "injection-suspected": doc["injection"],
+) -> dict[str, str]:
+    """Code and severity of every flag."""
+    as_of, state, last = doc["asOf"], doc["state"], doc["last"]
+    confidence = Fraction(len(half_hours(days)), 1_440)
+    price = sum(map(len, by_source(changes, "price-changed")))
+    raised = fired(doc, days, changes, price=price, payto=payto, confidence=confidence)
+    scored_at = last["at"] if last else doc["firstSeen"]
+    raised |= {
+        "down-now": bool(state) and not state["payable"],
+        "stale": bool(state) and as_of - state["at"] > max(3 * HOUR, 6 * doc["interval"]),
+        "refuses-probes": bool(state)
+        and state["outcome"] == "throttled"
+        and state["at"] - scored_at >= 6 * HOUR,
+        "price-jumped": not doc["templated"] and price_jumped(changes, as_of),
+        "paid-not-delivered": doc["paidNotDelivered"],
+        "new-path-of-known-site": doc["siteMedianTenths"] is not None,
+        "not-evaluated": not evaluated(doc, days),
+        "signed-offer-mismatch": bool(last)
+        and "signed-offer-mismatch" in {rule for rule, _, _ in last["rules"]},
     }
+    cannot_pay = (
+        bool(last)
+        and last["accepts"] is not None
+        and not last["payable"]
+        and not (state and state["unconfirmed"])
+    )
+    return named(raised, SEVERITY) | lint_flags(last, "error" if cannot_pay else "warn")
 
 
-def named(raised: dict[str, bool], severities: dict[str, str]) -> dict[str, str]:
-    """Code and severity of the flags that are raised."""
-    severity = {code: name for name, codes in severities.items() for code in codes.split()}
-    return {code: severity[code] for code, raises in raised.items() if raises and code in severity}
-
-
-def lint_flags(last: dict[str, Any] | None, error: str) -> dict[str, str]:
-    """One flag for each lint rule, the worst of its severities; an error is an `error`."""
-    flags: dict[str, str] = {}
-    order = ["error", "warn", "info"]
-    for slug, severity, _ in last["rules"] if last else ():
-        code, level = f"lint:{slug}", error if severity == "error" else severity
-        flags[code] = min(flags.get(code, level), level, key=order.index)
-    return flags
+def evaluated(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
+    """Whether the window has an offer of which the linter can say if a client pays it."""
+    last = doc["last"]
+    probe = last if last and last["accepts"] is not None else doc["envelope"]
+    rules = probe["rules"] if probe else []
+    unread = any(slug == "not-evaluated" for slug, _, _ in rules)
+    broken = any(severity == "error" for _, severity, _ in rules)
+    return not unread or broken or any(d["spans"]["compliance"] for d in days)
 
 
 def advice(
     doc: dict[str, Any],
     flags: dict[str, str],
+    changes: list[dict[str, Any]],
     *,
     grade: str | None,
-    confidence: Fraction,
+    slots: int,
 ) -> str:
     errors = {code for code, severity in flags.items() if severity == "error"}
     host = {code for code in errors if not code.startswith("lint:")}
+    state = doc["state"]
     if "not-payable" in errors:
         return "not-payable"
-    if doc["templated"] and host <= {"down-now", "never-compliant"}:
+    if doc["templated"] and host <= {"never-compliant"}:
         return "parameterize"
-    if errors or grade in ("D", "F"):
-        return "avoid"
-    if grade is None:
+    if "not-evaluated" in flags:
+        return "unverified" if state and state["payable"] else "avoid"
+    if state is None or "stale" in flags:
         return "unverified"
-    return "caution" if grade == "C" or confidence < Fraction(1, 5) else "proceed"
-
-
-AS_OF = 1_780_000_000_000
-SELLER = "0x" + "5" * 40
+    if grade in ("D", "F"):
+        return "avoid"
+    moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
+    payto = any(doc["asOf"] - c["at"] <= 30 * DAY for c in moved)
+    careful = (
+        grade == "C",
+        not state["payable"] or state["unconfirmed"],
+        "price-jumped" in flags,
+        payto and not doc["templated"],
+        slots < 24,
+    )
+    return "caution" if any(careful) else "proceed"

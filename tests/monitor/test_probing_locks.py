@@ -21,13 +21,12 @@ from tollgauge.core.exchange import Answer, Exchange, Timings
 from tollgauge.core.finding import Lint
 from tollgauge.core.probe import judge
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.db import meta
+from tollgauge.core.units import day_of
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, vantages
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import due_hosts, endpoints, hosts, listings
-from tollgauge.store.probes import archive, closed_days, months, probes, window
+from tollgauge.store.probes import archive, months, probes
 from tollgauge.store.probes import vantages as vantage_probes
 
 OpenStore = Callable[[], Store]
@@ -158,13 +157,6 @@ def probed(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
         probes.record_many(tx, one.id, [replace(sells_anywhere(one).result, at=at)])
 
 
-def closed_by_an_older_version(tx: Connection) -> None:
-    """Closed days without the rows of what they add up to."""
-    archive.close_days(tx, before_day=day_of(START) + 1, limit=9)
-    tx.execute(window.probe_window.delete())
-    meta.put(tx, window.UNBUILT, "")
-
-
 @asynccontextmanager
 async def wave_of(
     store: Store, other: Store, first: Endpoint, last: Endpoint
@@ -177,22 +169,6 @@ async def wave_of(
         yield
         await somebody_waits(store)
         await wave(endpoints.lock, [last.id])
-
-
-async def test_days_of_an_older_version_are_added_up_beside_a_wave(
-    store: Store, open_store: OpenStore
-) -> None:
-    first, last = of_host("a.com", 2)
-    await store.writing(endpoints.insert, first, last)
-    await store.writing(probed, {last: START - DAY_MS, first: START})
-    await store.writing(closed_by_an_older_version)
-    async with wave_of(store, open_store(), first, last):
-        building = asyncio.create_task(
-            open_store().writing(closed_days.build, before_day=day_of(START) + 1, limit=9)
-        )
-    assert await building == 2
-    built = await store.reading(window.latest_closed, [first.id, last.id])
-    assert built.keys() == {first.id, last.id}
 
 
 async def test_old_days_are_folded_beside_a_wave(store: Store, open_store: OpenStore) -> None:

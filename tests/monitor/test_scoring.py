@@ -7,19 +7,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection
 from tests.support.probe_archive import close_all, lively
-from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import from_json, to_json
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import NORMAL, Cadence
-from tollgauge.core.score import OtherScore, score_from_json
 from tollgauge.core.scoring import score
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, scoring
 from tollgauge.monitor.observation import Observation
@@ -159,24 +155,6 @@ async def test_a_confirmation_is_no_result_of_a_watch(store: Store) -> None:
     assert states[ENDPOINT.id].recent == "110"
 
 
-@pytest.mark.parametrize(("days", "both"), [(0, True), (29, True), (30, False)])
-async def test_for_thirty_days_a_score_names_what_the_policy_before_gives(
-    store: Store, days: int, both: bool
-) -> None:
-    await store.writing(endpoints.insert, ENDPOINT)
-    await store.writing(record_probe, ENDPOINT.id, replace(PAYABLE, at=NOW - HOUR_MS))
-    await store.writing(meta.put, scoring.POLICY_2_SINCE, str(NOW - days * DAY_MS))
-    (row,) = (await scoring.score_and_save(store, [ENDPOINT.id], cadence=NORMAL, now=NOW)).rows
-    kept = score_from_json(row.result)
-    before = score(await store.reading(scoring.gather, ENDPOINT, as_of=NOW), POLICY_1)
-    assert (row.policy_version, kept.policy_version) == (2, 2)
-    assert kept.previous == (
-        OtherScore(policy_version=1, score_tenths=before.score_tenths, grade=before.grade)
-        if both
-        else None
-    )
-
-
 def shown_by(row: ScoreRow) -> tuple[bytes, str, bytes]:
     return row.evidence, row.digest, row.result
 
@@ -215,12 +193,6 @@ async def test_a_batch_sees_of_each_endpoint_what_it_sees_alone(store: Store) ->
         documents.append([row.evidence for row in rows])
         await close_all(store, day_of(NOW))
     assert documents[0] == documents[1], "closing a day changes no evidence"
-
-
-async def test_a_database_that_had_no_scores_before_shows_one_policy(store: Store) -> None:
-    await store.writing(endpoints.insert, ENDPOINT)
-    (row,) = (await scoring.score_and_save(store, [ENDPOINT.id], cadence=NORMAL, now=NOW)).rows
-    assert score_from_json(row.result).previous is None
 
 
 async def test_the_evidence_names_the_cadence_that_holds(store: Store) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.organic import First, Market, intervals
-from tollgauge.core.policy import POLICY_2
+from tollgauge.core.policy import POLICY
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.volume import Flow
@@ -97,7 +97,7 @@ def score_tenths(sums: ChainSums, hosts: int = 1) -> int:
         shared_hosts=hosts,
         sums=sums,
     )
-    tenths = score(replace(ALWAYS_PAYABLE, chain=chain), POLICY_2).score_tenths
+    tenths = score(replace(ALWAYS_PAYABLE, chain=chain), POLICY).score_tenths
     assert tenths is not None
     return tenths
 

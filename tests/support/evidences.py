@@ -13,7 +13,6 @@ from tollgauge.core.evidence import (
     LastProbe,
     LatestState,
     PayerSums,
-    PayerVolume,
     TermChange,
 )
 from tollgauge.core.rollup import Rollup
@@ -54,6 +53,20 @@ PROBES = st.builds(
     tls_not_after=st.none() | INSTANTS,
     rules=st.lists(st.tuples(TEXTS, st.sampled_from(["error", "warn", "info"]), TEXTS)).map(tuple),
 )
+SUMS = st.builds(
+    PayerSums, payers=INSTANTS, volume=AMOUNTS, squares=AMOUNTS, top=AMOUNTS, weight=INSTANTS
+)
+CHAIN_SUMS = st.builds(
+    ChainSums,
+    transfers=INSTANTS,
+    own=AMOUNTS,
+    returned=AMOUNTS,
+    clusters=INSTANTS,
+    raw=SUMS,
+    organic=SUMS,
+    high=SUMS,
+    low=SUMS,
+)
 CHAINS = st.builds(
     ChainEvidence,
     network=TEXTS,
@@ -62,30 +75,7 @@ CHAINS = st.builds(
     indexed_to_block=st.none() | INSTANTS,
     indexed_to=st.none() | INSTANTS,
     shared_hosts=st.integers(1, 99),
-    payers=st.lists(
-        st.builds(PayerVolume, payer=TEXTS, transfers=INSTANTS, paid=AMOUNTS, returned=AMOUNTS),
-        max_size=3,
-    ).map(tuple),
-)
-SUMS = st.builds(
-    PayerSums, payers=INSTANTS, volume=AMOUNTS, squares=AMOUNTS, top=AMOUNTS, weight=INSTANTS
-)
-CHAINS_2 = st.builds(
-    replace,
-    CHAINS,
-    payers=st.just(()),
-    sums=st.none()
-    | st.builds(
-        ChainSums,
-        transfers=INSTANTS,
-        own=AMOUNTS,
-        returned=AMOUNTS,
-        clusters=INSTANTS,
-        raw=SUMS,
-        organic=SUMS,
-        high=SUMS,
-        low=SUMS,
-    ),
+    sums=st.none() | CHAIN_SUMS,
 )
 PRICES = st.builds("{}{}".format, st.integers(0, 10**78 - 1), st.just("") | TEXTS.map(" {}".format))
 CHANGES = st.builds(
@@ -103,24 +93,6 @@ CHANGES = st.builds(
     before=PRICES,
     after=PRICES,
 )
-EVIDENCE_1 = st.builds(
-    Evidence,
-    format=st.just(1),
-    resource=TEXTS,
-    as_of=INSTANTS,
-    first_seen=INSTANTS,
-    listed=st.booleans(),
-    templated=st.booleans(),
-    wildcard=st.booleans(),
-    injection=st.booleans(),
-    quote=st.none() | st.builds(Quote, network=TEXTS, asset=TEXTS, amount=AMOUNTS, pay_to=TEXTS),
-    days=st.lists(rollups(), max_size=3).map(tuple),
-    recent=st.sampled_from([(0, 0), (6, 0), (6, 6)]),
-    last=st.none() | PROBES,
-    envelope=st.none() | PROBES,
-    changes=st.lists(CHANGES, max_size=3).map(tuple),
-    chain=st.none() | CHAINS,
-)
 SPANS = st.builds(
     lambda up, payable, worth, failures: Spans(
         up=up,
@@ -135,12 +107,22 @@ SPANS = st.builds(
     worth=st.integers(0, 100),
     failures=st.integers(0, 99),
 )
-EVIDENCE_2 = st.builds(
-    replace,
-    EVIDENCE_1,
-    format=st.just(2),
+EVIDENCE = st.builds(
+    Evidence,
+    resource=TEXTS,
+    as_of=INSTANTS,
+    first_seen=INSTANTS,
+    listed=st.booleans(),
+    templated=st.booleans(),
+    wildcard=st.booleans(),
+    injection=st.booleans(),
+    quote=st.none() | st.builds(Quote, network=TEXTS, asset=TEXTS, amount=AMOUNTS, pay_to=TEXTS),
     days=st.lists(st.builds(replace, rollups(), spans=SPANS), max_size=3).map(tuple),
-    chain=st.none() | CHAINS_2,
+    recent=st.sampled_from([(0, 0), (6, 0), (6, 6)]),
+    last=st.none() | PROBES,
+    envelope=st.none() | PROBES,
+    changes=st.lists(CHANGES, max_size=3).map(tuple),
+    chain=st.none() | CHAINS,
     state=st.none()
     | st.builds(
         LatestState,
@@ -154,4 +136,3 @@ EVIDENCE_2 = st.builds(
     site_median_tenths=st.none() | st.integers(0, 1_000),
     paid_not_delivered=st.booleans(),
 )
-EVIDENCE = EVIDENCE_1 | EVIDENCE_2

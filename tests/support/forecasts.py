@@ -10,7 +10,7 @@ from tests.support.probe_loop import endpoint
 from tests.support.series import HALF_HOUR, START
 
 from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
-from tollgauge.core.policy import POLICY_2
+from tollgauge.core.policy import POLICY
 from tollgauge.core.replay import Line, probe_of
 from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
@@ -69,7 +69,7 @@ async def scored(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score
     assert known is not None
     evidence = await store.reading(scoring.gather, known, as_of=as_of)
     computed = replace(
-        score(evidence, POLICY_2),
+        score(evidence, POLICY),
         **{"payable_now_permille": 990, "payable_24h_permille": 950, **changes},
     )
     saved = replace(

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY_1, Cap
+from tollgauge.core.policy import POLICY, Cap
 from tollgauge.core.rollup import SLOT_MS
 from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
@@ -82,7 +82,7 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
     base = EndpointView(
         snapshot=shown or snapshot(),
         components=tuple(
-            Component(name=row.name, weight=row.weight, tenths=900) for row in POLICY_1.rows
+            Component(name=row.name, weight=row.weight, tenths=900) for row in POLICY.rows
         ),
         flags=(
             Flag(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tollgauge.core.latency import percentiles
-from tollgauge.core.policy import POLICY_2
+from tollgauge.core.policy import POLICY
 from tollgauge.core.rollup import counts
 from tollgauge.core.window import Window, day_text, weighted_time
 
 
 def shown(seen: Window, *, today: int) -> dict[str, Any]:
     """All that a score takes from a window."""
-    weights = {today - back: weight for back, weight in enumerate(POLICY_2.day_weights)}
+    weights = {today - back: weight for back, weight in enumerate(POLICY.day_weights)}
     closed = seen.closed.texts.text if seen.closed else b""
     return {
         "days": seen.days,
@@ -29,7 +29,7 @@ def shown(seen: Window, *, today: int) -> dict[str, Any]:
 
 def by_the_rows(seen: Window, *, today: int) -> dict[str, Any]:
     """The same, from each day of a window by itself."""
-    weights = {today - back: weight for back, weight in enumerate(POLICY_2.day_weights)}
+    weights = {today - back: weight for back, weight in enumerate(POLICY.day_weights)}
     return shown(seen, today=today) | {
         "texts": b",".join(map(day_text, seen.days)),
         "totals": counts(seen.days),

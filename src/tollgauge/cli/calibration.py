@@ -39,9 +39,6 @@ def calibration() -> None:
 @calibration_app.command()
 def replay(
     files: Annotated[list[str], typer.Argument(help="Series: JSON lines, .gz too, or -.")],
-    policy: Annotated[
-        int | None, typer.Option(help="The version of the scoring policy; else the newest.")
-    ] = None,
     every: Annotated[
         int, typer.Option(min=0, help="Forecast from one of so many lines; 0 chooses.")
     ] = 0,
@@ -61,18 +58,15 @@ def replay(
     the instant may be milliseconds UTC. A line that is not up may name the "status" it answered
     with; without one it was a time-out.
     """
-    from tollgauge.core.policy import CURRENT, POLICIES
+    from tollgauge.core.policy import POLICY
     from tollgauge.core.replay import Replaying
     from tollgauge.web.wire.calibration import replayed
 
-    version = CURRENT.version if policy is None else policy
-    if version not in POLICIES:
-        raise TollgaugeError(f"There is no policy {version}.", hint=f"Name one of {[*POLICIES]}.")
     with progress_bar() as progress:
         series = read_series(files, progress)
         lines = sum(map(len, series.values()))
         options = Replaying(
-            policy=POLICIES[version],
+            policy=POLICY,
             every=every or -(-lines // FORECASTS_MAX) or 1,
             confirm=confirm,
             fill=fill,

@@ -1,6 +1,6 @@
-"""Advice: what a score recommends, and why, under each policy.
+"""Advice: what a score recommends, and why.
 
-The docstrings of the functions are the rules in words, as the methodology page shows them.
+The docstring of `advise` is the rules in words, as the methodology page shows them.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _NEVER_UP: Final = "it was never up when it was checked"
 
 
 class Advice(NamedTuple):
-    """A recommendation, and the reason in one sentence; policy 1 gives none."""
+    """A recommendation, and the reason in one sentence."""
 
     recommendation: str
-    reason: str = ""
+    reason: str
 
 
 class Judgement(NamedTuple):
@@ -75,31 +75,7 @@ class Judgement(NamedTuple):
         )
 
 
-def by_flags(judgement: Judgement) -> Advice:
-    """What to do, the most useful answer first:
-
-    1. `not-payable`: nobody can pay, whatever else is true;
-    2. `parameterize`: the URL is a template, whatever it answers with its placeholder, and no error
-       speaks against the host itself: fill the placeholder in and ask again;
-    3. `avoid`: an error flag, or grade D or F;
-    4. `unverified`: nothing was measured;
-    5. `caution`: grade C, or confidence below 0.20;
-    6. `proceed`.
-    """
-    facts, grade = judgement.facts, judgement.grade
-    if "not-payable" in judgement.flags:
-        return Advice("not-payable")
-    if judgement.is_template_alone:
-        return Advice("parameterize")
-    if judgement.errors or grade in ("D", "F"):
-        return Advice("avoid")
-    if grade is None:
-        return Advice("unverified")
-    unsure = grade == "C" or facts.is_barely_observed
-    return Advice("caution" if unsure else "proceed")
-
-
-def by_grade(judgement: Judgement) -> Advice:
+def advise(judgement: Judgement) -> Advice:
     """What to do, the most useful answer first, with its reason:
 
     1. `not-payable`: the latest envelope lists no way to pay;

@@ -26,7 +26,7 @@ from pydantic.alias_generators import to_camel
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.record import record
 from tollgauge.core.rollup import Rollup, day_document
@@ -34,11 +34,7 @@ from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 
 FORMAT: Final = 2
-"""Version of the JSON form of new evidence."""
-FORMATS: Final = frozenset(EVIDENCE_SCHEMAS)
-"""Versions that can be scored again. Format 1 is that of policy 1, which can score both."""
-_SINCE_2: Final = frozenset({"state", "interval", "siteMedianTenths", "paidNotDelivered"})
-"""Properties that format 1 lacks; its days lack `spans`, and its chain `sums`."""
+"""Version of the JSON form."""
 RECENT_MS: Final = 3 * HOUR_MS
 """How far back from `as_of` the counts of `Evidence.recent` reach. It belongs to the form, not to
 a policy: the counts cannot be cut again afterwards."""
@@ -113,7 +109,7 @@ class PayerSums:
 @record(frozen=True, slots=True, kw_only=True)
 class ChainSums:
     """What the payers of a payTo add up to: `raw` leaves nobody out; `organic` leaves out the
-    payTo itself and round trips (policy 1); `high` and `low` are the ends of the organic interval
+    payTo itself and round trips; `high` and `low` are the ends of the organic interval
     (core/organic). `own` is what the payTo paid itself, `returned` what round trips cancelled,
     atomic USDC; `clusters` counts the groups of payTo addresses that its payers pay elsewhere.
     """
@@ -131,8 +127,8 @@ class ChainSums:
 @record(frozen=True, slots=True, kw_only=True)
 class ChainEvidence:
     """Settlements to the endpoint's payTo in the window. `indexed_ms` is how much of the window
-    is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1). Format 1
-    lists the `payers`; since format 2 there are `sums` instead.
+    is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1);
+    `sums` is None where nothing is indexed.
     """
 
     network: str
@@ -141,7 +137,6 @@ class ChainEvidence:
     indexed_to_block: int | None = None
     indexed_to: int | None = None
     shared_hosts: int = 1
-    payers: tuple[PayerVolume, ...] = ()
     sums: ChainSums | None = None
 
 
@@ -198,16 +193,15 @@ Recent = Annotated[
 class Evidence:
     """Everything a score may depend on. Instants are milliseconds UTC; `as_of` ends the window.
 
-    `days` are rollups of the probes inside the window, one a UTC day, in any order. `recent` is
-    (scored, up) of the last 3 hours. `wildcard` says that a 402 of the host means
+    `days` are whole UTC days with their spans, the current one and the 30 before it, in any order.
+    `recent` is (scored, up) of the last 3 hours. `wildcard` says that a 402 of the host means
     nothing. `injection` says that provider text looks like instructions to an agent.
 
     `last` is the latest scored probe. `envelope` is the latest scored probe of the window that
     carried a payment envelope (`accepts` is not None), where that is an older one: a probe that
     failed says nothing about the envelope, and must not lift a cap that an envelope set.
 
-    Since format 2: `days` are whole UTC days with their spans, the current one and the 30 before
-    it; `state` is the latest that is known; `interval` how often the endpoint is probed now (ms);
+    `state` is the latest that is known; `interval` how often the endpoint is probed now (ms);
     `site_median_tenths` the median score of its site's other endpoints, where this one is a new
     path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
     and was not delivered; `forms` the forms of payment that it offers (core/terms), empty and not
@@ -299,26 +293,14 @@ def parse(text: bytes) -> object:
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """The JSON object of an evidence, everything without order sorted."""
     document = in_order(_FORM.dump_python(evidence, exclude={"days"}))
-    days = [day_document(sums) for sums in evidence.days]
-    if evidence.format == 1:
-        for day in days:
-            del day["spans"]
-    document["days"] = _sorted(days)
+    document["days"] = _sorted([day_document(sums) for sums in evidence.days])
     return document
 
 
 def in_order(document: dict[str, Any]) -> dict[str, Any]:
-    """The JSON object of an evidence without its days, what has no order sorted, and without what
-    its format does not have.
-    """
-    if document["format"] == 1:
-        for name in _SINCE_2:
-            del document[name]
+    """The JSON object of an evidence without its days, what has no order sorted."""
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
-    if (chain := document["chain"]) is not None:
-        chain["payers"] = _sorted(chain["payers"])
-        del chain["sums" if document["format"] == 1 else "payers"]
     for change in document["changes"]:
         if not change["announced"]:
             del change["announced"]
@@ -348,17 +330,13 @@ def _strict_integer(_checker: object, value: object) -> bool:
 
 _TYPES: Final = Draft202012Validator.TYPE_CHECKER.redefine("integer", _strict_integer)
 _STRICT: Final = extend(Draft202012Validator, type_checker=_TYPES)  # type: ignore[no-untyped-call]
-_VALIDATORS: Final = {number: _STRICT(schema) for number, schema in EVIDENCE_SCHEMAS.items()}
+_VALIDATOR: Final = _STRICT(EVIDENCE_SCHEMA)
 
 
 def _checked(document: object) -> dict[str, Any]:
-    """The document when the schema of its format accepts it, else EvidenceError."""
-    number = document.get("format") if isinstance(document, dict) else None
-    if _strict_integer(None, number) and number not in FORMATS:
-        raise EvidenceError("format", f"{_short(str(number))} is none of {sorted(FORMATS)}.")
-    validator = _VALIDATORS[1 if number == 1 else FORMAT]
+    """The document if the schema accepts it. Raises EvidenceError."""
     try:
-        error = best_match(islice(validator.iter_errors(document), 1))
+        error = best_match(islice(_VALIDATOR.iter_errors(document), 1))
     except RecursionError as cause:
         raise EvidenceError("$", "This is nested too deeply.") from cause
     if error is not None:

@@ -83,8 +83,20 @@ _QUOTE: Final = _object(
     },
 )
 
-_DAY_1: Final = _object(
-    "The sums of the probes of one UTC day inside the window.",
+_SPANS: Final = _object(
+    "For how long the endpoint was what, that day.",
+    {
+        "up": _integer("Milliseconds up", most=DAY_MS),
+        "payable": _integer("Milliseconds payable", most=DAY_MS),
+        "down": _integer("Milliseconds not up", most=DAY_MS),
+        "compliance": _integer("Sum of compliance (0 to 100) x milliseconds"),
+        "failures": _integer("Changes from payable to not payable"),
+        "repairs": _integer("Changes from not payable to payable"),
+    },
+)
+
+_DAY: Final = _object(
+    "The sums of the probes of one UTC day.",
     {
         "day": _integer("Days since the epoch, UTC", most=_DAY_MAX),
         "probes": _integer("All probes"),
@@ -101,23 +113,8 @@ _DAY_1: Final = _object(
         "excluded": _pairs(
             "How many probes are not scored: [reason, count]", _text("Reason", most=256)
         ),
+        "spans": _SPANS,
     },
-)
-
-_SPANS: Final = _object(
-    "For how long the endpoint was what, that day.",
-    {
-        "up": _integer("Milliseconds up", most=DAY_MS),
-        "payable": _integer("Milliseconds payable", most=DAY_MS),
-        "down": _integer("Milliseconds not up", most=DAY_MS),
-        "compliance": _integer("Sum of compliance (0 to 100) x milliseconds"),
-        "failures": _integer("Changes from payable to not payable"),
-        "repairs": _integer("Changes from not payable to payable"),
-    },
-)
-
-_DAY: Final = _object(
-    "The sums of the probes of one UTC day.", _DAY_1["properties"] | {"spans": _SPANS}
 )
 
 _STATE: Final = _object(
@@ -160,7 +157,7 @@ _PROBE: Final = _object(
     },
 )
 
-_CHANGE: Final = _object(
+_CHANGE_REQUIRED: Final = _object(
     "An advertised price, payTo or network that changed.",
     {
         "at": _instant("When it was seen"),
@@ -175,7 +172,10 @@ _ANNOUNCED: Final = {
     "const": True,
     "description": "Only of a payTo: the seller announced it ahead, signed by the old one",
 }
-_CHANGE_SINCE_2: Final = _with_optional(_CHANGE, announced=_ANNOUNCED)
+_CHANGE: Final = {
+    **_CHANGE_REQUIRED,
+    "properties": _CHANGE_REQUIRED["properties"] | {"announced": _ANNOUNCED},
+}
 
 _PAYER_SUMS: Final = _object(
     "Sums over payers.",
@@ -202,7 +202,7 @@ _CHAIN_SUMS: Final = _object(
     },
 )
 
-_CHAIN_1: Final = _object(
+_CHAIN: Final = _object(
     "USDC settlements by EIP-3009 authorization to the payTo in the window.",
     {
         "network": _text("CAIP-2 network"),
@@ -211,45 +211,20 @@ _CHAIN_1: Final = _object(
         "indexedToBlock": _maybe(_integer("Last block that is indexed")),
         "indexedTo": _maybe(_instant("Time of the last block that is indexed")),
         "sharedHosts": {**_integer("Monitored hosts that name this payTo"), "minimum": 1},
-        "payers": _list(
-            "Volume by payer",
-            _object(
-                "One payer.",
-                {
-                    "payer": _text("Paying address"),
-                    "transfers": _integer("Transfers to the payTo"),
-                    "paid": _amount("Atomic USDC to the payTo"),
-                    "returned": _amount("Atomic USDC from the payTo back to the payer"),
-                },
-            ),
-        ),
+        "sums": _maybe(_CHAIN_SUMS),
     },
 )
 
-_CHAIN: Final = _object(
-    "USDC settlements by EIP-3009 authorization to the payTo in the window.",
-    {name: value for name, value in _CHAIN_1["properties"].items() if name != "payers"}
-    | {"sums": _maybe(_CHAIN_SUMS)},
-)
-
-
-def _evidence(
-    number: int, day: _Schema, chain: _Schema, change: _Schema, **since: _Schema
-) -> _Schema:
-    """The schema of a format; `since` are its properties that format 1 does not have."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:tollgauge:evidence:{number}",
-        "title": "Evidence of a trust score",
-        **_object(
+EVIDENCE_SCHEMA: Final[_Schema] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": "urn:tollgauge:evidence:2",
+    "title": "Evidence of a trust score",
+    **_with_optional(
+        _object(
             "All that a score depends on. Its RFC 8785 form has the SHA-256 digest that a report "
             "names. Order inside arrays means nothing; the canonical form sorts them.",
             {
-                "format": {
-                    "type": "integer",
-                    "const": number,
-                    "description": "Version of this form",
-                },
+                "format": {"type": "integer", "const": 2, "description": "Version of this form"},
                 "resource": _text("Canonical URL of the endpoint"),
                 "asOf": _instant("End of the window"),
                 "firstSeen": _instant("When the endpoint was first known"),
@@ -258,37 +233,25 @@ def _evidence(
                 "wildcard": _flag("Whether unlisted paths of its host answered 402"),
                 "injection": _flag("Whether its texts look like instructions to an agent"),
                 "quote": _maybe(_QUOTE),
-                "days": _list("Probes of the window, one row a UTC day", day, most=4_096),
+                "days": _list("Probes of the window, one row a UTC day", _DAY, most=4_096),
                 "recent": _object(
                     "Scored probes of the last 3 hours.",
                     {"scored": _integer("All of them"), "up": _integer("Those that were up")},
                 ),
                 "last": _maybe(_PROBE),
                 "envelope": _maybe(_PROBE),
-                "changes": _list("Changes in the window", change),
-                "chain": _maybe(chain),
-                **since,
+                "changes": _list("Changes in the window", _CHANGE),
+                "chain": _maybe(_CHAIN),
+                "state": _maybe(_STATE_SCHEMA),
+                "interval": _integer("How often the endpoint is probed, in milliseconds"),
+                "siteMedianTenths": _maybe(
+                    _integer(
+                        "Median score of its site's other endpoints, where it is a new path",
+                        most=1_000,
+                    )
+                ),
+                "paidNotDelivered": _flag("Whether a purchase settled and was not delivered"),
             },
-        ),
-    }
-
-
-EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
-    1: _evidence(1, _DAY_1, _CHAIN_1, _CHANGE),
-    2: _with_optional(
-        _evidence(
-            2,
-            _DAY,
-            _CHAIN,
-            _CHANGE_SINCE_2,
-            state=_maybe(_STATE_SCHEMA),
-            interval=_integer("How often the endpoint is probed, in milliseconds"),
-            siteMedianTenths=_maybe(
-                _integer(
-                    "Median score of its site's other endpoints, where it is a new path", most=1_000
-                )
-            ),
-            paidNotDelivered=_flag("Whether a purchase settled and was not delivered"),
         ),
         forms=_list(
             "Only if known: the forms of payment that it offers, each as network, space, form",
@@ -298,11 +261,8 @@ EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
         payToVaries=_flag("Only if true: each offer names another payTo, since observation began"),
     ),
 }
-"""The schema of each format. Format 1 ends its window in the middle of its first day and lists
-payers; format 2 has whole days with their spans, and sums over payers.
-"""
 
 
 def schema_text() -> str:
-    """The schema of new evidence as it is published."""
-    return json.dumps(EVIDENCE_SCHEMAS[max(EVIDENCE_SCHEMAS)], indent=2) + "\n"
+    """The schema as it is published."""
+    return json.dumps(EVIDENCE_SCHEMA, indent=2) + "\n"

@@ -16,7 +16,7 @@ from tollgauge.core.evidence import Evidence
 from tollgauge.core.latency import merge
 from tollgauge.core.latest_probes import NOTHING
 from tollgauge.core.mended import mended_components, mended_flags
-from tollgauge.core.policy import CURRENT, Policy
+from tollgauge.core.policy import POLICY, Policy
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score
 from tollgauge.core.units import day_of
@@ -42,7 +42,7 @@ class Improvement:
 
 
 def improvements(
-    evidence: Evidence, policy: Policy = CURRENT, *, now: Score | None = None
+    evidence: Evidence, policy: Policy = POLICY, *, now: Score | None = None
 ) -> tuple[Improvement, ...]:
     """What would raise the score of an evidence, the largest gain first; empty while nothing was
     measured. `now` is its score under the policy, where that is known.

@@ -1,15 +1,15 @@
-"""The scoring policies: frozen, versioned tables that anyone can read.
+"""The scoring policy: one frozen, versioned table that anyone can read.
 
-A published policy never changes: another number is another policy, written below the last one and
-added to POLICIES. Each score names the version of its policy, and docs/methodology.md is generated
-from the current one. core/signals applies the numbers, core/scoring adds them up.
+Each score names the version of its policy, and docs/methodology.md is generated from it. Another
+number is another version; earlier policies are in the history of the repository. core/signals
+applies the numbers, core/scoring adds them up.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -22,12 +22,11 @@ Table = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One component: its weight in points, what it measures, and what its absence means. `rule` is
-    the function in core/signals/components that measures it.
+    """One component: its weight in points, what it measures, and what its absence means. The
+    function of its name in core/signals/components measures it.
     """
 
     name: str
-    rule: str
     weight: int
     measures: str
     absent: str
@@ -62,11 +61,11 @@ class Policy:
     the number of half hours that make confidence 1. `z` and `autocorrelation` shape the score
     range: the Wilson bounds take one of `autocorrelation` probes as independent. `age` is in days.
 
-    What follows belongs to policies of time: `day_weights[k]` weighs the day that is k days ago; a
-    day without changes is worth `observations_a_day` independent observations, for the range;
-    with fewer half hours than `slots_min` the advice is caution; without a probe that speaks for
-    `stale_ms` and `stale_intervals` times the cadence an endpoint is stale; `activity_gap` is how
-    far the score may lie above the activity of its low end.
+    `day_weights[k]` weighs the day that is k days ago; a day without changes is worth
+    `observations_a_day` independent observations, for the range; with fewer half hours than
+    `slots_min` the advice is caution; without a probe that speaks for `stale_ms` and
+    `stale_intervals` times the cadence an endpoint is stale; `activity_gap` is how far the score
+    may lie above the activity of its low end.
     """
 
     version: int
@@ -85,7 +84,6 @@ class Policy:
     low_confidence: Fraction
     z: Fraction
     autocorrelation: int
-    down_probes: int
     payto_recent_ms: int
     decoy_usd: int
     client_cap_usd: int
@@ -93,16 +91,16 @@ class Policy:
     new_ms: int
     concentrated_payers: int
     concentrated_transfers: int
-    forecast_caps: tuple[ForecastCap, ...] = ()
-    day_weights: tuple[int, ...] = ()
-    observations_a_day: int = 0
-    slots_min: int = 0
-    payto_caution_ms: int = 0
-    price_jump_ms: int = 0
-    stale_ms: int = 0
-    stale_intervals: int = 0
-    refusing_ms: int = 0
-    activity_gap: int = 0
+    forecast_caps: tuple[ForecastCap, ...]
+    day_weights: tuple[int, ...]
+    observations_a_day: int
+    slots_min: int
+    payto_caution_ms: int
+    price_jump_ms: int
+    stale_ms: int
+    stale_intervals: int
+    refusing_ms: int
+    activity_gap: int
 
     def grade(self, tenths: int) -> str:
         """The letter of a score in tenths of a point, as it is published."""
@@ -146,134 +144,53 @@ def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
     return part, whole
 
 
-POLICY_1: Final = Policy(
-    version=1,
+POLICY: Final = Policy(
+    version=2,
     rows=(
         Row(
             name="uptime",
-            rule="uptime",
             weight=35,
-            measures="up / scored probes of the last 30 days, linear",
-            absent="no scored probe: no score, `unverified`",
+            measures="time up / time that probes speak for, of the last 31 days, each day weighed "
+            "by its age: 1000 x 2^(-k/7) for the day that is k days ago",
+            absent="no probe that speaks: no score, `unverified`",
         ),
         Row(
             name="compliance",
-            rule="compliance",
             weight=20,
-            measures="mean over scored probes: 100 - min(20, 4 x warnings) without errors; 50 when "
-            "a stock client could still pay; 0 when it could not",
-            absent="no scored probe: no score, `unverified`",
+            measures="the probes' compliance (100 - min(20, 4 x warnings) without errors; 50 when "
+            "a stock client could still pay; 0 when it could not), weighed by their time and the "
+            "age of the day",
+            absent="no probe that speaks: no score, `unverified`",
         ),
         Row(
             name="latency",
-            rule="latency",
             weight=5,
             measures="the median of up probes, read from the table below",
             absent="never up: 0",
         ),
         Row(
             name="age",
-            rule="age",
             weight=10,
-            measures="time since first seen, linear to 100 at 30 days",
+            measures="time since first seen, read from the table below",
             absent="always known",
         ),
         Row(
             name="activity",
-            rule="activity",
             weight=15,
-            measures="min(P, (P + V) / 2): P from effective payers, V from organic settled USD, "
-            "both read from the tables below; volume without independent payers buys nothing",
+            measures="the organic interval: min(act(high), act(low) + 20), where act is min(P, "
+            "(P + V) / 2): P from effective payers, V from settled USD, both read from the tables "
+            "below; volume without independent payers buys nothing",
             absent="no settlement known: 0",
         ),
         Row(
             name="stability",
-            rule="stability",
             weight=15,
-            measures="100 - 20 for each advertised price change (at most 60) - 50 for each payTo "
-            "change, not below 0",
+            measures="100 - 20 for each advertised price that more than doubled, 10 for every "
+            "other price change (at most 60) - 50 for each payTo change, not below 0",
             absent="no change known: 100",
         ),
     ),
     grades=(("A", 81), ("B", 65), ("C", 50), ("D", 35)),
-    caps=(
-        Cap(
-            code="payto-changed-recently",
-            limit_tenths=640,
-            reason="The payTo address changed in the last 7 days.",
-        ),
-        Cap(code="decoy-price", limit_tenths=490, reason="The advertised price is $1,000 or more."),
-        Cap(code="not-payable", limit_tenths=490, reason="The endpoint names no way to pay."),
-        Cap(
-            code="wildcard-402", limit_tenths=490, reason="Any path of the host asks for a payment."
-        ),
-        Cap(code="down-now", limit_tenths=490, reason="No probe of the last 3 hours was answered."),
-    ),
-    latency=((200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)),
-    payers=((0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)),
-    volume=((0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)),
-    age=((0, 0), (30, 100)),
-    price_step=20,
-    price_jump_step=20,
-    price_max=60,
-    payto_step=50,
-    slots_full=1_440,
-    low_confidence=Fraction(1, 5),
-    z=Fraction(196, 100),
-    autocorrelation=3,
-    down_probes=6,
-    payto_recent_ms=7 * DAY_MS,
-    decoy_usd=1_000,
-    client_cap_usd=1,
-    tls_expiring_ms=14 * DAY_MS,
-    new_ms=DAY_MS,
-    concentrated_payers=2,
-    concentrated_transfers=10,
-)
-
-_BY_TIME: Final = {
-    "uptime": (
-        "uptime_by_time",
-        (
-            "time up / time that probes speak for, of the last 31 days, each day weighed by its "
-            "age: 1000 x 2^(-k/7) for the day that is k days ago"
-        ),
-        "no probe that speaks: no score, `unverified`",
-    ),
-    "compliance": (
-        "compliance_by_time",
-        "the probes' compliance, as in policy 1, weighed by their time and the age of the day",
-        "no probe that speaks: no score, `unverified`",
-    ),
-    "age": ("age", "time since first seen, read from the table below", "always known"),
-    "activity": (
-        "bounded_activity",
-        "the organic interval: min(act(high), act(low) + 20), each end read from policy 1's tables",
-        "no settlement known: 0",
-    ),
-    "stability": (
-        "stability_by_size",
-        (
-            "100 - 20 for each advertised price that more than doubled, 10 for every other price "
-            "change (at most 60) - 50 for each payTo change, not below 0"
-        ),
-        "no change known: 100",
-    ),
-}
-"""What policy 2 measures in another way than policy 1: rule, measure, absence."""
-
-
-def _by_time(row: Row) -> Row:
-    if row.name not in _BY_TIME:
-        return row
-    rule, measures, absent = _BY_TIME[row.name]
-    return replace(row, rule=rule, measures=measures, absent=absent)
-
-
-POLICY_2: Final = replace(
-    POLICY_1,
-    version=2,
-    rows=tuple(map(_by_time, POLICY_1.rows)),
     caps=(
         Cap(
             code="payto-changed-recently",
@@ -349,9 +266,25 @@ POLICY_2: Final = replace(
             ),
         ),
     ),
+    latency=((200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)),
+    payers=((0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)),
+    volume=((0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)),
     age=((0, 0), (1, 20), (3, 35), (7, 55), (14, 75), (30, 100)),
     price_step=10,
     price_jump_step=20,
+    price_max=60,
+    payto_step=50,
+    slots_full=1_440,
+    low_confidence=Fraction(1, 5),
+    z=Fraction(196, 100),
+    autocorrelation=3,
+    payto_recent_ms=7 * DAY_MS,
+    decoy_usd=1_000,
+    client_cap_usd=1,
+    tls_expiring_ms=14 * DAY_MS,
+    new_ms=DAY_MS,
+    concentrated_payers=2,
+    concentrated_transfers=10,
     day_weights=(
         *(1_000, 906, 820, 743, 673, 610, 552, 500, 453, 410, 371, 336, 305, 276, 250, 226),
         *(205, 186, 168, 152, 138, 125, 113, 103, 93, 84, 76, 69, 63, 57, 51),
@@ -365,8 +298,4 @@ POLICY_2: Final = replace(
     refusing_ms=6 * HOUR_MS,
     activity_gap=20,
 )
-
-POLICIES: Final[dict[int, Policy]] = {policy.version: policy for policy in (POLICY_1, POLICY_2)}
-"""Every policy that a stored score may name, by version."""
-CURRENT: Final = POLICY_2
-"""The policy of new scores."""
+"""The policy of all scores."""

@@ -38,7 +38,7 @@ from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Lint
 from tollgauge.core.outcomes import Outcomes
-from tollgauge.core.policy import POLICY_2, Policy
+from tollgauge.core.policy import POLICY, Policy
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.rounding import half_up
@@ -84,7 +84,7 @@ class Replaying:
     changed in between. Forecasts are still computed at lines only.
     """
 
-    policy: Policy = POLICY_2
+    policy: Policy = POLICY
     every: int = 1
     confirm: bool = True
     fill: bool = False

@@ -10,10 +10,10 @@ four times as slowly. They are made anew with each score, so they are records (c
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Final
 
 import orjson
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.policy import Cap
@@ -91,18 +91,6 @@ class Settlement:
     level: str
 
 
-def _caps(rows: Any) -> Any:
-    """Caps as they are stored; before policy 2 their limit was in whole points."""
-    if not isinstance(rows, list):
-        return rows
-    return [
-        {"code": row["code"], "reason": row["reason"], "limit_tenths": 10 * row["limit"]}
-        if isinstance(row, dict) and "limit" in row
-        else row
-        for row in rows
-    ]
-
-
 @record(frozen=True, kw_only=True)
 class Activity:
     """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
@@ -136,15 +124,6 @@ class Down:
 
 
 @record(frozen=True, kw_only=True)
-class OtherScore:
-    """The score of the same evidence under another policy."""
-
-    policy_version: int
-    score_tenths: int | None
-    grade: str | None
-
-
-@record(frozen=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
 
@@ -155,11 +134,10 @@ class Score:
     first. Flags are in order of severity, then code. `economic_hundredths` is the share of the
     window that is indexed on chain.
 
-    Since policy 2: `reason` says in one sentence why the recommendation is what it is;
-    `payable_now_permille` and `payable_24h_permille` are the chances that a probe in half an hour
-    and in 24 hours finds it payable, None before anything was measured; `activity` is the organic
-    interval, None where settlements are not known. `previous` is what the policy before gives,
-    while a policy is new. `down` is None unless the endpoint is down.
+    `reason` states in one sentence why the recommendation is what it is; `payable_now_permille` and
+    `payable_24h_permille` are the chances that a probe in half an hour and in 24 hours finds it
+    payable, None before anything was measured; `activity` is the organic interval, None where
+    settlements are not known. `down` is None unless the endpoint is down.
     """
 
     policy_version: int
@@ -173,14 +151,13 @@ class Score:
     economic_hundredths: int
     components: tuple[Component, ...]
     flags: tuple[Flag, ...]
-    caps: Annotated[tuple[Cap, ...], BeforeValidator(_caps)]
+    caps: tuple[Cap, ...]
     stats: Stats
     settlement: Settlement | None = None
     reason: str = ""
     payable_now_permille: int | None = None
     payable_24h_permille: int | None = None
     activity: Activity | None = None
-    previous: OtherScore | None = None
     down: Down | None = None
 
     @property

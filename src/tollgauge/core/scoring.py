@@ -1,4 +1,4 @@
-"""Scoring: the score of an evidence under a policy.
+"""Scoring: the score of an evidence.
 
 Rules (docs/methodology.md):
 - deterministic and exact: ratios of integers until the end, then half up to what is published; no
@@ -7,153 +7,71 @@ Rules (docs/methodology.md):
   the score as it is published, so that score and grade never contradict each other;
 - without a scored probe, or an offer that can be evaluated, there is no score: absence is declared,
   never renormalised;
-- the range takes uptime and compliance at their Wilson bounds; its high end also takes the raw
-  activity. Caps hold for all three, and low <= score <= high.
+- the range takes uptime and compliance at their Wilson bounds, and activity at the ends of the
+  organic interval. Caps hold for all three, and low <= score <= high.
 
 What each figure means is core/signals' work, the numbers are core/policy's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
-from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
+from tollgauge.core.advice import PAYABLE, Judgement, advise
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import is_lint
 from tollgauge.core.forecast import NOW_MS, forecast
-from tollgauge.core.policy import (
-    CURRENT,
-    POLICIES,
-    POLICY_1,
-    POLICY_2,
-    Cap,
-    Policy,
-    weighted_sum,
-)
+from tollgauge.core.policy import POLICY, Cap, Policy, weighted_sum
 from tollgauge.core.rounding import Ratio, half_up, smaller
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
-from tollgauge.core.signals.components import SUBSCORES, raw_activity
+from tollgauge.core.signals.components import SUBSCORES
 from tollgauge.core.signals.facts import Facts, facts_of
-from tollgauge.core.signals.flag import Fired, FlagGroup, FlagRule, Raised, flag, grouped, raised_by
+from tollgauge.core.signals.flag import Fired, flag, grouped, raised_by
 from tollgauge.core.terms import form_text
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds, bounds_of
 from tollgauge.core.window import Window
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The code of a policy: its subscores by component, its flags in groups (lint findings add one
-    `lint:<rule>` each), how it advises, and whether it is a policy of time.
-    """
-
-    subscores: tuple[tuple[str, Callable[[Facts], Ratio]], ...]
-    groups: tuple[FlagGroup, ...]
-    lint_flags: Callable[[Facts], list[Raised]]
-    advise: Callable[[Judgement], Advice]
-    by_time: bool
-
-    @property
-    def flags(self) -> tuple[FlagRule, ...]:
-        """The rules of its flags, in no order."""
-        return tuple(rule for group in self.groups for rule in group.rules)
-
-
-def _subscores(policy: Policy) -> tuple[tuple[str, Callable[[Facts], Ratio]], ...]:
-    return tuple((row.name, SUBSCORES[row.rule]) for row in policy.rows)
-
-
-RULES: Final[dict[int, Rules]] = {
-    1: Rules(
-        subscores=_subscores(POLICY_1),
-        groups=grouped(
-            (
-                *reach.FLAGS,
-                *envelope.FLAGS,
-                *terms.FLAGS,
-                *settlements.FLAGS,
-                *known.FLAGS,
-            )
-        ),
-        lint_flags=envelope.lint_flags,
-        advise=by_flags,
-        by_time=False,
-    ),
-    2: Rules(
-        subscores=_subscores(POLICY_2),
-        groups=grouped(
-            (
-                *reach.FLAGS_BY_TIME,
-                *envelope.FLAGS_BY_TIME,
-                *terms.FLAGS_BY_TIME,
-                *settlements.FLAGS_BY_TIME,
-                *known.FLAGS_BY_TIME,
-            )
-        ),
-        lint_flags=envelope.demoted_lint_flags,
-        advise=by_grade,
-        by_time=True,
-    ),
-}
-"""The rules of each policy, by its version."""
-FIXES: Final[Mapping[str, str]] = {
-    rule.code: rule.fix for rules in RULES.values() for rule in rules.flags if rule.fix
-}
+FLAG_RULES: Final = (
+    *reach.FLAGS,
+    *envelope.FLAGS,
+    *terms.FLAGS,
+    *settlements.FLAGS,
+    *known.FLAGS,
+)
+"""The rules of all flags; lint findings add one `lint:<rule>` each."""
+_GROUPS: Final = grouped(FLAG_RULES)
+FIXES: Final[Mapping[str, str]] = {rule.code: rule.fix for rule in FLAG_RULES if rule.fix}
 """What a seller can do about a flag, by its slug. The message of a `lint:` flag says it itself."""
 
 Forecasts = tuple[Ratio, Ratio]
 """The chances of being payable in half an hour and in 24 hours."""
 
 
-def score(evidence: Evidence, policy: Policy = CURRENT, *, window: Window | None = None) -> Score:
+def score(evidence: Evidence, policy: Policy = POLICY, *, window: Window | None = None) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
     the days of the evidence, where it does not itself.
     """
-    (only,) = score_each([(evidence, window)], policy)
-    return only
-
-
-def score_each(
-    batch: Iterable[tuple[Evidence, Window | None]], policy: Policy = CURRENT
-) -> list[Score]:
-    """The `score` of each of several evidences, with the windows that have their days. They go step
-    by step together, as a step that follows itself finds its code in the processor's cache: ten
-    scores take four fifths of the time that they take one by one.
-    """
-    running = [_steps(evidence, policy, window) for evidence, window in batch]
-    return [last for step in zip(*running, strict=True) for last in step if last is not None]
-
-
-def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterator[Score | None]:
-    """The steps to a score, and with the last one the score."""
-    rules = RULES[policy.version]
     facts = facts_of(evidence, policy, window)
-    yield None
-    raised = sorted(raised_by(rules.groups, facts) + rules.lint_flags(facts))
+    raised = sorted(raised_by(_GROUPS, facts) + envelope.lint_flags(facts))
     flags = {code: fired for _, code, fired in raised}
     errors = {code for rank, code, _ in raised if not rank}
-    yield None
-    exact = {name: subscore(facts) for name, subscore in rules.subscores}
-    measured = facts.totals.scored > 0
-    if rules.by_time:
-        measured = evidence.state is not None and facts.is_evaluated
+    exact = {name: subscore(facts) for name, subscore in SUBSCORES.items()}
+    measured = evidence.state is not None and facts.is_evaluated
     forecasts = _forecasts(facts, payable=facts.is_payable)
-    caps = _caps(facts, flags, errors, forecasts) if measured or not rules.by_time else ()
-    yield None
+    caps = _caps(facts, flags, errors, forecasts) if measured else ()
     uncapped = weighted_sum(policy, exact)
     limit = caps[0].limit_tenths if caps else 1_000
-    low, high = _range(facts, rules, exact, limit) if measured else (None, None)
+    low, high = _range(facts, exact, limit) if measured else (None, None)
     point = _points(uncapped, limit) if measured else None
     grade = None if point is None else policy.grade(point)
-    yield None
-    advice = rules.advise(
+    advice = advise(
         Judgement(
             facts=facts,
             flags=flags,
@@ -164,10 +82,10 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
             uncapped=uncapped,
         )
     )
-    payable = advice.recommendation in PAYABLE and (facts.is_payable or not rules.by_time)
+    payable = advice.recommendation in PAYABLE and facts.is_payable
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     chances = _chances(facts, forecasts)
-    yield Score(
+    return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
         score_tenths=point,
@@ -180,7 +98,7 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
         components=_components(policy, exact) if measured else (),
         flags=tuple([flag(one, payable=payable) for one in raised]),
         caps=caps,
-        stats=_stats(facts, rules),
+        stats=_stats(facts),
         settlement=_settlement(facts),
         reason=advice.reason,
         payable_now_permille=chances[0],
@@ -192,41 +110,33 @@ def _steps(evidence: Evidence, policy: Policy, window: Window | None) -> Iterato
 
 def recompute(document: bytes) -> Score:
     """The score of an evidence document, or of a trust report that carries one at
-    `evidence.document`: under the policy that the report names, else under that of its format. What
-    the report claims plays no part; web/wire/claims compares it.
+    `evidence.document`. What the report claims plays no part; web/wire/claims compares it.
 
-    Raises EvidenceError for anything else, and ScoreError for a policy that this version does not
-    know.
+    Raises EvidenceError for anything else, and ScoreError for a report of another policy.
     """
     content = evidence_form.parse(document)
     if not isinstance(content, dict) or not content.keys() & {"evidence", "score"}:
-        evidence = evidence_form.from_json(content)
-        return score(evidence, POLICIES[evidence.format])
+        return score(evidence_form.from_json(content))
     report = content.get("evidence")
     if not isinstance(report, dict) or "document" not in report:
         raise EvidenceError("evidence.document", "The report does not carry its evidence.")
     evidence = evidence_form.from_json(report["document"])
-    return score(evidence, _policy(report.get("policyVersion", evidence.format)))
-
-
-def _policy(version: object) -> Policy:
-    policy = POLICIES.get(version) if type(version) is int else None
-    if policy is None:
+    if report.get("policyVersion", POLICY.version) != POLICY.version:
         raise ScoreError(
-            "The report names a policy that this version does not know.",
-            hint="Update tollgauge, then score the evidence again.",
+            f"The report names another policy than {POLICY.version}, the one of this program.",
+            hint="Score the evidence with the version of tollgauge that made the report.",
         )
-    return policy
+    return score(evidence)
 
 
 def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | None:
     """The ends that the score range takes the uptime at, as shares from 0 to 1; None while nothing
     was measured.
     """
-    facts, rules = facts_of(evidence, policy), RULES[policy.version]
-    if not (facts.spoken if rules.by_time else facts.totals.scored):
+    facts = facts_of(evidence, policy)
+    if not facts.spoken:
         return None
-    percent, of = dict(rules.subscores)["uptime"](facts)
+    percent, of = SUBSCORES["uptime"](facts)
     return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
@@ -260,7 +170,7 @@ def _caps(
         for rule in policy.forecast_caps
         if now_permille < rule.now and day_permille < rule.day
     ]
-    if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
+    if (median := facts.evidence.site_median_tenths) is not None:
         reason = "A new path is not taken for better than its site for 7 days."
         caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
     caps.sort(key=lambda cap: (cap.limit_tenths, cap.code))
@@ -275,8 +185,8 @@ def _forecasts(facts: Facts, *, payable: bool) -> Forecasts:
 
 
 def _chances(facts: Facts, forecasts: Forecasts) -> tuple[int | None, int | None]:
-    """The forecasts in thousandths, None under a policy without, or where nothing was measured."""
-    if not facts.policy.forecast_caps or facts.evidence.state is None:
+    """The forecasts in thousandths, None where nothing was measured."""
+    if facts.evidence.state is None:
         return None, None
     now, day = forecasts
     return half_up(now, 1_000), half_up(day, 1_000)
@@ -284,7 +194,7 @@ def _chances(facts: Facts, forecasts: Forecasts) -> tuple[int | None, int | None
 
 def _activity(facts: Facts) -> Activity | None:
     chain = facts.evidence.chain
-    if not facts.policy.forecast_caps or chain is None or chain.sums is None:
+    if chain is None or chain.sums is None:
         return None
     low, high = facts.activity_ends
     return Activity(
@@ -295,14 +205,11 @@ def _activity(facts: Facts) -> Activity | None:
     )
 
 
-def _range(facts: Facts, rules: Rules, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
+def _range(facts: Facts, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
     """The low and the high end of the score in tenths."""
-    policy, activity = facts.policy, exact["activity"]
-    if rules.by_time:
-        least, most = facts.activity_ends
-        least = smaller(least, activity)
-    else:
-        least, most = activity, raw_activity(facts)
+    policy = facts.policy
+    least, most = facts.activity_ends
+    least = smaller(least, exact["activity"])
     shares = exact["uptime"], exact["compliance"]
     uptime, compliance = bounds_of(shares, _observations(facts), z=policy.z, of=100)
     low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": least}
@@ -322,21 +229,16 @@ def _observations(facts: Facts) -> Ratio:
     (docs/calibration.md has how this was chosen).
     """
     policy, spans = facts.policy, facts.totals.spans
-    if not RULES[policy.version].by_time:
-        return facts.totals.scored, policy.autocorrelation
     changes = spans.failures + spans.repairs
     spoken = policy.observations_a_day * (spans.up + spans.down)
     whole = DAY_MS * (1 + changes)
     return whole + policy.autocorrelation * spoken, policy.autocorrelation * whole
 
 
-def _stats(facts: Facts, rules: Rules) -> Stats:
+def _stats(facts: Facts) -> Stats:
     sums, evidence, (median, high) = facts.totals, facts.evidence, facts.latencies_ms
-    scored, answers = sums.scored, sums.latency_count
-    up, payable, whole = sums.up, sums.payable, scored
-    if rules.by_time:
-        spans = sums.spans
-        up, payable, whole = spans.up, spans.payable, spans.up + spans.down
+    scored, answers, spans = sums.scored, sums.latency_count, sums.spans
+    up, payable, whole = spans.up, spans.payable, spans.up + spans.down
     return Stats(
         probes=sums.probes,
         scored=scored,

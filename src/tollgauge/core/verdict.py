@@ -56,7 +56,7 @@ def _without_outage(score: Score) -> str:
     advice = score.recommendation.capitalize()
     if stats.uptime_tenths is None or score.score_tenths is None:
         unmeasured = score.recommendation == "unverified" and stats.uptime_tenths is None
-        reason = _unmeasured(score) if unmeasured else _reason(score)
+        reason = _unmeasured(score) if unmeasured else score.reason
         return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
     uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10}% up"
@@ -65,7 +65,7 @@ def _without_outage(score: Score) -> str:
     speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
     checks = "check" if stats.scored == 1 else "checks"
     return (
-        f"{_reason(score)} {advice}: grade {score.grade} ({points} of 100). "
+        f"{score.reason} {advice}: grade {score.grade} ({points} of 100). "
         f"{uptime} over {stats.scored:,} {checks} {_span(stats.observed_days)}{speed}."
     ).lstrip()
 
@@ -74,12 +74,6 @@ def _unmeasured(score: Score) -> str:
     if score.stats.probes:
         return "None of its checks in the last 30 days could be scored."
     return UNPROBED if score.stats.last_probed is None else "Not probed in the last 30 days."
-
-
-def _reason(score: Score) -> str:
-    """Why the advice is what it is; policy 1 says no more than its first error flag does."""
-    errors = (flag.message for flag in score.flags if flag.severity == "error")
-    return score.reason or next(errors, "")
 
 
 def _span(observed_days: int) -> str:

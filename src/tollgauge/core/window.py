@@ -23,7 +23,7 @@ from tollgauge.core.evidence import LastProbe, LatestState
 from tollgauge.core.latency import NO_LATENCIES, percentiles
 from tollgauge.core.latest_probes import Latest
 from tollgauge.core.open_day import OpenDay
-from tollgauge.core.policy import CURRENT
+from tollgauge.core.policy import POLICY
 from tollgauge.core.record import record
 from tollgauge.core.rollup import (
     NO_TOTALS,
@@ -68,8 +68,8 @@ class WeightedTime(NamedTuple):
 
 
 NO_TIME: Final = WeightedTime(0, 0, 0)
-DAY_WEIGHTS: Final = CURRENT.day_weights
-"""What a day counts by its age: those of the newest policy. Sums of closed days are kept with them,
+DAY_WEIGHTS: Final = POLICY.day_weights
+"""What a day counts by its age. Sums of closed days are kept with them,
 so a policy with others needs a migration that makes these sums anew.
 """
 

@@ -151,7 +151,7 @@ def copy_of_version(path: Path, version: str, rows: dict[str, int]) -> Copy:
     if version not in known:
         raise BackupDamagedError(
             f"{path} is of version {version}, which this program does not know.",
-            hint="It was written by a newer tollgauge: restore it with that one.",
+            hint="A newer tollgauge or an unreleased one wrote it: restore it with that one.",
         )
     size, newest = path.stat().st_size, version == known[-1]
     return Copy(path=path, bytes=size, version=version, newest=newest, rows=rows)

@@ -32,7 +32,7 @@ from tollgauge.db.backup import (
 )
 from tollgauge.db.engine import Store, parse_url
 
-_VERSION: Final = re.compile(r"^(\d{4})$", re.MULTILINE)
+_VERSION: Final = re.compile(r"^(\d{8}[a-z])$", re.MULTILINE)
 _LINE_MAX: Final = 300
 _MAGIC: Final = b"PGDMP"
 """How every dump of pg_dump's custom format begins."""

@@ -51,7 +51,7 @@ async def move(copy: Path, url: str, *, progress: Progress) -> Copy:
     store = Store.open(url, pool_size=1)
     try:
         with source.connect() as read:
-            await store.writing(_fill, read, version=examined.version, progress=progress)
+            await store.writing(_fill, read, progress=progress)
     finally:
         source.dispose()
         await store.close()
@@ -63,9 +63,9 @@ def _source(copy: Path) -> sa.Engine:
     return sa.create_engine("sqlite://", creator=partial(sqlite3.connect, uri, uri=True))
 
 
-def _fill(tx: Connection, read: Connection, *, version: str, progress: Progress) -> None:
+def _fill(tx: Connection, read: Connection, *, progress: Progress) -> None:
     tx.execute(sa.text("SET LOCAL statement_timeout = 0"))
-    upgrade(tx, to=version)
+    upgrade(tx)
     metadata = sa.MetaData()
     metadata.reflect(tx)
     tables = [table for table in metadata.sorted_tables if table.name != _VERSIONS]

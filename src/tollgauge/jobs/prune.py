@@ -19,7 +19,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, evidence, forecasts, listings, seller_files
 from tollgauge.store.ledger import retention
-from tollgauge.store.probes import archive, changes, closed_days, months
+from tollgauge.store.probes import archive, changes, months
 from tollgauge.store.watches import outbox, watch_payments
 
 BATCH: Final = 500
@@ -56,13 +56,12 @@ async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
     tally = {
         "closed": await store.writing(archive.close_days, before_day=today, limit=BATCH),
-        "windows": await store.writing(closed_days.build, before_day=today, limit=BATCH),
         "folded": await store.writing(months.fold, before_day=today - RAW_DAYS, limit=BATCH),
     }
     for name, forget in FORGET.items():
         tally[name] = await store.writing(forget, now=now, limit=BATCH)
     unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS)
     pages = await store.writing(space.give_back)
-    full = unlisted >= ENDPOINTS or pages >= space.STEP_PAGES or tally["windows"] > 0
+    full = unlisted >= ENDPOINTS or pages >= space.STEP_PAGES
     busy = full or any(count >= BATCH for count in tally.values())
     return {**tally, "unlisted": unlisted, "pages": pages, "busy": busy}

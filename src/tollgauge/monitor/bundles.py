@@ -20,7 +20,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.bundle import Bundle, Variant, bundle_of, line_of, variants_of
-from tollgauge.core.policy import CURRENT
+from tollgauge.core.policy import POLICY
 from tollgauge.db.engine import Store
 from tollgauge.monitor.trust_records import record_of
 from tollgauge.store import bundles
@@ -35,7 +35,7 @@ EARLY: Final = 12
 def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bool:
     """Whether to build the bundles again. `key_id` names the key that signs, None without one."""
     newest = bundles.newest(tx)
-    if newest is None or (newest.policy_version, newest.key_id) != (CURRENT.version, key_id):
+    if newest is None or (newest.policy_version, newest.key_id) != (POLICY.version, key_id):
         return True
     age = now - newest.as_of
     if age >= every_ms or age < 0:
@@ -78,7 +78,7 @@ class _Draft:
             self.lines[variant],
             variant=variant,
             salt=self.salt,
-            policy_version=CURRENT.version,
+            policy_version=POLICY.version,
             as_of=self.now,
             scored=self.scored[variant],
         )

@@ -26,17 +26,15 @@ from tollgauge.core.evidence import (
     to_json,
 )
 from tollgauge.core.kept_evidence import keep
-from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.record import record
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
-from tollgauge.core.score import OtherScore, Score, ScoreError, score_to_json
-from tollgauge.core.scoring import score_each
+from tollgauge.core.score import Score, ScoreError, score_to_json
+from tollgauge.core.scoring import score
 from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
 from tollgauge.core.window import Window
-from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 from tollgauge.store import rows
@@ -46,12 +44,6 @@ from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import open_days, window
 
-POLICY_2_SINCE: Final = "policy-2-since"
-"""The key of the instant from which on this database has scores of policy 2; it is set where there
-were scores of policy 1 before (db/migrations, version 0016).
-"""
-BOTH_MS: Final = 30 * DAY_MS
-"""For how long scores name what the policy before gives too."""
 NEW_PATH_MS: Final = 7 * DAY_MS
 """For so long a new path is not taken for better than its site."""
 SAME_CRAWL_MS: Final = DAY_MS
@@ -65,13 +57,12 @@ AT_ONCE: Final = 20
 @record(frozen=True, slots=True, kw_only=True)
 class Gathered:
     """What a score of an endpoint depends on: its evidence without the days, which are the
-    window's, and the policy before while the newest is new here.
+    window's.
     """
 
     endpoint_id: str
     evidence: Evidence
     window: Window
-    previous: Policy | None
 
     @property
     def whole(self) -> Evidence:
@@ -143,44 +134,19 @@ def compute(
     return scored_row
 
 
-def scored(endpoint_id: str, evidence: Evidence, *, previous: Policy | None = None) -> ScoreRow:
-    """The row of an endpoint's score under the newest policy, with what the `previous` one gives
-    if that is wanted.
-    """
-    (computed,) = _scores([(evidence, None)], previous)
-    return _row_of(endpoint_id, to_json(evidence), computed)
-
-
-def _scores(
-    batch: Sequence[tuple[Evidence, Window | None]], previous: Policy | None
-) -> list[Score]:
-    """The scores under the newest policy, with what the previous one gives if that is wanted."""
-    newest = score_each(batch)
-    if previous is None:
-        return newest
-    return [
-        replace(
-            one,
-            previous=OtherScore(
-                policy_version=other.policy_version,
-                score_tenths=other.score_tenths,
-                grade=other.grade,
-            ),
-        )
-        for one, other in zip(newest, score_each(batch, previous), strict=True)
-    ]
+def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
+    """The row of an endpoint's score."""
+    return _row_of(endpoint_id, to_json(evidence), score(evidence))
 
 
 def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
-    """The scores of what was gathered, and the rows to save: step by step of all together, which
-    leaves the code of a step in the processor's cache.
-    """
-    documents = [keep(one.evidence, one.window.open_texts) for one in part]
-    computed = _scores([(one.evidence, one.window) for one in part], part[0].previous)
-    return [
-        (one_score, _row_of(one.endpoint_id, document, one_score, one.window))
-        for one, document, one_score in zip(part, documents, computed, strict=True)
-    ]
+    """The scores of what was gathered, and the rows to save."""
+    scored_rows = []
+    for one in part:
+        computed = score(one.evidence, window=one.window)
+        document = keep(one.evidence, one.window.open_texts)
+        scored_rows.append((computed, _row_of(one.endpoint_id, document, computed, one.window)))
+    return scored_rows
 
 
 def _row_of(
@@ -224,8 +190,6 @@ def gather_many(
 ) -> list[Gathered]:
     """What the scores of endpoints depend on as of an instant, in their order."""
     ids = [endpoint.id for endpoint in gathered_for]
-    since = meta.get(tx, POLICY_2_SINCE)
-    is_new = since is not None and as_of < int(since) + BOTH_MS
     states = hosts.get_many(tx, {endpoint.host for endpoint in gathered_for})
     windows = window.read_many(tx, ids, as_of=as_of, recent_ms=RECENT_MS)
     events = listings.events_of(tx, ids, since=as_of - WINDOW_MS, until=as_of)
@@ -256,14 +220,7 @@ def gather_many(
                 endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms
             ),
         )
-        gathered.append(
-            Gathered(
-                endpoint_id=endpoint.id,
-                evidence=evidence,
-                window=seen,
-                previous=POLICY_1 if is_new else None,
-            )
-        )
+        gathered.append(Gathered(endpoint_id=endpoint.id, evidence=evidence, window=seen))
     return gathered
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
 from tollgauge.store import bundles, job_rounds
-from tollgauge.store.chain import cursors, deposits, transfers, wallets
+from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.endpoints import alternative_counts, evidence, forecasts, seller_files
 from tollgauge.store.ledger import answers, attempts, books, payments
 from tollgauge.store.probes import changes, past_days, vantages, window
@@ -15,7 +15,18 @@ from tollgauge.store.watches import destinations, outbox, watch_events, watch_pa
 
 _MODULES: Final = (
     *(leases, alternative_counts, answers, attempts, books, payments, cursors, deposits, transfers),
-    *(wallets, changes, past_days, vantages, window, evidence, forecasts, destinations, outbox),
+    *(
+        volumes,
+        wallets,
+        changes,
+        past_days,
+        vantages,
+        window,
+        evidence,
+        forecasts,
+        destinations,
+        outbox,
+    ),
     *(watch_events, watch_payments, watches, job_rounds, seller_files, bundles),
 )
 """The modules that define tables beside the code that uses them; the others are db/schema's."""

@@ -29,7 +29,6 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.watch import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.db.migrations import upgrade
 from tollgauge.jobs import prune
 from tollgauge.monitor import alternatives, discovery, probing, reports
 from tollgauge.monitor.observation import Observation
@@ -82,34 +81,6 @@ def asked_for(
     changes.add(tx, [(stored.id, rules.delisting(at=at, source="a-source"))])
     similar_rows.save_counts(tx, {stored.id: 3})
     return stored
-
-
-def old_row(
-    tx: Connection,
-    resource: Resource,
-    *,
-    learned: str | None = None,
-    wildcard: bool | None = None,
-) -> None:
-    """A resource that nobody lists, with the columns that have been there from the beginning."""
-    tx.execute(insert("host", host=resource.host, wildcard=wildcard))
-    tx.execute(
-        insert(
-            "endpoint",
-            id=resource.id,
-            resource=resource.url,
-            host=resource.host,
-            learned=learned,
-            status="listed",
-            first_seen=NOW,
-            last_seen=NOW,
-            next_due=NOW,
-            templated=False,
-            simulated=False,
-            adopted=True,
-            score_due=NOW,
-        )
-    )
 
 
 def insert(table: str, **values: Any) -> sa.Insert:
@@ -396,20 +367,6 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
         await run(watches.add, watch)
     assert await forgetting == 0
     assert await buyer.reading(endpoints.get, DEFAMING.id) is not None
-
-
-async def test_a_database_of_the_version_before_hides_and_forgets_too(empty_database: str) -> None:
-    store = Store.open(empty_database)
-    await store.writing(lambda tx: upgrade(tx, to="0010"))
-    sells = parse_resource("https://sells.dev/a")
-    await store.writing(old_row, DEFAMING)
-    await store.writing(old_row, sells, learned="GET", wildcard=False)
-    await store.migrate()
-    shown = [await store.reading(public.get, resource.id) for resource in (DEFAMING, sells)]
-    assert [resource is not None for resource in shown] == [False, True]
-    assert (await pruned(store, now=NOW + WEEK_MS))["unlisted"] == 1
-    assert await store.reading(endpoints.get, sells.id) is not None
-    await store.close()
 
 
 async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:

@@ -29,7 +29,7 @@ from tests.support.windows import by_the_rows, shown
 from tollgauge.core.evidence import RECENT_MS
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.db import meta, schema
+from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, closed_days, probes, window, window_days
@@ -138,8 +138,7 @@ def test_days_added_one_by_one_are_those_of_all_days_at_once(
         added = window.latest_closed(tx, (A.id,))
         for days in added.values():
             tx.execute(window.probe_window.delete())
-            meta.put(tx, window.UNBUILT, "")
-            closed_days.build(tx, before_day=days.day + 1, limit=1)
+            window.keep(tx, closed_days.built(tx, [A.id], before_day=days.day + 1))
         assert added == window.latest_closed(tx, (A.id,))
         tx.rollback()
 
@@ -177,22 +176,6 @@ async def test_the_last_hours_of_a_closed_day_are_those_of_its_counted_probes(
     assert recents == [(2, 1)] * 3
 
 
-async def test_a_day_of_nothing_that_counts_is_in_no_window(store: Store) -> None:
-    confirms = replace(OURS, confirms=True)
-    await prepare(store, [GOOD, replace(confirms, at=START + 3 * DAY_MS)])
-    as_of = START + 4 * DAY_MS
-    seen = []
-    for step in (close_all(store, DAY + 4), store.writing(_without_sums)):
-        await step
-        seen.append((await store.reading(window.read, A.id, as_of=as_of)).days)
-    assert [[sums.day for sums in days] for days in seen] == [[DAY]] * 2
-
-
-def _without_sums(tx: Connection) -> None:
-    tx.execute(window.probe_window.delete())
-    meta.put(tx, window.UNBUILT, "")
-
-
 async def test_late_probes_are_seen_before_and_after_they_are_merged(store: Store) -> None:
     as_of = START + 3 * DAY_MS + HOUR_MS
     await prepare(store, [replace(GOOD, at=START + day * DAY_MS) for day in range(3)])
@@ -217,30 +200,3 @@ async def test_a_day_that_is_not_closed_yet_is_added_to_those_that_are(
     await close_all(store, DAY + 34)
     seen = await store.reading(window.read, A.id, as_of=as_of)
     assert shown(seen, today=DAY + 35) == by_the_rows(fresh, today=DAY + 35)
-
-
-async def test_days_that_an_older_version_closed_are_read_until_their_row_is_made(
-    store: Store,
-) -> None:
-    as_of = START + 33 * DAY_MS + HOUR_MS
-    dead = [replace(DOWN, at=START + day * DAY_MS + HOUR_MS) for day in range(20, 33)]
-    old = replace(GOOD, at=START + 9 * DAY_MS)
-    await prepare(store, [old, *dead], *lively(5, first=START, last=as_of, number=90))
-    fresh = await store.reading(window.read_many, (A.id, B.id), as_of=as_of)
-    await close_all(store, DAY + 33)
-    await store.writing(_as_an_older_version_left_it)
-    built = []
-    for _ in range(5):
-        seen = await store.reading(window.read_many, (A.id, B.id), as_of=as_of)
-        for id_ in (A.id, B.id):
-            expected = by_the_rows(fresh[id_], today=DAY + 33)
-            assert shown(seen[id_], today=DAY + 33) == expected
-        built.append(await store.writing(closed_days.build, before_day=DAY + 33, limit=1))
-    assert built == [1, 1, 0, 0, 0]
-    await store.writing(_without_closed_rows)
-    assert (await store.reading(window.read, A.id, as_of=as_of)).envelope is not None
-
-
-def _as_an_older_version_left_it(tx: Connection) -> None:
-    tx.execute(window.probe_window.delete())
-    meta.put(tx, window.UNBUILT, "")

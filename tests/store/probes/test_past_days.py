@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Connection
 from tests.support.probe_archive import DAY, DOWN, GOOD, START, A, B
 from tests.support.score_rows import row, save
 
@@ -13,7 +12,6 @@ from tollgauge.core.probe import ProbeResult
 from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.schedule import NORMAL
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports, scoring
 from tollgauge.store.endpoints import endpoints
@@ -120,28 +118,6 @@ async def test_a_late_probe_changes_its_day_and_what_that_says_of_the_next_one(
         DAY + 1: 6 * HOUR_MS,
         DAY + 5: 0,
     }
-
-
-async def test_days_that_an_older_version_closed_are_read_from_their_own_rows(
-    store: Store,
-) -> None:
-    for day in range(3):
-        at = START + day * DAY_MS
-        await probe(store, replace(GOOD, at=at), replace(DOWN, at=at + 20 * HOUR_MS))
-        await score(store, 800 + day, at=at + 23 * HOUR_MS)
-        await close(store, before_day=DAY + day + 1)
-    whole = await past(store)
-    assert len(whole) == 3
-
-    def as_the_older_version_left_it(tx: Connection) -> None:
-        tx.execute(past_days.probe_chart.delete())
-        meta.put(tx, past_days.SINCE, str(DAY + 3))
-
-    await store.writing(as_the_older_version_left_it)
-    assert await past(store) == whole
-    await probe(store, replace(GOOD, at=START + 3 * DAY_MS))
-    await close(store, before_day=DAY + 4)
-    assert (await past(store, before_day=DAY + 4)).items() > whole.items()
 
 
 async def test_charts_keep_no_day_longer_than_its_probes(store: Store) -> None:

@@ -37,7 +37,7 @@ from tollgauge.web.paid.prices import TRUST, SaleSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "02c6d962670213ac5a99f8f2cc89e2e59e33695ec158f02194b558d4117f89fa",
+    "x402_trust_score": "95ed046e7129fa3b1af5b92ec0553b9c104d340fb366706c45aef87585a59a44",
     "x402_trust_bulk": "ea7e83a03844edc8bb9f7d1742bc51c3f6858ffbd058cf3d1ca1b72ebbe5c7f2",
     "x402_history": "b2b34a177fbda6bf43ac7505f9c2338f1868dc749dd788cbcf3d9674cff04b2f",
     "x402_payment_trace": "ac106e50ffaa88a887ffa9cda9f3fc36e03dfd54b2092d6c831023a4022e7cdc",

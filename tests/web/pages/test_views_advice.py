@@ -11,9 +11,9 @@ from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats,
 
 from tollgauge.core.evidence import Evidence, LatestState
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY_2, Cap
+from tollgauge.core.policy import POLICY, Cap
 from tollgauge.core.probe import Outcome
-from tollgauge.core.score import Activity, OtherScore
+from tollgauge.core.score import Activity
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import DAY_MS
@@ -29,7 +29,7 @@ def words(shown: EndpointView) -> str:
 
 def judged(evidence: Evidence) -> EndpointView:
     """The page's view of an endpoint as policy 2 judges it."""
-    result = score(evidence, POLICY_2)
+    result = score(evidence, POLICY)
     shown = snapshot(
         recommendation=result.recommendation,
         grade=result.grade,
@@ -84,13 +84,6 @@ def test_forecasts_are_shares_and_never_certain() -> None:
     assert "Payable in 24 hours under 0.1%" in sure
     none = words(unmeasured())
     assert "When last checked — Payable in half an hour — Payable in 24 hours — Confidence" in none
-
-
-def test_both_policies_are_shown_while_one_is_new() -> None:
-    before = OtherScore(policy_version=1, score_tenths=850, grade="A")
-    shown = snapshot(policy_version=2, previous=before)
-    assert "policy 2 (policy 1 gives A 85.0)" in words(view(shown))
-    assert "gives" not in words(view(snapshot(policy_version=2)))
 
 
 @pytest.mark.parametrize(("count", "text"), [(12, "and 12 more"), (1_000, "and 1,000+ more")])

@@ -24,7 +24,7 @@ from tests.support.http_service import (
 )
 
 from tollgauge.core.endpoint import endpoint_id, parse_resource
-from tollgauge.core.policy import CURRENT
+from tollgauge.core.policy import POLICY
 from tollgauge.core.scoring import recompute
 from tollgauge.monitor import discovery, reports
 from tollgauge.store.endpoints import endpoints, hosts
@@ -43,7 +43,7 @@ REPORT = "resource score grade confidence recommendation scoreRange breakdown po
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
 )
-REPORT += " verdict reason payableNow payable24h activity previousPolicy down"
+REPORT += " verdict reason payableNow payable24h activity down"
 STATS = "probes30d scoredProbes30d excluded30d uptime30d compliant30d avgLatencyMs p50LatencyMs"
 STATS += " p95LatencyMs latencyVantage firstSeen lastProbed observedDays priceChanges30d"
 STATS += " payToChanges30d settledVolumeUsd30d"
@@ -55,7 +55,7 @@ SNAPSHOT += (
     " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
 )
 SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
-SNAPSHOT += " reason payableNow payable24h down policyVersion previousPolicy"
+SNAPSHOT += " reason payableNow payable24h down policyVersion"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -84,7 +84,7 @@ async def test_the_leaderboard_has_the_fields_of_the_contract(running: Running) 
     board = (await running.get("/trust/leaderboard")).json()
     has(board, "asOf policyVersion endpoints", beside="simulated")
     assert ISO.fullmatch(board["asOf"])
-    assert board["policyVersion"] == CURRENT.version
+    assert board["policyVersion"] == POLICY.version
     rows = board["endpoints"]
     assert len(rows) == 25
     assert [row["rank"] for row in rows] == list(range(1, 26))
@@ -139,7 +139,6 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
         assert report["confidence"] == round(report["confidence"], 2)
         assert report["recommendation"] in RECOMMENDATIONS
         assert report["reason"]
-        assert report["previousPolicy"] is None, "policy 2 is not new here"
         has(report["scoreRange"], "low point high")
         has(report["breakdown"], "uptime compliance latency age activity stability")
         has(report["policy"], "version weights gradeThresholds caps")
@@ -231,7 +230,7 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
     assert document["advertisedPriceUsd"] == 0.001
     assert document["priceStability"] == "stable"
     assert document["policyVersion"] == 2
-    assert (document["down"], document["previousPolicy"]) == (None, None)
+    assert document["down"] is None
     assert document["summary"].startswith(document["reason"])
     assert document["simulated"] is True, "what demo.past wrote is marked"
 

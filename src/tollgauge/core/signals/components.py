@@ -1,7 +1,6 @@
 """The components of a score: one function each, an exact subscore from 0 to 100.
 
-The docstrings are shown to users on the methodology page. A function that a published policy uses
-never changes: a policy that measures something in another way gets a function of its own.
+The docstrings are shown to users on the methodology page.
 """
 
 from __future__ import annotations
@@ -9,33 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.discovery import PAYTO_CHANGED
 from tollgauge.core.policy import interpolate
-from tollgauge.core.rounding import Ratio, larger, smaller
+from tollgauge.core.rounding import Ratio, smaller
 from tollgauge.core.signals.facts import Facts
-from tollgauge.core.signals.volume import activity_of, effective
 from tollgauge.core.units import DAY_MS
 
 
 def uptime(facts: Facts) -> Ratio:
-    """How often did it answer? The share of scored probes of the last 30 days that were up: an
-    HTTP answer in time with status 402, 2xx, 400, 401, 403 or 422. Failures of our own are not
-    scored.
-    """
-    sums = facts.totals
-    return (100 * sums.up, sums.scored) if sums.scored else (0, 1)
-
-
-def compliance(facts: Facts) -> Ratio:
-    """Does it ask for payment the way the protocol says? The mean over scored probes: 100 for a
-    402 without errors, less 4 for each warning (at most 20); 50 when there are errors but a stock
-    client could still pay; 0 when it could not, which a probe without an answer is too.
-    """
-    sums = facts.totals
-    return (sums.compliance, sums.scored) if sums.scored else (0, 1)
-
-
-def uptime_by_time(facts: Facts) -> Ratio:
     """How much of the time did it answer? A probe speaks for the time until the next one. Up is an
     HTTP answer in time with status 402, 2xx, 400 or 422; a refusal (429, 401, 403) is not. Days
     count less the older they are: half as much every 7 days. What nobody spoke for, and what our
@@ -45,7 +25,7 @@ def uptime_by_time(facts: Facts) -> Ratio:
     return (100 * up, up + down) if up + down else (100 if facts.is_up else 0, 1)
 
 
-def compliance_by_time(facts: Facts) -> Ratio:
+def compliance(facts: Facts) -> Ratio:
     """Does it ask for payment the way the protocol says? What each probe's envelope is worth (100
     for a 402 without errors, less 4 for each warning, at most 20; 50 when there are errors but a
     stock client could still pay; 0 when it could not, or nothing was answered) for the time that
@@ -72,16 +52,6 @@ def age(facts: Facts) -> Ratio:
 
 
 def activity(facts: Facts) -> Ratio:
-    """Do independent buyers really pay it? Settlements on chain to its payTo: min(P, (P + V) / 2)
-    with P from the number of effective payers and V from the organic dollars. Whatever one wallet
-    pays, it is at most one effective payer: alone it brings at most 5 (0.75 points of the score).
-    What the seller pays itself brings nothing.
-    """
-    organic = facts.volume.sums.organic
-    return activity_of(organic, effective(organic), facts.volume.shared_hosts, facts.policy)
-
-
-def bounded_activity(facts: Facts) -> Ratio:
     """Do independent buyers really pay it? Nobody can know from outside which payers are
     independent, so there are two readings of who counts: the high end leaves out round trips,
     payments among related sellers and payers born in a batch; the low end counts only payers who
@@ -92,26 +62,7 @@ def bounded_activity(facts: Facts) -> Ratio:
     return smaller(high, (part + facts.policy.activity_gap * whole, whole))
 
 
-def raw_activity(facts: Facts) -> Ratio:
-    """The activity if nothing were left out and nobody shared the payTo: the high end of the
-    score range. Never below the organic value, although leaving out a dominant payer can raise
-    the number of effective ones.
-    """
-    raw = facts.volume.sums.raw
-    return larger(activity_of(raw, effective(raw), 1, facts.policy), activity(facts))
-
-
 def stability(facts: Facts) -> Ratio:
-    """Do its price and its payTo stay what they are? 100, less 20 for each advertised price change
-    of the last 30 days (at most 60), less 50 for each change of the payTo address.
-    """
-    policy = facts.policy
-    price = min(policy.price_max, policy.price_step * facts.changed(PRICE_CHANGED))
-    payto = policy.payto_step * facts.changed(PAYTO_CHANGED)
-    return max(100 - price - payto, 0), 1
-
-
-def stability_by_size(facts: Facts) -> Ratio:
     """Do its price and its payTo stay what they are? 100, less 20 for each advertised price of the
     last 30 days that more than doubled and 10 for every other price change (at most 60), less 50
     for each change of the payTo address.
@@ -123,9 +74,6 @@ def stability_by_size(facts: Facts) -> Ratio:
 
 SUBSCORES: Final[dict[str, Callable[[Facts], Ratio]]] = {
     function.__name__: function
-    for function in (
-        *(uptime, compliance, latency, age, activity, stability),
-        *(uptime_by_time, compliance_by_time, bounded_activity, stability_by_size),
-    )
+    for function in (uptime, compliance, latency, age, activity, stability)
 }
-"""The function of each component, by the `rule` of a policy's row."""
+"""The function of each component, by the name of the policy's row."""

@@ -143,11 +143,6 @@ FLAGS: Final = (
         envelope_mismatch,
         fix="Ask for the same payments in the header and in the body.",
     ),
-)
-
-
-FLAGS_BY_TIME: Final = (
-    *FLAGS,
     FlagRule(
         SIGNED_OFFER_MISMATCH,
         Severity.ERROR,
@@ -165,17 +160,10 @@ FLAGS_BY_TIME: Final = (
 
 
 def lint_flags(facts: Facts) -> list[Raised]:
-    """One flag `lint:<rule>` for each lint rule that fired in the last scored probe, with the
-    rule's own severity; of a rule that fired more than once, its worst severity and the message
-    that sorts first.
-    """
-    return _lint_flags(facts.evidence.last, _OWN)
-
-
-def demoted_lint_flags(facts: Facts) -> list[Raised]:
-    """As `lint_flags`, but an error is only a warning unless a stock client could not pay by the
-    envelope of the last scored probe, and that was not the first failure of an endpoint that was
-    payable.
+    """One flag `lint:<rule>` for each lint rule that fired in the last scored probe; of a rule that
+    fired more than once, its worst severity and the message that sorts first. An error is only a
+    warning unless a stock client could not pay by the envelope of the last scored probe, and that
+    was not the first failure of an endpoint that was payable.
     """
     last = facts.evidence.last
     unpaid = last is not None and last.accepts is not None and not last.payable

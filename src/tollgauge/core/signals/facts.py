@@ -1,9 +1,8 @@
 """Facts: what the signals look at, computed once from the evidence.
 
 Rules:
-- only what lies in the window `as_of - 30 d < at <= as_of` counts; a day rollup counts when any
-  instant of its day does (evidence of format 1 has cut its oldest day exactly, later evidence has
-  it whole). Policies of time take the days that they weigh, the current one and the 30 before it;
+- of the changes only those in the window `as_of - 30 d < at <= as_of` count; of the days those that
+  the policy weighs, the current one and the 30 before it;
 - a change that several sources report is one change: changes are counted for each source, and the
   largest count is taken, so a directory and our own probe never add up.
 """
@@ -206,12 +205,11 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
     as_of = evidence.as_of
     start, today = as_of - WINDOW_MS, day_of(as_of)
     weights = _weights(policy.day_weights, today)
-    days = weights or range(day_of(start + 1), today + 1)
     if window is not None and policy.day_weights == DAY_WEIGHTS:
         sums, weighted = window.totals, window.weighted(weights)
         median, high = window.latencies(_PERCENTS)
     else:
-        of_days = [row for row in (window or evidence).days if row.day in days]
+        of_days = [row for row in (window or evidence).days if row.day in weights]
         sums, latencies = counts(of_days), [row.latency for row in of_days]
         median, high = percentiles(latencies, _PERCENTS)
         weighted = weighted_time(of_days, weights)

@@ -87,9 +87,6 @@ FLAGS: Final = (
     ),
     FlagRule("first-contact", Severity.INFO, first_contact),
     FlagRule("low-confidence", Severity.INFO, low_confidence),
-)
-FLAGS_BY_TIME: Final = (
-    *FLAGS,
     FlagRule(
         "paid-not-delivered",
         Severity.ERROR,
@@ -99,4 +96,3 @@ FLAGS_BY_TIME: Final = (
     ),
     FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site, only_if=is_marked),
 )
-"""The flags of policies of time."""

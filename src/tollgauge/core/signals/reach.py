@@ -13,17 +13,6 @@ from tollgauge.core.spans import REFUSALS
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 
-def down_now(facts: Facts) -> Fired | None:
-    """No probe of the last 3 hours was answered, and at least 6 were scored."""
-    scored, up = facts.evidence.recent
-    if up or scored < facts.policy.down_probes:
-        return None
-    return Fired(
-        f"None of the {scored} checks of the last 3 hours was answered. "
-        "Use an alternative and look again later."
-    )
-
-
 def tls_invalid(facts: Facts) -> Fired | None:
     """The last scored probe failed in the TLS handshake or at the certificate."""
     last = facts.evidence.last
@@ -135,22 +124,6 @@ _OUTCOMES: Final[dict[str, str]] = {
 FLAGS: Final = (
     FlagRule(
         "down-now",
-        Severity.ERROR,
-        down_now,
-        fix="Bring the endpoint back: its last failure is in `liveProbe`.",
-    ),
-    FlagRule(
-        "tls-invalid",
-        Severity.ERROR,
-        tls_invalid,
-        fix="Serve a valid certificate for this host with its full chain.",
-        only_if=was_no_402,
-    ),
-    FlagRule("tls-expiring", Severity.WARN, tls_expiring, fix="Renew the certificate."),
-)
-FLAGS_BY_TIME: Final = (
-    FlagRule(
-        "down-now",
         Severity.WARN,
         not_payable_now,
         fix="Bring the endpoint back: its last failure is in `liveProbe`.",
@@ -173,4 +146,3 @@ FLAGS_BY_TIME: Final = (
     ),
     FlagRule("stale", Severity.WARN, stale),
 )
-"""The flags of policies of time, under which forecasts limit the score."""

@@ -107,9 +107,5 @@ FLAGS: Final = (
         fix="Give each host a payTo address of its own.",
     ),
     FlagRule("no-settlements", Severity.INFO, no_settlements),
-)
-FLAGS_BY_TIME: Final = (
-    *FLAGS,
     FlagRule("settlements-not-measured", Severity.INFO, settlements_not_measured),
 )
-"""The flags of policies of time."""

@@ -182,9 +182,6 @@ FLAGS: Final = (
     ),
     FlagRule("payto-varies", Severity.INFO, payto_varies, only_if=has_changed),
     FlagRule("price-varies", Severity.INFO, price_varies, only_if=has_changed),
-)
-FLAGS_BY_TIME: Final = (
-    *FLAGS,
     FlagRule(
         "price-jumped",
         Severity.WARN,
@@ -193,4 +190,3 @@ FLAGS_BY_TIME: Final = (
         only_if=has_changed,
     ),
 )
-"""The flags of policies of time."""

@@ -6,10 +6,10 @@ Raw figures leave nothing out and divide by nothing. Hex addresses compare witho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
+from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums
 from tollgauge.core.policy import Policy, interpolate
 from tollgauge.core.rounding import Ratio, is_below, larger, smaller
 
@@ -59,7 +59,7 @@ def activity_of(sums: PayerSums, payers: Ratio, hosts: int, policy: Policy) -> R
 
 
 def ends_of(volume: Volume, policy: Policy) -> tuple[Ratio, Ratio]:
-    """The subscores of the low and of the high end of the organic interval (policy 2). At the low
+    """The subscores of the low and of the high end of the organic interval. At the low
     end payers are no more than their weights add up to. The high end is never below the low one,
     although leaving out a dominant payer can raise the number of effective ones.
     """
@@ -83,23 +83,7 @@ def volume_of(chain: ChainEvidence | None) -> Volume:
     """
     if chain is None:
         return Volume()
-    sums = sums_of(chain.payers, chain.pay_to) if chain.sums is None else chain.sums
-    return Volume(sums, max(chain.shared_hosts, 1))
-
-
-def sums_of(payers: Iterable[PayerVolume], pay_to: str) -> ChainSums:
-    """What a list of the payers of a payTo adds up to (`flow_sums`). Hex addresses compare without
-    case.
-    """
-    flows: dict[str, Flow] = {}
-    for row in payers:
-        before = flows.get(payer := _key(row.payer), Flow())
-        flows[payer] = Flow(
-            transfers=before.transfers + row.transfers,
-            paid=before.paid + row.paid,
-            returned=before.returned + row.returned,
-        )
-    return flow_sums(flows, _key(pay_to))
+    return Volume(chain.sums or NO_SUMS, max(chain.shared_hosts, 1))
 
 
 def flow_sums(flows: Mapping[K, Flow], own: K) -> ChainSums:
@@ -126,10 +110,6 @@ def payer_sums(volumes: Collection[int]) -> PayerSums:
         top=max(volumes, default=0),
         weight=WHOLE_WEIGHT * len(volumes),
     )
-
-
-def _key(address: str) -> str:
-    return address.lower() if address[:2] in ("0x", "0X") else address
 
 
 def effective(sums: PayerSums) -> Ratio:

@@ -1,8 +1,7 @@
 """The versions of the schema, applied in order by Alembic inside one transaction.
 
-Each version is a script under versions/ with its own frozen copy of what it creates, so that an
-old database gets the same tables as a new one; the script's file name begins with the version. They
-run from here, without alembic.ini.
+Each version is a script under versions/, whose file name begins with the version. They run from
+here, without alembic.ini.
 """
 
 from __future__ import annotations
@@ -13,10 +12,16 @@ from typing import TYPE_CHECKING, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.errors import TollgaugeError
+
 if TYPE_CHECKING:
     from alembic.config import Config
 
 _FOLDER: Final = Path(__file__).parent
+
+
+class UnknownVersionError(TollgaugeError):
+    """The tables of a database are of a version that this program does not know."""
 
 
 def configuration(connection: Connection) -> Config:
@@ -30,21 +35,27 @@ def configuration(connection: Connection) -> Config:
     return config
 
 
-def upgrade(connection: Connection, *, to: str = "") -> None:
-    """Apply every version that the database lacks, up to one or to the newest. A database that has
-    them does not need Alembic, which takes a fifth of a second to load.
+def upgrade(connection: Connection) -> None:
+    """Apply every version that the database lacks. A database that has them does not need Alembic,
+    which takes a fifth of a second to load. Raises UnknownVersionError, and changes nothing then.
     """
-    to = to or versions()[-1]
-    if version(connection) == to:
+    current = version(connection)
+    if current == versions()[-1]:
         return
+    if current is not None and current not in versions():
+        raise UnknownVersionError(
+            f"The database has tables of version {current}, which this program does not know.",
+            hint="It was made by an unreleased version or by a newer one: export what you need "
+            "with that version, or start with an empty database.",
+        )
     from alembic import command
 
-    command.upgrade(configuration(connection), to)
+    command.upgrade(configuration(connection), versions()[-1])
 
 
 def versions() -> tuple[str, ...]:
     """The names of every version, the oldest first."""
-    return tuple(sorted(path.name[:4] for path in _FOLDER.glob("versions/[0-9]*.py")))
+    return tuple(sorted(path.stem.partition("_")[0] for path in _FOLDER.glob("versions/[0-9]*.py")))
 
 
 def version(connection: Connection) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tollgauge.core.evidence import from_stored
 from tollgauge.core.improvement import Improvement, improvements
-from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Score
 from tollgauge.store.endpoints.scores import ScoreRow
 
@@ -13,7 +12,4 @@ def improvements_of(row: ScoreRow | None, score: Score | None) -> tuple[Improvem
     """What would raise a score, of which the row is at hand too; empty without one. It takes as
     long as scoring it several times.
     """
-    policy = None if row is None else POLICIES.get(row.policy_version)
-    if row is None or policy is None:
-        return ()
-    return improvements(from_stored(row.evidence), policy, now=score)
+    return () if row is None else improvements(from_stored(row.evidence), now=score)

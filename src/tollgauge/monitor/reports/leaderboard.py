@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from tollgauge.core.advice import PAYABLE
-from tollgauge.core.policy import CURRENT
+from tollgauge.core.policy import POLICY
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
@@ -43,7 +43,7 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     last_row = {sites[id_]: id_ for id_ in ids}
     return Leaderboard(
         as_of=max((score.as_of for score in latest.values()), default=now),
-        policy_version=CURRENT.version,
+        policy_version=POLICY.version,
         rows=tuple(snapshot_of(known[id_], latest[id_], now=latest[id_].as_of) for id_ in ids),
         more={last_row[more.site]: more for more in chosen.more if more.site in last_row},
     )

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.improvement import Improvement
-from tollgauge.core.policy import CURRENT
-from tollgauge.core.score import Down, OtherScore, Score, score_from_json
+from tollgauge.core.policy import POLICY
+from tollgauge.core.score import Down, Score, score_from_json
 from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.monitor.reports.improvements import improvements_of
@@ -63,9 +63,8 @@ class Snapshot(EndpointRow):
     `sources` are the directories that list it now. Texts under `advertised_` are the provider's own
     and untrusted. `reason` is why the recommendation is what it is; the chances of being payable
     are None before anything was measured, and so is `is_payable`: whether it could be paid when it
-    was last checked. `previous` is the score under the
-    policy before. `partly_reachable` says that some vantages reach it now and others do not, None
-    where only one watches. `improvements` is empty where nobody asked for it (`detailed`),
+    was last checked. `partly_reachable` says that some vantages reach it now and others do not,
+    None where only one watches. `improvements` is empty where nobody asked for it (`detailed`),
     and so is `seller_file` None: what the seller says of itself.
     """
 
@@ -91,7 +90,6 @@ class Snapshot(EndpointRow):
     advertised_description: str
     better_alternatives: int | None
     policy_version: int
-    previous: OtherScore | None = None
     partly_reachable: bool | None = None
     improvements: tuple[Improvement, ...] = ()
     seller_file: StoredSellerFile | None = None
@@ -212,7 +210,6 @@ def snapshot_of(
         payable_24h_permille=score.payable_24h_permille,
         is_payable=score.is_payable,
         down=score.down,
-        previous=score.previous,
         confidence_hundredths=score.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,
         latency_ms=stats.avg_latency_ms,
@@ -247,6 +244,6 @@ def _without_score(endpoint: Endpoint, *, now: int, better_alternatives: int | N
         advertised_name=endpoint.service_name,
         advertised_description=endpoint.description,
         better_alternatives=better_alternatives,
-        policy_version=CURRENT.version,
+        policy_version=POLICY.version,
         simulated=endpoint.simulated,
     )

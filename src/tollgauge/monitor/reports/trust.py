@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.policy import CURRENT
+from tollgauge.core.policy import POLICY
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score, score_from_json
@@ -100,7 +100,7 @@ def shared(tx: Connection, latest: Latest, probe: ProbeResult) -> TrustReport | 
     if endpoint is None or row is None:
         return None
     newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
-    if row.policy_version != CURRENT.version or row.as_of < newest_evidence:
+    if row.policy_version != POLICY.version or row.as_of < newest_evidence:
         return None
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:

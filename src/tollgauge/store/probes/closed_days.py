@@ -2,8 +2,8 @@
 
 A later day is added to the stored sums; where late probes came to a day, the sums come from the
 rows of all days. The latest probes are those of the day that is being
-closed, or those that were stored before. Only where nothing is stored yet (an older version closed
-the days) the packed days are searched for them.
+closed, or those that were stored before. Only where nothing is stored yet the packed days are
+searched for them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,13 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import Statement
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.window import DAYS, ClosedDays
-from tollgauge.db import meta
 from tollgauge.db.codec import statement_from_json
 from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import Prepared, PreparedAny
-from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.probes import window
 from tollgauge.store.probes.probe_rows import day_from_row
-from tollgauge.store.probes.window import UNBUILT
 
 CLOSE_TURN: Final = "close-days"
 """The turn of whoever closes days."""
@@ -51,12 +48,6 @@ _PACKED: Final = Prepared(
         probe_day_table.c.day == sa.bindparam("day"),
         probe_day_table.c.endpoint_id == sa.bindparam("id"),
     )
-)
-_ENDPOINTS: Final = (
-    sa.select(endpoint_table.c.id)
-    .where(endpoint_table.c.id > sa.bindparam("after"))
-    .order_by(endpoint_table.c.id)
-    .limit(sa.bindparam("limit"))
 )
 
 
@@ -104,31 +95,13 @@ def after(
             tail = _tail(day, whole) if day == newest else before.tail
             yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail)
     unknown = [id_ for id_ in closed if id_ not in known]
-    built = dict(_built(tx, unknown, before_day=max(day + 1, before_day)))
+    made = dict(built(tx, unknown, before_day=max(day + 1, before_day)))
     # A day may be closed so late that it lies before all that is read for `before_day`.
-    built |= _built(tx, [id_ for id_ in unknown if id_ not in built], before_day=day + 1)
-    yield from ((id_, built[id_]) for id_ in unknown)
+    made |= built(tx, [id_ for id_ in unknown if id_ not in made], before_day=day + 1)
+    yield from ((id_, made[id_]) for id_ in unknown)
 
 
-def build(tx: Connection, *, before_day: int, limit: int) -> int:
-    """Make the closed days of at most `limit` endpoints whose days before `before_day` were closed
-    by an older version; returns how many endpoints were looked at. Call it again until it is 0.
-    """
-    last = meta.get(tx, UNBUILT)
-    if last is None:
-        return 0
-    meta.take_turn(tx, CLOSE_TURN)
-    ids = list(tx.execute(_ENDPOINTS, {"after": last, "limit": limit}).scalars())
-    known = window.latest_closed(tx, ids)
-    window.keep(tx, _built(tx, [id_ for id_ in ids if id_ not in known], before_day=before_day))
-    if ids:
-        meta.put(tx, UNBUILT, ids[-1])
-    else:
-        meta.drop(tx, UNBUILT)
-    return len(ids)
-
-
-def _built(
+def built(
     tx: Connection, ids: Sequence[str], *, before_day: int
 ) -> Iterator[tuple[str, ClosedDays]]:
     """The closed days of endpoints of which nothing is kept, from the rows of their days."""

@@ -5,13 +5,12 @@ Rules:
 - all of an endpoint's days are one row (`probe_chart`), to which the closing of a day adds it
   (store/probes/archive): the rows of the days themselves lie as far apart as the days do;
 - a day without probes has what the last statement of the day before still says (core/window);
-- days that were closed before version 0031 of the database are read from their own rows;
 - days are kept as long as their probes (core/retention).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,16 +23,10 @@ from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.window import spans_of_next_day
-from tollgauge.db import meta, upsert
-from tollgauge.db.codec import statement_from_json
+from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import metadata
-from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.store.probes.probe_rows import day_from_row
-
-SINCE: Final = "charts-since"
-"""The key of the first day that the rows of charts are sure to have; without one they have all."""
 
 probe_chart = sa.Table(
     "probe_chart",
@@ -53,12 +46,6 @@ _KEEP: Final = Prepared(
             index_elements=["endpoint_id"], set_={"days": insert.excluded["days"]}
         ),
     )
-)
-_ROWS: Final = PreparedAny(
-    lambda days: sa.select(
-        *(column for column in probe_day_table.c if column.name != "packed")
-    ).where(probe_day_table.c.day.in_(days), probe_day_table.c.endpoint_id == sa.bindparam("id")),
-    sa.Integer,
 )
 
 
@@ -133,10 +120,6 @@ def read(tx: Connection, endpoint_id: str, *, first_day: int, before_day: int) -
     is known are left out.
     """
     days: Days = {}
-    since = meta.get(tx, SINCE)
-    if since is not None:
-        # The day before the first one may say something of it.
-        days |= _from_rows(tx, endpoint_id, range(first_day - 1, min(int(since), before_day)))
     for row in _CHARTS.rows(tx, (endpoint_id,)):
         days |= {figures[0]: _from_figures(*figures) for figures in _unpacked(row.days)}
     shown = range(first_day, before_day)
@@ -156,18 +139,6 @@ def keep(tx: Connection, day: int, closed: Mapping[str, PastDay]) -> None:
         lasting = (days[number] for number in sorted(days) if number > newest - RAW_DAYS)
         columns.append({"endpoint_id": id_, "days": _pack(lasting)})
     _KEEP.run_each(tx, columns)
-
-
-def _from_rows(tx: Connection, endpoint_id: str, days: Sequence[int]) -> Days:
-    """Closed days from the rows of their own."""
-    return {
-        row.day: past_day(
-            day_from_row(row),
-            statement_from_json(row.last_statement),
-            None if row.score_tenths is None else DayScore(row.score_tenths, row.score_policy),
-        )
-        for row in _ROWS.rows(tx, days, {"id": endpoint_id})
-    }
 
 
 def _with_silent_days(days: Days) -> Iterator[DayBar]:

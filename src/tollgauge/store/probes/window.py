@@ -28,18 +28,12 @@ from tollgauge.core.rollup import Rollup, Totals
 from tollgauge.core.spans import NO_SPANS, Spans, Statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.window import DAYS, ClosedDays, DayTexts, WeightedTime, Window
-from tollgauge.db import meta
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.probes import open_days, window_days
 from tollgauge.store.probes.open_days import Opened, latest_from
-
-UNBUILT: Final = "windows-unbuilt"
-"""The key of the id after which endpoints may have closed days of an older version and no row of
-what they add up to. There is none where all have theirs (db/migrations, version 0020).
-"""
 
 probe_window = sa.Table(
     "probe_window",
@@ -78,7 +72,6 @@ def read_many(
         day: open_days.read(tx, endpoint_ids, day=day, as_of=as_of, kept=kept)
         for day in open_days.days(tx, range(today - DAYS, today + 1))
     }
-    all_built = meta.get(tx, UNBUILT) is None
     windows: dict[str, Window] = {}
     for id_ in endpoint_ids:
         row = closed.get(id_)
@@ -87,7 +80,7 @@ def read_many(
             for day, of_day in opened.items()
             if id_ in of_day and not (row and _is_closed(day, row.day, of_day[id_]))
         }
-        if all_built if row is None else _suffices(row.day, days, since, today):
+        if row is None or _suffices(row.day, days, since, today):
             windows[id_] = _window(row, days, as_of=as_of, since=since)
         else:
             windows[id_] = window_days.read(tx, id_, as_of=as_of, recent_ms=recent_ms)

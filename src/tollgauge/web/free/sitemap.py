@@ -19,7 +19,6 @@ from xml.sax.saxutils import escape
 from starlette.responses import PlainTextResponse, Response
 
 from tollgauge.core.lint.judge import ALL_RULES
-from tollgauge.core.policy import CURRENT, POLICIES
 from tollgauge.monitor import ranking
 from tollgauge.store.endpoints import public
 from tollgauge.web import wire
@@ -41,7 +40,6 @@ _SCHEMA: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 PATHS: Final = (
     *("/", "/leaderboard", "/endpoints", "/incidents", "/statistics", "/compare", "/methodology"),
     *("/calibration", "/docs", "/lint", RULES_PATH),
-    *(f"/methodology/{version}" for version in POLICIES if version != CURRENT.version),
     *(f"{RULES_PATH}/{rule.slug}" for rule in ALL_RULES),
 )
 """The pages of the site itself."""

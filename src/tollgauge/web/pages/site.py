@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import POLICY
 from tollgauge.monitor import calibration, reports, statistics
 from tollgauge.store.endpoints import alternative_counts
 from tollgauge.web.dependencies import Dependencies, unknown_host
@@ -36,8 +34,6 @@ from tollgauge.web.wire.parameters import (
     UnmeasuredResource,
 )
 from tollgauge.web.wire.request_model import invalid, resource_of
-
-_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +75,14 @@ class Site:
         return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))
 
     async def methodology(self) -> Response:
-        """How scores come about, written from the newest policy."""
+        """How scores come about, written from the policy."""
         return HTMLResponse(views.methodology_html(base_url=self.dependencies.base_url))
 
     async def methodology_of(self, version: PolicyVersion) -> Response:
-        """The same, written from any policy."""
-        policy = POLICIES.get(int(version)) if _VERSION.fullmatch(version) else None
-        if policy is None:
-            raise Problem(404, "unknown-policy", "There is no policy of this version.")
-        return HTMLResponse(views.methodology_html(policy, base_url=self.dependencies.base_url))
+        """The same, for the policy's own version only."""
+        if version != str(POLICY.version):
+            raise Problem(404, "unknown-policy", f"Scores are made by policy {POLICY.version}.")
+        return await self.methodology()
 
     async def calibration(self) -> Response:
         """Forecasts held against what happened."""

@@ -23,8 +23,8 @@ from tollgauge.core.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.core.policy import CURRENT, POLICIES, Policy
-from tollgauge.core.scoring import RULES
+from tollgauge.core.policy import POLICY, Policy
+from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import WINDOW_MS, day_of, dollars
 from tollgauge.monitor.calibration import Calibration
@@ -118,7 +118,6 @@ def endpoint_html(
     None while nothing is sold.
     """
     snapshot = view.snapshot
-    policy = POLICIES.get(snapshot.policy_version)
     last_day = view.days[-1].day if view.days else day_of(snapshot.computed_at)
     first_day = view.days[0].day if view.days else last_day - day_of(WINDOW_MS) + 1
     heaviest = max((part.weight for part in view.components), default=1)
@@ -131,7 +130,7 @@ def endpoint_html(
         now=now,
         simulated=snapshot.simulated,
         gauge=gauge(
-            _grades(policy) if policy else (),
+            _grades(POLICY),
             score=snapshot.score_tenths,
             grade=snapshot.grade,
             low=view.low_tenths,
@@ -171,20 +170,17 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(policy: Policy = CURRENT, *, base_url: str) -> bytes:
-    """How scores come about, written from a policy and the rules of its flags."""
-    rules = RULES[policy.version]
+def methodology_html(*, base_url: str) -> bytes:
+    """How scores come about, written from the policy and the rules of its flags."""
+    policy = POLICY
     heaviest = max(row.weight for row in policy.rows)
     return render(
         "methodology.html",
         base_url,
         policy=policy,
-        current=CURRENT.version,
-        others=[version for version in POLICIES if version != policy.version],
-        by_time=rules.by_time,
         grades=_grades(policy),
         caps=[*policy.caps, *(rule.cap for rule in policy.forecast_caps)],
-        flags=sorted(rules.flags, key=_worst_first),
+        flags=sorted(FLAG_RULES, key=_worst_first),
         tables=(
             ("Latency: median in milliseconds", policy.latency),
             ("Age: days since first seen", policy.age),

@@ -17,12 +17,10 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core import evidence as evidence_form
-from tollgauge.core.evidence import Evidence
 from tollgauge.core.improvement import Improvement, improvements
-from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Score
-from tollgauge.core.scoring import recompute, score
-from tollgauge.web.wire.figures import iso, tenths
+from tollgauge.core.scoring import recompute
+from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.scores import score_alone
 from tollgauge.web.wire.shape import dump
 
@@ -63,9 +61,8 @@ def checked(document: bytes) -> Checked:
     given = orjson.loads(dump(score_alone(again)))
     report = evidence_form.parse(document)
     carried = report.get("evidence") if isinstance(report, dict) else None
-    policy = POLICIES[again.policy_version]
     if not isinstance(report, dict) or not isinstance(carried, dict):
-        raising = improvements(evidence_form.from_json(report), policy)
+        raising = improvements(evidence_form.from_json(report))
         return Checked(score=again, given=given, differences=None, improvements=raising)
     evidence = evidence_form.from_json(carried["document"])
     proof = {
@@ -75,13 +72,12 @@ def checked(document: bytes) -> Checked:
     }
     whole = given | {"resource": evidence.resource, "evidence": proof}
     whole["verdict"] = {"recommendation": again.recommendation}
-    whole["previousPolicy"] = _previous(evidence, report.get("previousPolicy"))
     _leave_out_flags(whole, report.get("moreFlags"))
     return Checked(
         score=again,
         given=given,
         differences=tuple(_differences("", report, whole)),
-        improvements=improvements(evidence, policy),
+        improvements=improvements(evidence),
     )
 
 
@@ -114,18 +110,6 @@ def _leave_out_flags(given: dict[str, Any], more_flags: Any) -> None:
     given["flagsDetailed"] = rows
     given["flags"] = {row["code"]: given["flags"][row["code"]] for row in rows}
     given["moreFlags"] = more_flags
-
-
-def _previous(evidence: Evidence, claimed: Any) -> dict[str, Any] | None:
-    """What the policy gives that a report names as the one before, None where it names none that is
-    known: not every report says it.
-    """
-    version = claimed.get("version") if isinstance(claimed, dict) else None
-    policy = POLICIES.get(version) if type(version) is int else None
-    if policy is None:
-        return None
-    other = score(evidence, policy)
-    return {"version": policy.version, "score": tenths(other.score_tenths), "grade": other.grade}
 
 
 def _differences(field: str, claimed: Any, given: Any) -> Iterator[Difference]:

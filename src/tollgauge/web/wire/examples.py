@@ -19,7 +19,7 @@ from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
 from tollgauge.core.improvement import improvements
-from tollgauge.core.policy import CURRENT, POLICY_1
+from tollgauge.core.policy import POLICY
 from tollgauge.core.preflight import Offer, decide
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
@@ -104,7 +104,7 @@ def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
     row = _snapshot()
     more = {row.id: MoreOfSite("example.com", 12)}
-    board = Leaderboard(as_of=AS_OF, policy_version=CURRENT.version, rows=(row,), more=more)
+    board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
@@ -272,7 +272,7 @@ def _snapshot() -> Snapshot:
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence(), previous=POLICY_1)
+    return scored(_ENDPOINT.id, _evidence())
 
 
 @cache

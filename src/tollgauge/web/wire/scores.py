@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from tollgauge.core.policy import POLICIES
-from tollgauge.core.score import Activity, Down, OtherScore, Score, Settlement
+from tollgauge.core.policy import POLICY
+from tollgauge.core.score import Activity, Down, Score, Settlement
 from tollgauge.core.scoring import FIXES
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import (
@@ -110,14 +110,6 @@ class DownShape(Shape):
     since: str
     reason: str
     confirmed: bool
-
-
-class PolicyScoreShape(Shape):
-    """What the policy before this one makes of the same evidence."""
-
-    version: int
-    score: Percent | None
-    grade: Grade | None
 
 
 class SettlementShape(Shape):
@@ -236,15 +228,6 @@ def down(outage: Down | None) -> DownShape | None:
     return DownShape(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
 
 
-def previous_policy(previous: OtherScore | None) -> PolicyScoreShape | None:
-    """What the policy before gave, None where that was not asked."""
-    if previous is None:
-        return None
-    return PolicyScoreShape(
-        version=previous.policy_version, score=tenths(previous.score_tenths), grade=previous.grade
-    )
-
-
 def _activity(activity: Activity | None) -> ActivityShape | None:
     if activity is None:
         return None
@@ -262,11 +245,10 @@ def _breakdown(score: Score) -> Breakdown:
 
 
 def _policy(score: Score) -> PolicyShape:
-    policy = POLICIES[score.policy_version]
     return PolicyShape(
-        version=policy.version,
-        weights=policy.weights,
-        grade_thresholds=dict(policy.grades),
+        version=score.policy_version,
+        weights=POLICY.weights,
+        grade_thresholds=dict(POLICY.grades),
         caps=[
             CapShape(code=cap.code, limit=cap.limit_tenths / 10, reason=cap.reason)
             for cap in score.caps

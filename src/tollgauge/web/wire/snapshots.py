@@ -11,7 +11,7 @@ from tollgauge.core.improvement import SHOWN
 from tollgauge.core.units import HOUR_MS, is_test_network, minute
 from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
-from tollgauge.web.wire.scores import DownShape, PolicyScoreShape, down, previous_policy
+from tollgauge.web.wire.scores import DownShape, down
 from tollgauge.web.wire.shape import (
     Chance,
     Grade,
@@ -123,7 +123,6 @@ class SnapshotShape(Shape):
     verdict: str | None
     sources: list[str]
     policy_version: int
-    previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
     test_network: bool
@@ -200,7 +199,6 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         verdict=view.verdict or None,
         sources=list(view.sources),
         policy_version=view.policy_version,
-        previous_policy=previous_policy(view.previous),
         endpoint_page=page_url(base_url, view.id),
         simulated=view.simulated,
         test_network=is_test_network(view.network),

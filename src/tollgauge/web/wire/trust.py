@@ -19,10 +19,8 @@ from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.lint import rule_page
 from tollgauge.web.wire.scores import (
     DownShape,
-    PolicyScoreShape,
     ScoreShape,
     judgement,
-    previous_policy,
 )
 from tollgauge.web.wire.shape import (
     OneOf,
@@ -147,13 +145,12 @@ class TrustReportShape(ScoreShape, ReportHead):
     """A trust report. By default it has at most 4 KB: texts of flags that find no room are left
     out, the least severe first, and `moreFlags` says how many flags are; `"evidence": "full"` in
     the request gives all of it, with the evidence. `simulated` is present, and true, where part of
-    the history that it rests on was made up by the demo. `previousPolicy` is what the policy before
-    makes of the same evidence. `vantages` and `partlyReachable` are present where several watch
-    endpoints; the latter says that some of them reached this one in the last two hours and others
-    did not. `pace` is present where many paths share what the host can be asked.
+    the history that it rests on was made up by the demo. `vantages` and `partlyReachable` are
+    present where several watch endpoints; the latter says that some of them reached this one in the
+    last two hours and others did not. `pace` is present where many paths share what the host can be
+    asked.
     """
 
-    previous_policy: PolicyScoreShape | None
     more_flags: int | None = absent_if_null()
     advertised: Advertised | None = absent_if_null()
     live_probe: LiveProbeShape | None = absent_if_null()
@@ -196,7 +193,6 @@ def trust_report(report: TrustReport, *, base_url: str) -> TrustReportShape:
             service_name=endpoint.service_name, description=endpoint.description
         ),
         evidence=_evidence(report, base_url),
-        previous_policy=previous_policy(report.score.previous),
         **_with_pages(judgement(report.score), base_url),
     )
 
