@@ -33,6 +33,10 @@ from tollgauge.core.units import (
 
 ABSENT: Final = object()
 """The correction of a member that is left out, and the value of one that is not there."""
+SIZE_MAX: Final = 32_768
+"""Bytes of JSON of an envelope that is corrected: each round reads it again, and none has half as
+many.
+"""
 _ROUNDS: Final = 4
 """How often an envelope is corrected: a token's domain is known once its address is right."""
 _TIMEOUT_S: Final = 60
@@ -54,12 +58,12 @@ class Correction:
 
 
 def corrected(exchange: Exchange) -> Correction | None:
-    """The corrected envelope of an answer; None where there is none to correct, or nothing in it
-    that could be.
+    """The corrected envelope of an answer; None where there is none to correct, nothing in it that
+    could be, or more than SIZE_MAX.
     """
     reading = read(exchange)
     document = _envelope(reading)
-    if document is None:
+    if document is None or len(orjson.dumps(document)) > SIZE_MAX:
         return None
     header = reading.header
     in_body = reading.envelope.place == "body"
