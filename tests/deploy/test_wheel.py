@@ -23,7 +23,6 @@ from tests.support.programs import require
 from tollgauge.demo.anvil import VERSION
 
 PACKAGE = ROOT / "src" / "tollgauge"
-KINDS = {".py", ".html", ".css", ".js", ".json", ".svg", ".png", ".ico", ".txt", ".mako", ".sol"}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +63,7 @@ def test_it_holds_every_file_of_the_package_and_no_other(wheel: Path) -> None:
     for part in ("web/pages/templates/base.html", "db/migrations/versions/20261124a_tables.py"):
         assert f"tollgauge/{part}" in held
     assert "tollgauge/web/pages/static/tollgauge.css" in held
+    assert "tollgauge/core/lint/fixes/order/express.ts.txt" in held
     assert "tollgauge/py.typed" in held
 
 

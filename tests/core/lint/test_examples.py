@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,6 +28,7 @@ from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, Kind
 
+FIXES = Path(__file__).resolve().parents[3] / "src" / "tollgauge" / "core" / "lint" / "fixes"
 SLUGS = [rule.slug for rule in ALL_RULES]
 
 
@@ -77,6 +79,15 @@ def test_every_kind_has_code_for_every_framework() -> None:
             used = "x402http" if framework.language == "Go" else "route"
             assert used in code or "payments" in code or "headers" in code, framework.name
             assert not code.startswith((" ", "\n"))
+
+
+def test_every_file_of_the_fixes_is_shown() -> None:
+    folders = {path.name: path for path in FIXES.iterdir()}
+    assert set(folders) == {*Kind, "install"}
+    shown = [code for remedy in REMEDIES.values() for _, code in remedy.by_framework()]
+    for path in FIXES.rglob("*.txt"):
+        text = path.read_text(encoding="utf-8").rstrip("\n")
+        assert any(text in code for code in shown), path
 
 
 class Facilitator(HTTPFacilitatorClient):
