@@ -35,10 +35,11 @@ def test_an_unknown_measurement_is_refused_with_the_names_of_all(tmp_path: Path)
 def test_an_installed_package_says_that_the_measurements_are_in_a_checkout(tmp_path: Path) -> None:
     installed = tmp_path / "site-packages"
     shutil.copytree(SOURCE, installed / "tollgauge", ignore=shutil.ignore_patterns("__pycache__"))
-    done = bench("paid", "--json", folder=tmp_path, source=installed)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "not part of the installed package" in done.stderr
-    assert "from a checkout" in done.stderr
+    for words in (("paid", "--json"), ("replay", "series.jsonl")):
+        done = bench(*words, folder=tmp_path, source=installed)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "not part of the installed package" in done.stderr
+        assert "from a checkout" in done.stderr
 
 
 def test_the_processes_of_a_measurement_start_from_any_folder(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_help_names_every_command(tollgauge: Command) -> None:
     for name in (
         *("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"),
         *("trace", "mcp", "backup", "restore", "config", "bench", "payments", "watch"),
-        *("calibration", "buy", "init", "status"),
+        *("buy", "init", "status"),
     ):
         assert f" {name} " in done.out
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.support.forecasts import HOUR, probed, record, row, scored
 from tests.support.series import HALF_HOUR, START
 
+from bench.replay import Line, probe_of
 from tollgauge.core.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.core.probe import Attribution
-from tollgauge.core.replay import Line, probe_of
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration

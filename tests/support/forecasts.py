@@ -9,9 +9,9 @@ from typing import Any
 from tests.support.probe_loop import endpoint
 from tests.support.series import HALF_HOUR, START
 
+from bench.replay import Line, probe_of
 from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.policy import POLICY
-from tollgauge.core.replay import Line, probe_of
 from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.db.engine import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tollgauge.core.replay import Line
+from bench.replay import Line
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 
 START = 20_000 * DAY_MS

@@ -13,9 +13,8 @@ from typing import Annotated, Final
 
 import typer
 
-from tollgauge.cli.bench import bench
+from tollgauge.cli.bench import bench_app
 from tollgauge.cli.buy import buy
-from tollgauge.cli.calibration import calibration_app
 from tollgauge.cli.config import config_app, init
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
@@ -61,14 +60,14 @@ def options(version: Version = False) -> None:
 
 for command in (
     *(init, run, serve, work, mcp, migrate, backup, restore, buy, probe, lint, score),
-    *(verify, trace, discover, bench, payments, doctor, status),
+    *(verify, trace, discover, payments, doctor, status),
 ):
     app.command()(command)
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
 app.add_typer(watch_app, name="watch")
-app.add_typer(calibration_app, name="calibration")
+app.add_typer(bench_app, name="bench")
 
 
 _GARBAGE_COLLECTED_EVERY: Final = 10_000

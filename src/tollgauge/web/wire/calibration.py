@@ -1,4 +1,4 @@
-"""Calibration as JSON: the figures of core/calibration, for the route and for a replay alike."""
+"""Calibration as JSON: the figures of core/calibration, for the route and for bench/replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tollgauge.core.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.core.replay import SHORT_OUTAGE, WEEK_RANGE, Replaying
 from tollgauge.core.units import DAY_MS
 from tollgauge.web.wire.figures import day, iso, permille
 from tollgauge.web.wire.shape import Shape
@@ -105,22 +104,6 @@ class CalibrationShape(Shape):
     policies: list[FiguresShape]
 
 
-class ReplayShape(Shape):
-    """The input of a replay, and its figures. `shortOutagesGradedAOrB` is of all lines
-    of sites that were payable less than 3 hours before; `weeksInside` of all score ranges whose
-    uptime ends were held against the next week.
-    """
-
-    sites: int
-    lines: int
-    every: int
-    confirm: bool
-    fill: bool
-    figures: FiguresShape
-    short_outages_graded_a_or_b: ShareShape
-    weeks_inside: ShareShape
-
-
 def figures(sums: Sums, policy_version: int) -> FiguresShape:
     """The figures of one policy's counts."""
     graded = sums.of(NEXT, "grade")
@@ -133,9 +116,7 @@ def figures(sums: Sums, policy_version: int) -> FiguresShape:
         recommendations=_groups(sums, "recommendation"),
         grades=_groups(sums, "grade"),
         ages=_groups(sums, "age"),
-        failures_graded_a_or_b=_share(
-            sum(missed.values()), missed.get("A", 0) + missed.get("B", 0)
-        ),
+        failures_graded_a_or_b=share(sum(missed.values()), missed.get("A", 0) + missed.get("B", 0)),
     )
 
 
@@ -147,24 +128,6 @@ def calibration(report: Calibration, *, now: int) -> CalibrationShape:
         first_day=None if first is None else day(first * DAY_MS),
         last_day=None if last is None else day(last * DAY_MS),
         policies=[figures(sums, version) for version, sums in sorted(report.sums.items())[::-1]],
-    )
-
-
-def replayed(sums: Sums, *, sites: int, lines: int, options: Replaying) -> ReplayShape:
-    """What a replay came to."""
-    outages = {grade: count for grade, (count, _) in sums.of(NEXT, SHORT_OUTAGE).items()}
-    weeks = sums.of(WEEK_RANGE.horizon, WEEK_RANGE.measure).get(WEEK_RANGE.value, (0, 0))
-    return ReplayShape(
-        sites=sites,
-        lines=lines,
-        every=options.every,
-        confirm=options.confirm,
-        fill=options.fill,
-        figures=figures(sums, options.policy.version),
-        short_outages_graded_a_or_b=_share(
-            sum(outages.values()), outages.get("A", 0) + outages.get("B", 0)
-        ),
-        weeks_inside=_share(*weeks),
     )
 
 
@@ -213,7 +176,8 @@ def _group(row: Group) -> GroupShape:
     )
 
 
-def _share(count: int, part: int) -> ShareShape:
+def share(count: int, part: int) -> ShareShape:
+    """Return `part` of `count`; the share of none is null."""
     return ShareShape(count=count, share=part / count if count else None)
 
 

@@ -1,4 +1,4 @@
-"""`tollgauge calibration replay`: files of series, results and refusals."""
+"""`tollgauge bench replay`: files of series, results and refusals."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.support.command_line import Command
 from tests.support.series import half_hours
 
-from tollgauge.cli import calibration
-from tollgauge.core.replay import Line
+from bench import replay_report
+from bench.replay import Line
 
 
 def text_of(site: str, lines: list[Line]) -> str:
@@ -30,7 +30,7 @@ def series(tmp_path: Path) -> Path:
 
 
 def test_the_figures_are_printed_beside_the_baselines(tollgauge: Command, series: Path) -> None:
-    done = tollgauge("calibration", "replay", str(series))
+    done = tollgauge("bench", "replay", str(series))
     assert done.code == 0, done.err
     assert "policy 2: 384 lines of 2 sites, forecasts from 1 of 1" in done.out
     assert "payableNow against the next line within 2 hours: 382 forecasts" in done.out
@@ -42,7 +42,7 @@ def test_the_figures_are_printed_beside_the_baselines(tollgauge: Command, series
 
 
 def test_json_holds_the_same(tollgauge: Command, series: Path) -> None:
-    report = tollgauge("calibration", "replay", str(series), "--json").json
+    report = tollgauge("bench", "replay", str(series), "--json").json
     assert (report["sites"], report["lines"], report["every"]) == (2, 384, 1)
     now = report["figures"]["payableNow"]
     assert now["count"] == 382
@@ -56,28 +56,28 @@ def test_a_packed_file_and_several_files_are_read(
 ) -> None:
     packed = tmp_path / "more.jsonl.gz"
     packed.write_bytes(gzip.compress(text_of("c", half_hours([True, False])).encode()))
-    report = tollgauge("calibration", "replay", str(series), str(packed), "--json").json
+    report = tollgauge("bench", "replay", str(series), str(packed), "--json").json
     assert (report["sites"], report["lines"]) == (3, 386)
 
 
 def test_a_bad_line_is_refused_with_its_number(tollgauge: Command, series: Path) -> None:
     series.write_text(series.read_text() + '{"site": "a", "instant": "soon", "up": true}\n')
-    done = tollgauge("calibration", "replay", str(series))
+    done = tollgauge("bench", "replay", str(series))
     assert (done.code, done.out) == (2, "")
     assert "line 385 has no instant" in " ".join(done.err.split())
 
 
 def test_what_cannot_be_read_or_chosen_is_misuse(tollgauge: Command, series: Path) -> None:
-    assert "cannot be read" in tollgauge("calibration", "replay", "nowhere.jsonl").err
+    assert "cannot be read" in tollgauge("bench", "replay", "nowhere.jsonl").err
     packed = series.with_suffix(".gz")
     packed.write_bytes(b"no gzip")
-    assert tollgauge("calibration", "replay", str(packed)).code == 2
+    assert tollgauge("bench", "replay", str(packed)).code == 2
 
 
 def test_an_empty_series_says_that_there_is_nothing(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_text("")
-    done = tollgauge("calibration", "replay", str(path))
+    done = tollgauge("bench", "replay", str(path))
     assert done.code == 0
     assert "0 forecasts" in done.out
 
@@ -85,6 +85,6 @@ def test_an_empty_series_says_that_there_is_nothing(tollgauge: Command, tmp_path
 def test_many_processes_count_what_one_does(
     tollgauge: Command, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = tollgauge("calibration", "replay", str(series), "--json").json
-    monkeypatch.setattr(calibration, "ALONE_MAX", 0)
-    assert tollgauge("calibration", "replay", str(series), "--json").json == alone
+    alone = tollgauge("bench", "replay", str(series), "--json").json
+    monkeypatch.setattr(replay_report, "ALONE_MAX", 0)
+    assert tollgauge("bench", "replay", str(series), "--json").json == alone

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.support.day_spans import spans_by_day
 from tests.support.series import HALF_HOUR, START, half_hours
 
-from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
-from tollgauge.core.replay import (
+from bench.replay import (
     SHORT_OUTAGE,
     WEEK_RANGE,
     Line,
@@ -26,6 +25,7 @@ from tollgauge.core.replay import (
     span_parts,
     usual_interval,
 )
+from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
 from tollgauge.core.spans import Spans, Statement, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
