@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import open_files, prepared, programs, ready_tables
 from tests.support.examples import THOROUGH, examples
@@ -82,6 +83,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (process := session.stash.get(PREPARED, None)) is not None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+@pytest.fixture(autouse=True)
+def unchanged_logs() -> Iterator[None]:
+    """A command that ran in this process configured the logs; the next test has the defaults."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

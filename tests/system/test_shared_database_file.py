@@ -49,7 +49,7 @@ USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
 }
 """The commands that open the database, with arguments for a run."""
 OTHER: Final = (
-    *("bench", "buy", "calibration", "demo", "init", "keys", "lint", "mcp", "probe", "score"),
+    *("bench", "buy", "demo", "init", "keys", "lint", "mcp", "probe", "score"),
     *("trace", "verify", "watch"),
 )
 """The commands, or groups of commands, that never open the service's database."""
