@@ -16,7 +16,7 @@ from tests.support.guard_seller import Answer, Call, Seller, selling
 
 from tollgauge_guard import GuardError, open_guard
 from tollgauge_guard import bundle_source as module
-from tollgauge_guard.bundle import BundleError
+from tollgauge_guard.bundle import Bundle, BundleError
 from tollgauge_guard.bundle_source import FileBundle, RemoteBundle
 from tollgauge_guard.signature import SignatureError, pin
 
@@ -72,6 +72,13 @@ def opened(service: Service, cache: Path, **options: Any) -> RemoteBundle:
     return RemoteBundle(service.url, key, cache=cache, **{"verify": False} | options)
 
 
+def keep(service: Service, cache: Path, **options: Any) -> Bundle | None:
+    """The bundle once its file is written: `current` has it a moment earlier."""
+    source = opened(service, cache, **options)
+    source.refresh()
+    return source.current()
+
+
 def test_the_first_use_waits_for_the_bundle_and_later_ones_do_not_ask_again(
     service: Service, tmp_path: Path
 ) -> None:
@@ -93,7 +100,7 @@ def test_a_key_is_fetched_by_its_fingerprint_and_compared(service: Service, tmp_
 
 
 def test_what_was_kept_is_used_when_the_service_is_gone(service: Service, tmp_path: Path) -> None:
-    assert opened(service, tmp_path, key=FINGERPRINT).current() is not None
+    assert keep(service, tmp_path, key=FINGERPRINT) is not None
     service.is_down = True
     for key in (KEY, FINGERPRINT):
         bundle = opened(service, tmp_path, key=key).current()
@@ -104,17 +111,17 @@ def test_what_was_kept_is_used_when_the_service_is_gone(service: Service, tmp_pa
 def test_what_another_key_signed_is_not_used_from_the_cache(
     service: Service, tmp_path: Path
 ) -> None:
-    assert opened(service, tmp_path).current() is not None
+    assert keep(service, tmp_path) is not None
     service.is_down = True
     assert opened(service, tmp_path, key=pin("A" * 43)).current() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n", b"{}\n", b"[]\nx", b"\xff" * 99, b"{" * 70_000])
 def test_a_damaged_file_is_not_used(service: Service, tmp_path: Path, damage: bytes) -> None:
-    opened(service, tmp_path).current()
+    keep(service, tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(damage)
-    assert opened(service, tmp_path).current() is not None
+    assert keep(service, tmp_path) is not None
     file.write_bytes(damage)
     service.is_down = True
     assert opened(service, tmp_path).current() is None
