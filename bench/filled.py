@@ -51,7 +51,6 @@ _IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
 _EVERYWHERE: Final = {
     "endpoint_id": "c.id",
     "host": "c.host",
-    "open_day_newest": "t.open_day_newest + c.later",
     # JSON texts that name what the last probe saw.
     "quote": "replace(t.quote, c.template_pay_to, c.pay_to)",
     "state": "replace(t.state, c.template_pay_to, c.pay_to)",

@@ -143,7 +143,7 @@ def _by_day(probes: Iterable[ProbeResult]) -> dict[int, list[ProbeResult]]:
 def _sums(day: int, by_day: Mapping[int, list[ProbeResult]], *, until: int) -> Rollup:
     before, probes = _statements(by_day.get(day - 1, ())), by_day.get(day, ())
     spoken = spans(day, _statements(probes), before=before[-1] if before else None, until=until)
-    return replace(rollup(day, probes), spans=spoken)
+    return rollup(day, probes, spans=spoken)
 
 
 def _statements(probes: Iterable[ProbeResult]) -> list[Statement]:

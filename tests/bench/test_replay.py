@@ -26,7 +26,7 @@ from bench.replay import (
     usual_interval,
 )
 from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
-from tollgauge.core.spans import Spans, Statement, statement
+from tollgauge.core.spans import Spans, Statement, spans_sum, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
@@ -180,7 +180,7 @@ def test_spans_that_grow_are_the_spans_of_the_whole(
     before: Statement | None = None
     for item in said:
         for day, part in span_parts(before, item):
-            grown[day] = grown.get(day, Spans()) + part
+            grown[day] = spans_sum((grown.get(day, Spans()), part))
         before = item
     whole = spans_by_day(said, until=said[-1].at) if said else {}
     assert {day: part for day, part in grown.items() if part != Spans()} == {

@@ -8,6 +8,7 @@ import pytest
 import rfc8785
 from hypothesis import given, settings
 from jsonschema import Draft202012Validator
+from msgspec import structs
 from tests.support.evidences import EVIDENCE
 from tests.support.examples import examples
 
@@ -40,7 +41,7 @@ def shuffled(evidence: Evidence) -> Evidence:
     return replace(
         evidence,
         days=tuple(
-            replace(row, latency=row.latency[::-1], excluded=row.excluded[::-1])
+            structs.replace(row, latency=row.latency[::-1], excluded=row.excluded[::-1])
             for row in reversed(evidence.days)
         ),
         changes=evidence.changes[::-1],

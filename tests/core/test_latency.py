@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -10,22 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.latency import (
-    NO_LATENCIES,
     Histogram,
     bucket_of,
-    from_counts,
     lower_bound,
     merge,
+    of,
     percentile,
     percentiles,
-    plus,
 )
 
 LATENCIES = st.integers(0, 200_000)
 
 
 def histogram(milliseconds: Iterable[int]) -> Histogram:
-    return from_counts(Counter(bucket_of(ms) for ms in milliseconds))
+    return of(milliseconds)
 
 
 def test_bucket_numbers_are_dense_and_ascend_with_the_latency() -> None:
@@ -85,26 +82,6 @@ def test_percentiles_of_histograms_are_those_of_their_sum(
         percentile(whole, percent),
         percentile(whole, 50),
     ]
-
-
-@given(st.lists(LATENCIES), st.lists(st.lists(LATENCIES), max_size=3))
-def test_percentiles_are_the_same_where_a_histogram_is_kept_in_columns(
-    kept: list[int], parts: list[list[int]]
-) -> None:
-    columns = plus(NO_LATENCIES, histogram(kept))
-    histograms = [histogram(part) for part in parts]
-    percents = range(1, 101)
-    assert percentiles(histograms, percents, columns) == percentiles(
-        [histogram(kept), *histograms], percents
-    )
-
-
-@given(st.lists(LATENCIES), st.lists(LATENCIES))
-def test_what_was_added_to_columns_can_be_taken_away(a: list[int], b: list[int]) -> None:
-    kept, leaving = plus(NO_LATENCIES, histogram(a)), histogram(b)
-    whole = plus(kept, leaving)
-    assert whole.pairs == histogram(a + b)
-    assert plus(whole, [(bucket, -count) for bucket, count in leaving]) == kept
 
 
 @given(st.lists(LATENCIES), st.lists(LATENCIES))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.evidence_by_time import AS_OF, QUOTE, SELLER, dead, payable
 
 from tollgauge.core.evidence import (
@@ -108,7 +109,7 @@ def test_danger_is_flagged_even_of_an_endpoint_that_was_never_measured() -> None
 
 def test_days_outside_the_window_do_not_count() -> None:
     days = payable().days
-    other = (replace(days[0], day=TODAY - 31), replace(days[0], day=TODAY + 1))
+    other = (structs.replace(days[0], day=TODAY - 31), structs.replace(days[0], day=TODAY + 1))
     assert score(payable(days=(*days, *other))).stats == score(payable()).stats
 
 
@@ -192,7 +193,7 @@ def test_few_observations_lower_the_confidence(days: int, confidence: int, advic
 
 
 def test_the_first_probe_is_a_first_contact_however_long_it_was_listed() -> None:
-    one = payable(days=(replace(payable().days[-1], probes=1, scored=1, up=1, slots=1),))
+    one = payable(days=(structs.replace(payable().days[-1], probes=1, scored=1, up=1, slots=1),))
     assert "hardly checked" in message(one, "first-contact")
     just_now = replace(one, first_seen=AS_OF - 1)
     assert "just now" in message(just_now, "first-contact")

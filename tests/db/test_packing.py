@@ -1,14 +1,12 @@
-"""Packed probes and histograms: what goes in comes out, in few bytes."""
+"""Packed probes: what goes in comes out, in few bytes."""
 
 from __future__ import annotations
 
-import base64
 from dataclasses import asdict, replace
 
 import pytest
 import zstandard
 from tests.support.probe_archive import (
-    DAY,
     DOWN,
     GOOD,
     OURS,
@@ -23,13 +21,10 @@ from tests.support.probe_archive import (
 
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Severity
-from tollgauge.core.rollup import rollup
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.units import DAY_MS
 from tollgauge.db.packing import (
     pack,
-    pack_histogram,
     unpack,
-    unpack_histogram,
     unpack_history,
 )
 
@@ -63,17 +58,6 @@ def test_how_long_a_probe_holds_and_that_it_confirms_is_kept() -> None:
     assert list(unpack(pack(results))) == results
 
 
-def test_what_version_1_packed_is_still_read() -> None:
-    packed = base64.b85decode(
-        "D77#BV6Xrc1OU=R5Eh`NZ3D17UVgv)`yU9KNg~@TkNrPa1%UbQf*5oOXvxYbTL}i~>`1&S#sQy?RxUXsOz%N|li;4Jo"
-        "*DgUEFTsiK!S!SU=R9O0C_Q!!tvm@!LAxuUdIDpSSLn;IW=YG)<p0I-z33`0L0)Lgib4EyAV@79V<;emJ?Y4"
-    )
-    assert list(unpack(packed)) == [
-        replace(GOOD, findings=()),
-        replace(DOWN, at=START + 30 * MINUTE_MS),
-    ]
-
-
 def test_an_unknown_version_is_refused() -> None:
     packed = zstandard.ZstdCompressor().compress(b'{"v":3}')
     with pytest.raises(ValueError, match="unknown version 3"):
@@ -93,15 +77,9 @@ def test_packing_a_random_day_and_unpacking_it_is_the_same_day(seed: int) -> Non
     assert stripped(list(unpack(pack(results)))) == results
 
 
-def test_a_histogram_of_any_bucket_is_packed() -> None:
-    histogram = ((0, 1), (127, 200), (128, 3), (5_000, 1_000_000))
-    assert unpack_histogram(pack_histogram(histogram)) == histogram
-    assert unpack_histogram(pack_histogram(())) == ()
-
-
 def test_a_packed_probe_takes_a_few_tens_of_bytes() -> None:
     sizes = []
     for seed in range(20):
         day = cadence(seed, days=1)
-        sizes.append((len(pack(day)) + len(pack_histogram(rollup(DAY, day).latency))) / len(day))
+        sizes.append(len(pack(day)) / len(day))
     assert sum(sizes) / len(sizes) < 30

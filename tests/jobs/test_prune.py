@@ -9,11 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.forecasts import row as forecast_row
-from tests.support.probe_archive import DAY, DOWN, GOOD, START, cadence, sums_by_month
+from tests.support.probe_archive import DAY, DOWN, GOOD, START, cadence
 from tests.support.statements import fetch
 
 from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.db import space
 from tollgauge.db.engine import Store
@@ -21,7 +22,7 @@ from tollgauge.jobs import prune
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import endpoints, forecasts, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
-from tollgauge.store.probes import archive, changes, months, probes
+from tollgauge.store.probes import archive, changes, probes
 
 ENDPOINTS = [
     Endpoint(id=endpoint_id(url), resource=url, host="a.com", first_seen=START, last_seen=START)
@@ -78,12 +79,10 @@ async def test_after_a_year_the_file_is_half_larger_at_most_than_after_100_days(
     after_100_days, after_a_year = sizes[100 // len(DAYS) - 1], sizes[-1]
     assert after_100_days > 40  # pages: it holds something
     assert after_a_year <= 1.5 * after_100_days
-    folded = await store.reading(sums_by_month, ENDPOINTS[0].id)
     days = await store.reading(
         probes.days, ENDPOINTS[0].id, first_day=DAY, last_day=begins[-1] + len(DAYS)
     )
-    counted = sum(sums.probes for sums in folded.values()) + sum(day.probes for day in days)
-    assert counted == PROBES * len(DAYS) * len(begins)
+    assert sum(day.probes for day in days) == PROBES * RAW_DAYS
     await store.close()
 
 
@@ -100,7 +99,7 @@ async def test_no_step_of_a_round_reads_a_table_to_its_end() -> None:
     now = START + 400 * DAY_MS
     steps: dict[str, Callable[[Connection], object]] = {
         "close": lambda tx: archive.close_days(tx, before_day=DAY + 2, limit=9),
-        "fold": lambda tx: months.fold(tx, before_day=DAY + 1, limit=9),
+        "days": lambda tx: archive.forget(tx, now=now, limit=9),
         "space": space.give_back,
         "unlisted": lambda tx: never_public.forget(tx, now=now, limit=9),
     }

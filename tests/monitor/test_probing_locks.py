@@ -26,7 +26,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, vantages
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import due_hosts, endpoints, hosts, listings
-from tollgauge.store.probes import archive, months, probes
+from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import vantages as vantage_probes
 
 OpenStore = Callable[[], Store]
@@ -171,17 +171,15 @@ async def wave_of(
         await wave(endpoints.lock, [last.id])
 
 
-async def test_old_days_are_folded_beside_a_wave(store: Store, open_store: OpenStore) -> None:
+async def test_days_are_closed_beside_a_wave(store: Store, open_store: OpenStore) -> None:
     first, last = of_host("a.com", 2)
     await store.writing(endpoints.insert, first, last)
-    for one in (last, first):  # so their rows lie
-        await store.writing(probed, {one: START})
-        await store.writing(archive.close_days, before_day=day_of(START) + 1, limit=9)
+    await store.writing(probed, {last: START, first: START})
     async with wave_of(store, open_store(), first, last):
-        folding = asyncio.create_task(
-            open_store().writing(months.fold, before_day=day_of(START) + 1, limit=9)
+        closing = asyncio.create_task(
+            open_store().writing(archive.close_days, before_day=day_of(START) + 1, limit=9)
         )
-    assert await folding == 2
+    assert await closing == 2
 
 
 async def test_endpoints_become_known_at_another_vantage_beside_a_wave(

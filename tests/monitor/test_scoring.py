@@ -23,6 +23,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import changes as change_rows
+from tollgauge.store.watches.watches import Watch
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 RESOURCE = "https://api.shop.com/a"
@@ -147,9 +148,10 @@ async def test_a_confirmation_is_no_result_of_a_watch(store: Store) -> None:
     await store.writing(endpoints.insert, watched)
     for at, result in ((0, PAYABLE), (5, PAYABLE), (10, TIMED_OUT), (11, TIMED_OUT)):
         await store.writing(recorded, replace(result, at=NOW + at * MINUTE_MS))
-    counted = await store.reading(
-        change_rows.checks, ENDPOINT.id, since=NOW - 1, until=NOW + DAY_MS
+    watch = Watch(
+        id="w", secret_hash="h", endpoint_id=ENDPOINT.id, created_at=NOW - 1, expires_at=NOW
     )
+    counted = await store.reading(change_rows.checks, watch, since=NOW - 1, until=NOW + DAY_MS)
     states = await store.reading(change_rows.change_states, [ENDPOINT.id])
     assert counted == (3, 3)
     assert states[ENDPOINT.id].recent == "110"
@@ -181,7 +183,7 @@ async def test_a_batch_sees_of_each_endpoint_what_it_sees_alone(store: Store) ->
     for _ in range(2):
         together = await store.reading(scoring.gather_many, batch, as_of=NOW, cadence=NORMAL)
         alone = [await store.reading(scoring.gather, endpoint, as_of=NOW) for endpoint in batch]
-        assert [gathered.whole for gathered in together] == alone
+        assert list(together.values()) == alone
         rows = [
             (await store.reading(scoring.compute, endpoint, as_of=NOW, cadence=NORMAL))[1]
             for endpoint in batch

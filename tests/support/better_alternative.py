@@ -40,7 +40,7 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
         confidence_hundredths=100,
         uptime_tenths=1000,
         compliant=True,
-        open_evidence=empty.evidence,
+        evidence=empty.evidence,
         result=empty.result,
     )
     await store.writing(endpoints.insert, better)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tollgauge.core.evidence import (
     ChainEvidence,
@@ -117,7 +116,7 @@ EVIDENCE = st.builds(
     wildcard=st.booleans(),
     injection=st.booleans(),
     quote=st.none() | st.builds(Quote, network=TEXTS, asset=TEXTS, amount=AMOUNTS, pay_to=TEXTS),
-    days=st.lists(st.builds(replace, rollups(), spans=SPANS), max_size=3).map(tuple),
+    days=st.lists(st.builds(structs.replace, rollups(), spans=SPANS), max_size=3).map(tuple),
     recent=st.sampled_from([(0, 0), (6, 0), (6, 6)]),
     last=st.none() | PROBES,
     envelope=st.none() | PROBES,

@@ -6,20 +6,15 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy import Connection
-
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.rollup import Totals
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.db.schema import probe_month
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import archive, months, probes
+from tollgauge.store.probes import archive, probes
 
 DAY = 20_000
 START = DAY * DAY_MS
@@ -145,9 +140,3 @@ async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
         if not closed:
             return total
         total += closed
-
-
-def sums_by_month(tx: Connection, endpoint_id: str) -> dict[int, Totals]:
-    """The sums of the months of an endpoint of which days were folded, by month (202601)."""
-    query = sa.select(probe_month).where(probe_month.c.endpoint_id == endpoint_id)
-    return {row.month: months._totals(row) for row in tx.execute(query)}

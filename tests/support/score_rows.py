@@ -31,7 +31,7 @@ def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -
         confidence_hundredths=confidence,
         uptime_tenths=tenths,
         compliant=tenths is not None and tenths > 800,
-        open_evidence=b"{}",
+        evidence=b"{}",
         result=b'{"stats":{"avg_latency_ms":90}}',
     )
     return replace(base, **values)  # type: ignore[arg-type]

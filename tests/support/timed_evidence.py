@@ -67,7 +67,7 @@ def observe(
     speaking = [(probe, said) for probe in known if (said := statement(probe)) is not None]
     spans = spans_by_day([said for _, said in speaking], until=as_of)
     days = [
-        replace(rollup(day, by_day.get(day, ())), spans=spans[day])
+        rollup(day, by_day.get(day, ()), spans=spans[day])
         if day in spans
         else rollup(day, by_day[day])
         for day in sorted(by_day.keys() | spans.keys())

@@ -23,7 +23,6 @@ import idna
 from tollgauge.core.address import literal_class
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payto_history import PayToHistory
-from tollgauge.core.record import record
 from tollgauge.core.terms import Quote
 
 URL_MAX: Final = 2_048
@@ -115,7 +114,7 @@ class Resource:
         return bool(_TEMPLATE.search(self.path))
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """One monitored endpoint as the store remembers it. Instants are milliseconds UTC.
 

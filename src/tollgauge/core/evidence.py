@@ -21,15 +21,14 @@ import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
-from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.record import record
-from tollgauge.core.rollup import Rollup, day_document
+from tollgauge.core.rollup import Rollup, day_document, day_from_document
 from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -91,7 +90,7 @@ class PayerVolume:
     returned: Amount = 0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PayerSums:
     """Sums over payers of one reading of who counts: how many `payers`, their `volume` and the
     `squares` of their volumes in atomic USDC, the largest one (`top`), and the sum of their weights
@@ -106,7 +105,7 @@ class PayerSums:
     weight: int = 0
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSums:
     """What the payers of a payTo add up to: `raw` leaves nobody out; `organic` leaves out the
     payTo itself and round trips; `high` and `low` are the ends of the organic interval
@@ -124,7 +123,7 @@ class ChainSums:
     low: PayerSums = PayerSums()
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEvidence:
     """Settlements to the endpoint's payTo in the window. `indexed_ms` is how much of the window
     is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1);
@@ -140,7 +139,7 @@ class ChainEvidence:
     sums: ChainSums | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatestState:
     """What the latest probe that speaks says (core/spans): a scored one, a 429, or one that
     confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
@@ -155,7 +154,7 @@ class LatestState:
     since: int | None = None
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastProbe:
     """What the latest scored probe saw. `rules` are (slug, severity, message) of the linter."""
 
@@ -181,6 +180,9 @@ class LastProbe:
         )
 
 
+Days = Annotated[
+    tuple[Rollup, ...], PlainValidator(lambda days: tuple(map(day_from_document, days)))
+]
 Recent = Annotated[
     tuple[int, int],
     BeforeValidator(lambda counts: (counts["scored"], counts["up"])),
@@ -189,7 +191,7 @@ Recent = Annotated[
 """Counts of recent probes: (scored, up)."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything a score may depend on. Instants are milliseconds UTC; `as_of` ends the window.
 
@@ -219,7 +221,7 @@ class Evidence:
     wildcard: bool = False
     injection: bool = False
     quote: Quote | None = None
-    days: tuple[Rollup, ...] = ()
+    days: Days = ()
     recent: Recent = (0, 0)
     last: LastProbe | None = None
     envelope: LastProbe | None = None

@@ -14,30 +14,15 @@ the numbers are stored and published.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 Histogram = tuple[tuple[int, int], ...]
 
-
-class Columns(NamedTuple):
-    """A histogram as its `buckets` in ascending order and the count of each, which is how one with
-    many buckets is kept: pairs would take longer to make than to look at.
-    """
-
-    buckets: Sequence[int]
-    counts: Sequence[int]
-
-    @property
-    def pairs(self) -> Histogram:
-        """The histogram as it is published."""
-        return tuple(zip(self.buckets, self.counts, strict=True))
-
-
-NO_LATENCIES: Final = Columns((), ())
 
 _LINEAR: Final = 128
 _PER_OCTAVE: Final = 64
@@ -68,36 +53,12 @@ def merge(histograms: Sequence[Histogram]) -> Histogram:
     for histogram in histograms:
         for bucket, count in histogram:
             counts[bucket] = counts.get(bucket, 0) + count
-    return from_counts(counts)
+    return _sorted(counts)
 
 
-def with_latencies(histogram: Histogram, latencies: Iterable[int]) -> Histogram:
-    """A histogram with more latencies, in whole milliseconds."""
-    rows = list(histogram)
-    for latency in latencies:
-        bucket = bucket_of(latency)
-        place = bisect_left(rows, (bucket,))
-        if place < len(rows) and rows[place][0] == bucket:
-            rows[place] = bucket, rows[place][1] + 1
-        else:
-            rows.insert(place, (bucket, 1))
-    return tuple(rows)
-
-
-def plus(columns: Columns, added: Iterable[tuple[int, int]]) -> Columns:
-    """A histogram with (bucket, count) added to it; counts below zero take away."""
-    counts = dict(zip(columns.buckets, columns.counts, strict=True))
-    for bucket, count in added:
-        counts[bucket] = counts.get(bucket, 0) + count
-    buckets = sorted(bucket for bucket, count in counts.items() if count)
-    return Columns(buckets, list(map(counts.__getitem__, buckets)))
-
-
-def from_counts(counts: Mapping[int, int]) -> Histogram:
-    """The histogram of a mapping from bucket to count."""
-    if min(counts.values(), default=1) > 0:
-        return tuple(sorted(counts.items()))
-    return tuple(sorted(item for item in counts.items() if item[1] > 0))
+def of(latencies: Iterable[int]) -> Histogram:
+    """The histogram of latencies in whole milliseconds."""
+    return _sorted(Counter(map(bucket_of, latencies)))
 
 
 def size(latencies: Histogram) -> int:
@@ -110,28 +71,15 @@ def percentile(latencies: Histogram, percent: int) -> int | None:
     return percentiles((latencies,), (percent,))[0]
 
 
-def percentiles(
-    parts: Iterable[Histogram], percents: Sequence[int], columns: Columns = NO_LATENCIES
-) -> list[int | None]:
+def percentiles(parts: Sequence[Histogram], percents: Sequence[int]) -> list[int | None]:
     """Several percentiles of what histograms hold together, as `percentile`."""
-    rows = sorted(chain.from_iterable(parts))  # a bucket may be in several rows
-    row_ranks: list[int] = list(accumulate(map(_count, rows), initial=0))
-    ranks = list(accumulate(columns.counts, initial=0))
-    count = row_ranks[-1] + ranks[-1]
-
-    def rank_at(place: int) -> int:
-        """How many latencies are at most those of a row."""
-        return row_ranks[place + 1] + ranks[bisect_right(columns.buckets, rows[place][0])]
-
-    def bucket_with(rank: int) -> int:
-        """The bucket of the rank-th latency: that of the first row that reaches the rank, unless a
-        bucket of the columns before it does.
-        """
-        place = bisect_left(range(len(rows)), rank, key=rank_at)
-        own = bisect_left(ranks, rank - row_ranks[place]) - 1
-        of_row = [bucket for bucket, _ in rows[place : place + 1]]
-        return min([*of_row, *columns.buckets[own : own + 1]])
-
-    if not count:
+    together = merge(parts)
+    ranks = list(accumulate(map(_count, together)))
+    if not ranks:
         return [None] * len(percents)
-    return [lower_bound(bucket_with(-(-percent * count // 100))) for percent in percents]
+    places = (bisect_left(ranks, -(-percent * ranks[-1] // 100)) for percent in percents)
+    return [lower_bound(together[place][0]) for place in places]
+
+
+def _sorted(counts: Mapping[int, int]) -> Histogram:
+    return tuple(sorted(counts.items()))

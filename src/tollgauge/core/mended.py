@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import (
     ChainSums,
@@ -27,7 +29,7 @@ from tollgauge.core.finding import LINT_FLAG, Severity
 from tollgauge.core.latency import bucket_of, merge, percentile
 from tollgauge.core.policy import Policy
 from tollgauge.core.probe import Outcome
-from tollgauge.core.rollup import Rollup, with_samples
+from tollgauge.core.rollup import SLOT_MS, Rollup
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import FIXES
 from tollgauge.core.signals.volume import WHOLE_WEIGHT, payer_sums
@@ -95,9 +97,20 @@ def with_good_probe(evidence: Evidence) -> Evidence:
     """
     at, state, last = evidence.as_of, evidence.state, evidence.last
     median = percentile(merge([row.latency for row in evidence.days]), 50)
-    probe = with_samples(Rollup(day=day_of(at)), [(at, None, True, median, True, True, 100)])
-    if state is not None and not state.payable and day_of(state.at) >= day_of(at) - 1:
-        probe = replace(probe, spans=Spans(repairs=1))
+    repaired = state is not None and not state.payable and day_of(state.at) >= day_of(at) - 1
+    probe = Rollup(
+        day=day_of(at),
+        probes=1,
+        scored=1,
+        up=1,
+        compliant=1,
+        payable=1,
+        compliance=100,
+        slots=1 << at % DAY_MS // SLOT_MS,
+        latency_sum=median or 0,
+        latency=() if median is None else ((bucket_of(median), 1),),
+        spans=Spans(repairs=int(repaired)),
+    )
     outcome, (scored, up) = Outcome.PAYMENT_REQUIRED.value, evidence.recent
     return replace(
         evidence,
@@ -181,7 +194,7 @@ def _without_outage(row: Rollup) -> Rollup:
     steady = spoken.payable == spoken.up  # else some changes are no outages
     if not failed and not spoken.down and not (steady and (spoken.failures or spoken.repairs)):
         return row
-    return replace(
+    return structs.replace(
         row,
         up=row.scored,
         compliant=row.compliant + failed,
@@ -218,7 +231,7 @@ def _compliance(evidence: Evidence, _: Policy) -> Iterator[Mended]:
 def _compliant(row: Rollup) -> Rollup:
     spoken = row.spans
     steady = not spoken.down  # else some changes are outages
-    return replace(
+    return structs.replace(
         row,
         compliant=row.up,
         payable=row.up,
@@ -246,7 +259,7 @@ def _as_fast(row: Rollup, limit: int) -> Rollup:
     count = sum(number for _, number in row.latency)
     if not count:
         return row
-    return replace(row, latency=((bucket_of(limit), count),), latency_sum=limit * count)
+    return structs.replace(row, latency=((bucket_of(limit), count),), latency_sum=limit * count)
 
 
 def _age(evidence: Evidence, policy: Policy) -> Iterator[Mended]:

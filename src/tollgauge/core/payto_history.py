@@ -9,10 +9,9 @@ alarm about its changed payTo by changing it again and again.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tollgauge.core.record import record
 from tollgauge.core.units import DAY_MS
 
 RECOGNISED_MS: Final = DAY_MS
@@ -22,7 +21,7 @@ MIN_CHANGES: Final = 2
 """Changes in the first 24 hours that show that the payTo varies: one may be a correction."""
 
 
-@record(frozen=True, slots=True, kw_only=False)
+@dataclass(frozen=True, slots=True, kw_only=False)
 class PayToHistory:
     """`first_at` is when probes first saw a payTo, `since` when they first saw the present one (ms
     UTC); `changes` counts those of the first 24 hours. `settled` is the payTo that stayed for 7

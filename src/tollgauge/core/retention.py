@@ -1,7 +1,7 @@
 """Retention: how long each kind of row is kept. docs/operating.md has the same as a table, with the
 reasons; a test compares the two.
 
-What is not here is never deleted: payments and the books, month sums, the counts of forecasts, and
+What is not here is never deleted: payments and the books, the counts of forecasts, and
 whatever there is one of for each endpoint, wallet or version of the program.
 """
 
@@ -13,7 +13,7 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import READABLE_MS
 
 RAW_DAYS: Final = 90
-"""UTC days before today whose probes and day sums are kept; older ones are in the month sums."""
+"""UTC days before today whose probes and day sums are kept."""
 CHANGES_MS: Final = 90 * DAY_MS
 """A change, unless a watch that is still readable saw it."""
 DISCOVERY_EVENTS_MS: Final = 90 * DAY_MS

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from operator import neg
 from typing import Any, Final
+
+import msgspec
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.latency import NO_LATENCIES, Columns, Histogram
+from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.record import record
 from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 
@@ -31,8 +30,7 @@ class RollupError(TollgaugeError):
     """Probes or rollups of different days that were to become one day's."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Rollup:
+class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One day's sums. `day` counts UTC days since the epoch.
 
     `excluded` counts unscored probes by reason. `slots` has bit i set when a
@@ -55,10 +53,9 @@ class Rollup:
     spans: Spans = NO_SPANS
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of many days. `slots` is the number of distinct half hours with a scored probe,
-    `latency_count` the number of latencies in the histogram; the rest is as in `Rollup`.
+    `latencies` the number of latencies; the rest is as in `Rollup`.
     """
 
     probes: int = 0
@@ -68,77 +65,42 @@ class Totals:
     payable: int = 0
     compliance: int = 0
     slots: int = 0
-    latency_count: int = 0
+    latencies: int = 0
     latency_sum: int = 0
-    latency: Columns = NO_LATENCIES
     excluded: Reasons = ()
     spans: Spans = NO_SPANS
 
 
-Sample = tuple[int, str | None, bool, int | None, bool, bool, int]
-"""What a probe adds to its day: (at, excluded, up, latency_ms, compliant, payable, compliance).
-`excluded` says why it is not scored, None where it is; `latency_ms` is as in `ProbeResult`.
-"""
-
-
-def sample(result: ProbeResult) -> Sample:
-    """What a result adds to its day."""
-    return (
-        result.at,
-        None if result.scored else result.reason or result.attribution.value,
-        result.up,
-        result.latency_ms,
-        result.compliant,
-        result.payable,
-        result.compliance,
+def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS) -> Rollup:
+    """The sums of a day's probes, in any order, with their spans. Raises RollupError for a probe of
+    another day.
+    """
+    begin = day * DAY_MS
+    counted = [result for result in results if not result.confirms]
+    for result in counted:
+        if not begin <= result.at < begin + DAY_MS:
+            raise RollupError(f"A probe at {result.at} ms does not belong to day {day}.")
+    scored = [result for result in counted if result.scored]
+    latencies = [result.latency_ms for result in scored if result.latency_ms is not None]
+    reasons = Counter(
+        result.reason or result.attribution.value for result in counted if not result.scored
     )
-
-
-def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
-    """The sums of a day's probes, in any order, without their spans. Raises RollupError for a
-    probe of another day.
-    """
-    samples = (sample(result) for result in results if not result.confirms)
-    return with_samples(Rollup(day=day), samples)
-
-
-def with_samples(sums: Rollup, samples: Iterable[Sample], *, spans: Spans = NO_SPANS) -> Rollup:
-    """The sums of a day with more of its probes, of which no more is known than what they add, and
-    of their spans. Raises RollupError for a probe of another day.
-    """
-    begin = sums.day * DAY_MS
-    probes, scored, up, compliant = sums.probes, sums.scored, sums.up, sums.compliant
-    payable, compliance, slots = sums.payable, sums.compliance, sums.slots
-    reasons: list[str] = []
-    latencies: list[int] = []
-    for at, excluded, is_up, latency, is_compliant, is_payable, worth in samples:
-        if not begin <= at < begin + DAY_MS:
-            raise RollupError(f"A probe at {at} ms does not belong to day {sums.day}.")
-        probes += 1
-        if excluded is not None:
-            reasons.append(excluded)
-            continue
-        scored += 1
-        up += is_up
-        compliant += is_compliant
-        payable += is_payable
-        compliance += worth
-        slots |= 1 << (at - begin) // SLOT_MS
-        if latency is not None:
-            latencies.append(latency)
+    slots = 0
+    for result in scored:
+        slots |= 1 << (result.at - begin) // SLOT_MS
     return Rollup(
-        day=sums.day,
-        probes=probes,
-        scored=scored,
-        up=up,
-        compliant=compliant,
-        payable=payable,
-        compliance=compliance,
+        day=day,
+        probes=len(counted),
+        scored=len(scored),
+        up=sum(result.up for result in scored),
+        compliant=sum(result.compliant for result in scored),
+        payable=sum(result.payable for result in scored),
+        compliance=sum(result.compliance for result in scored),
         slots=slots,
-        latency_sum=sums.latency_sum + sum(latencies),
-        latency=latency_histogram.with_latencies(sums.latency, latencies),
-        excluded=_reasons(sums.excluded, _counted(reasons)),
-        spans=sums.spans + spans,
+        latency_sum=sum(latencies),
+        latency=latency_histogram.of(latencies),
+        excluded=tuple(sorted(reasons.items())),
+        spans=spans,
     )
 
 
@@ -161,29 +123,16 @@ def merge(a: Rollup, b: Rollup) -> Rollup:
         latency_sum=a.latency_sum + b.latency_sum,
         latency=latency_histogram.merge((a.latency, b.latency)),
         excluded=_reasons(a.excluded, b.excluded),
-        spans=a.spans + b.spans,
+        spans=spans_sum((a.spans, b.spans)),
     )
 
 
-NO_TOTALS: Final = Totals()
-
-
-def totals(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
-    """The sums of day rollups, in any order, on top of those of other days (`before`). Parts of one
-    day share their half hours.
-    """
-    rows = tuple(days)
-    added = latency_histogram.merge([row.latency for row in rows])
-    return replace(counts(rows, before), latency=latency_histogram.plus(before.latency, added))
-
-
-def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
-    """As `totals`, without the histogram of latencies, which most of the time goes into."""
+def totals(days: Iterable[Rollup]) -> Totals:
+    """The sums of days, in any order. Parts of one day share their half hours."""
     slots: dict[int, int] = {}
-    probes, scored, up = before.probes, before.scored, before.up
-    compliant, payable, compliance = before.compliant, before.payable, before.compliance
-    latency_count, latency_sum = before.latency_count, before.latency_sum
-    excluded, spoken = before.excluded, before.spans
+    probes = scored = up = compliant = payable = compliance = latencies = latency_sum = 0
+    excluded: Reasons = ()
+    spoken = []
     for row in days:
         probes += row.probes
         scored += row.scored
@@ -192,10 +141,10 @@ def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
         payable += row.payable
         compliance += row.compliance
         slots[row.day] = slots.get(row.day, 0) | row.slots
-        latency_count += latency_histogram.size(row.latency)
+        latencies += latency_histogram.size(row.latency)
         latency_sum += row.latency_sum
         excluded = _reasons(excluded, row.excluded)
-        spoken += row.spans
+        spoken.append(row.spans)
     return Totals(
         probes=probes,
         scored=scored,
@@ -203,32 +152,11 @@ def counts(days: Iterable[Rollup], before: Totals = NO_TOTALS) -> Totals:
         compliant=compliant,
         payable=payable,
         compliance=compliance,
-        slots=before.slots + sum(map(int.bit_count, slots.values())),
-        latency_count=latency_count,
+        slots=sum(map(int.bit_count, slots.values())),
+        latencies=latencies,
         latency_sum=latency_sum,
         excluded=excluded,
-        spans=spoken,
-    )
-
-
-def totals_without(whole: Totals, part: Totals) -> Totals:
-    """The sums of the days that are in `whole` and not in `part`, which are some of its days."""
-    leaving = zip(part.latency.buckets, map(neg, part.latency.counts), strict=True)
-    gone = dict(part.excluded)
-    left = ((reason, count - gone.get(reason, 0)) for reason, count in whole.excluded)
-    return Totals(
-        probes=whole.probes - part.probes,
-        scored=whole.scored - part.scored,
-        up=whole.up - part.up,
-        compliant=whole.compliant - part.compliant,
-        payable=whole.payable - part.payable,
-        compliance=whole.compliance - part.compliance,
-        slots=whole.slots - part.slots,
-        latency_count=whole.latency_count - part.latency_count,
-        latency_sum=whole.latency_sum - part.latency_sum,
-        latency=latency_histogram.plus(whole.latency, leaving),
-        excluded=tuple((reason, count) for reason, count in left if count),
-        spans=spans_sum(((whole.spans, 1), (part.spans, -1))),
+        spans=spans_sum(spoken),
     )
 
 
@@ -274,10 +202,6 @@ def day_from_document(document: Mapping[str, Any]) -> Rollup:
         excluded=tuple(map(tuple, document["excluded"])),
         spans=Spans(**document["spans"]),
     )
-
-
-def _counted(reasons: list[str]) -> Reasons:
-    return tuple(sorted(Counter(reasons).items())) if reasons else ()
 
 
 def _reasons(one: Reasons, other: Reasons) -> Reasons:

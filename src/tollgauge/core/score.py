@@ -5,11 +5,12 @@ rounded figure. A score is stored as JSON of integers, texts and nulls. core/sco
 turning it into answers and pages is the work of web/.
 
 The classes of a score, flags and caps among them, have no slots: orjson writes those with slots
-four times as slowly. They are made anew with each score, so they are records (core/record).
+four times as slowly.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
@@ -17,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.policy import Cap
-from tollgauge.core.record import record
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import minute
 
@@ -26,7 +26,7 @@ class ScoreError(TollgaugeError):
     """A stored text that is no score, or a policy that this version does not know."""
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Component:
     """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
 
@@ -35,7 +35,7 @@ class Component:
     tenths: int
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Stats:
     """The 30-day figures that the score rests on.
 
@@ -68,7 +68,7 @@ class Stats:
     verdict: str | None
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settlement:
     """Settlements to the payTo in the window; volumes in atomic USDC of the whole wallet.
 
@@ -91,7 +91,7 @@ class Settlement:
     level: str
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Activity:
     """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
     sellers the payers pay elsewhere. `not_measured` are the forms of payment whose settlements are
@@ -104,7 +104,7 @@ class Activity:
     not_measured: tuple[str, ...] = ()
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Down:
     """An outage that had not ended at the last check. `since` is its first failure (ms UTC),
     `reason` what the last check met, as a clause without a period. `confirmed` is False only while
@@ -123,7 +123,7 @@ class Down:
         return f"Failed once at {minute(self.since)}, being confirmed: {self.reason}."
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
 

@@ -36,7 +36,6 @@ from tollgauge.core.terms import form_text
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds, bounds_of
-from tollgauge.core.window import Window
 
 FLAG_RULES: Final = (
     *reach.FLAGS,
@@ -54,11 +53,9 @@ Forecasts = tuple[Ratio, Ratio]
 """The chances of being payable in half an hour and in 24 hours."""
 
 
-def score(evidence: Evidence, policy: Policy = POLICY, *, window: Window | None = None) -> Score:
-    """The score of an evidence: pure, exact, independent of the order of its parts. `window` has
-    the days of the evidence, where it does not itself.
-    """
-    facts = facts_of(evidence, policy, window)
+def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
+    """The score of an evidence: pure, exact, independent of the order of its parts."""
+    facts = facts_of(evidence, policy)
     raised = sorted(raised_by(_GROUPS, facts) + envelope.lint_flags(facts))
     flags = {code: fired for _, code, fired in raised}
     errors = {code for rank, code, _ in raised if not rank}
@@ -237,7 +234,7 @@ def _observations(facts: Facts) -> Ratio:
 
 def _stats(facts: Facts) -> Stats:
     sums, evidence, (median, high) = facts.totals, facts.evidence, facts.latencies_ms
-    scored, answers, spans = sums.scored, sums.latency_count, sums.spans
+    scored, answers, spans = sums.scored, sums.latencies, sums.spans
     up, payable, whole = spans.up, spans.payable, spans.up + spans.down
     return Stats(
         probes=sums.probes,

@@ -16,20 +16,17 @@ Sums are integers of milliseconds and split at midnight UTC, so those of closed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import le, sub
 from typing import Final, NamedTuple
 
+import msgspec
+
 from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
-from tollgauge.core.record import record
 from tollgauge.core.units import DAY_MS, HOUR_MS
 
 HOLDS_MAX_MS: Final = 24 * HOUR_MS
 """How long any probe speaks at most."""
 REFUSALS: Final = frozenset({Outcome.THROTTLED, Outcome.FORBIDDEN})
 """Refusals: their time is not up, although a 401 or 403 counts as a probe that was up."""
-
-_MANY: Final = 4
-"""From how many statements on it pays to look whether they amount to one."""
 
 
 class Statement(NamedTuple):
@@ -48,8 +45,7 @@ Said = tuple[int, int, bool, bool, int]
 """The values of a statement: (at, holds, up, payable, compliance)."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Milliseconds `up`, `payable` and `down` (up + down is all that was spoken of), the sum of
     compliance x milliseconds, and how many failures and repairs began: changes from payable to
     not payable and back.
@@ -62,38 +58,19 @@ class Spans:
     failures: int = 0
     repairs: int = 0
 
-    def __add__(self, other: Spans) -> Spans:
-        """The sums of two that share no time."""
-        return Spans(
-            up=self.up + other.up,
-            payable=self.payable + other.payable,
-            down=self.down + other.down,
-            compliance=self.compliance + other.compliance,
-            failures=self.failures + other.failures,
-            repairs=self.repairs + other.repairs,
-        )
-
 
 NO_SPANS: Final = Spans()
 
 
-def spans_sum(parts: Iterable[tuple[Spans, int]]) -> Spans:
-    """The sum of spans, each times a weight."""
-    up = payable = down = compliance = failures = repairs = 0
-    for part, weight in parts:
-        up += weight * part.up
-        payable += weight * part.payable
-        down += weight * part.down
-        compliance += weight * part.compliance
-        failures += weight * part.failures
-        repairs += weight * part.repairs
+def spans_sum(parts: Sequence[Spans]) -> Spans:
+    """The sum of spans that share no time."""
     return Spans(
-        up=up,
-        payable=payable,
-        down=down,
-        compliance=compliance,
-        failures=failures,
-        repairs=repairs,
+        up=sum([part.up for part in parts]),
+        payable=sum([part.payable for part in parts]),
+        down=sum([part.down for part in parts]),
+        compliance=sum([part.compliance for part in parts]),
+        failures=sum([part.failures for part in parts]),
+        repairs=sum([part.repairs for part in parts]),
     )
 
 
@@ -129,7 +106,7 @@ def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: i
     known = [before, *ordered] if before is not None else ordered
     up = payable = down = compliance = failures = repairs = 0
     following_at, following_payable = end, None
-    for at, holds, is_up, is_payable, worth in reversed(_as_one(known)):
+    for at, holds, is_up, is_payable, worth in reversed(known):
         stop = at + holds
         stop = stop if stop < following_at else following_at
         spoken = (stop if stop < end else end) - (at if at > begin else begin)
@@ -150,19 +127,3 @@ def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: i
         failures=failures,
         repairs=repairs,
     )
-
-
-def _as_one(statements: Sequence[Said]) -> Sequence[Said]:
-    """Statements as the one that they amount to, if all say the same and each speaks until the
-    next, which most days are: to look at them one by one takes six times as long, unless they are
-    few.
-    """
-    if len(statements) < _MANY:
-        return statements
-    instants, holds, *columns = zip(*statements, strict=True)
-    if max(map(len, map(set, columns))) > 1:
-        return statements
-    if not all(map(le, map(sub, instants[1:], instants), holds)):
-        return statements
-    _, _, *says = statements[0]
-    return [(instants[0], instants[-1] + holds[-1] - instants[0], *says)]

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 from pydantic import PlainSerializer
 
-from tollgauge.core.record import record
 from tollgauge.core.units import BASE, NETWORK_NAMES, chain_of, known_asset, micro_usd
 
 Amount = Annotated[int, PlainSerializer(str)]
@@ -86,7 +85,7 @@ class Terms:
         )
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
     """An advertised price: how much of what, on which network, to whom. Hex is lower case."""
 

@@ -1,173 +1,136 @@
-"""Window: the days that a score looks at, and what they add up to.
+"""Window: the days that a score looks at, from an endpoint's closed days and its open probes.
 
-A closed day never changes by itself, so its part of the sums and of the evidence's text is made
-once, when a day is closed (`ClosedDays`), and a score adds only the days that are still open:
+A day is closed when it is over: its probes are packed, and their sums never change, unless a probe
+of it comes late. A day without probes has what the last statement of the day before still says, if
+anything.
 
-- the closed days are those of the window of the day after the newest of them. On a later day the
-  oldest have left it, and the days are added one by one again (`Window.of`);
-- a day without probes has what the last statement of the day before still says, if anything.
-
-The rows are store/probes/window's, what a score makes of them core/scoring's.
+The rows are store/probes/closed_days' and store/probes/window's, what a score makes of them is
+core/scoring's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import orjson
+import msgspec
 
-from tollgauge.core.evidence import LastProbe, LatestState
-from tollgauge.core.latency import NO_LATENCIES, percentiles
-from tollgauge.core.latest_probes import Latest
-from tollgauge.core.open_day import OpenDay
-from tollgauge.core.policy import POLICY
-from tollgauge.core.record import record
-from tollgauge.core.rollup import (
-    NO_TOTALS,
-    Rollup,
-    Totals,
-    counts,
-    day_document,
-    day_from_document,
-    totals,
-    totals_without,
-)
-from tollgauge.core.spans import NO_SPANS, Spans, Statement, spans
-from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.evidence import RECENT_MS, LastProbe, LatestState
+from tollgauge.core.probe import Outcome, ProbeResult
+from tollgauge.core.rollup import Rollup, rollup
+from tollgauge.core.spans import NO_SPANS, Statement, spans, statement
+from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1
 """The days of a window: the UTC day of its end and the 30 days before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DayTexts:
-    """The canonical JSON of days, with commas between, as it is kept: `unpack` makes the text of
-    `packed`. A score hands it on as it is.
+class DayScore(msgspec.Struct, frozen=True, array_like=True):
+    """The score in tenths that an endpoint had when a UTC day was closed, and its policy."""
+
+    tenths: int
+    policy_version: int
+
+
+class Latest(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest probes that a score names: the `last` scored one, the last scored one with a
+    payment envelope, and the last that speaks.
     """
 
-    packed: bytes
-    unpack: Callable[[bytes], bytes] = bytes
-
-    @property
-    def text(self) -> bytes:
-        """The text."""
-        return self.unpack(self.packed)
-
-
-class WeightedTime(NamedTuple):
-    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in `Spans`, each
-    times the weight of its day.
-    """
-
-    up: int
-    down: int
-    compliance: int
-
-
-NO_TIME: Final = WeightedTime(0, 0, 0)
-DAY_WEIGHTS: Final = POLICY.day_weights
-"""What a day counts by its age. Sums of closed days are kept with them,
-so a policy with others needs a migration that makes these sums anew.
-"""
-
-
-def weights_on(today: int) -> dict[int, int]:
-    """The weight of each day of the window that ends on a day."""
-    return {today - age: weight for age, weight in enumerate(DAY_WEIGHTS)}
-
-
-@record(frozen=True, slots=True, kw_only=True)
-class ClosedDays:
-    """The closed days of an endpoint up to `day`, as a window of the day after shows them.
-
-    `totals` are their sums and `weighted` their time, each day's times what `DAY_WEIGHTS` gives it
-    on the day after. `said` is what the last probe of `day` says that speaks; `tail` has (at, up)
-    of that day's last counted probes, of the hours that `Evidence.recent` may reach back.
-    """
-
-    day: int
-    totals: Totals
-    weighted: WeightedTime
-    texts: DayTexts
-    latest: Latest
-    said: Statement | None
-    tail: Sequence[tuple[int, bool]]
+    last: LastProbe | None = None
+    envelope: LastProbe | None = None
+    state: LatestState | None = None
 
     @classmethod
-    def of(
-        cls,
-        days: Mapping[int, tuple[Rollup, Statement | None]],
-        *,
-        day: int,
-        latest: Latest,
-        tail: Sequence[tuple[int, bool]],
-    ) -> ClosedDays:
-        """From the sums of closed days, each with what its last probe that speaks says."""
-        first = day - DAYS + 2
-        said = days[day][1] if day in days else None
-        shown = tuple(sums for sums in with_silent_days(days, until=day) if sums.day >= first)
+    def of(cls, results: Sequence[ProbeResult]) -> Latest:
+        """Those of results, which are in the order of time."""
+        last = next((one for one in reversed(results) if one.scored), None)
+        envelope = next(
+            (one for one in reversed(results) if one.scored and one.accepts is not None), None
+        )
         return cls(
-            day=day,
-            totals=totals(shown),
-            weighted=weighted_time(shown, weights_on(day + 1)),
-            texts=DayTexts(b",".join(day_text(sums) for sums in shown)),
-            latest=latest.since(first * DAY_MS),
-            said=said,
-            tail=tail,
+            last=None if last is None else LastProbe.of(last),
+            envelope=None if envelope is None else LastProbe.of(envelope),
+            state=latest_state(next(filter(statement, reversed(results)), None)),
         )
 
-    def followed_by(
-        self,
-        sums: Rollup,
-        said: Statement | None,
-        *,
-        latest: Latest,
-        tail: Sequence[tuple[int, bool]],
-    ) -> ClosedDays:
-        """These and a later day, as `of` makes them of all days: the oldest leave the window, and
-        nothing else is read again.
-        """
-        first = sums.day - DAYS + 2
-        known = _documents(self.texts.text)
-        gone = [document for document in known if document["day"] < first]
-        leaving = list(map(day_from_document, gone))
-        ends = {self.day: (Rollup(day=self.day), self.said), sums.day: (sums, said)}
-        later = (one for one in with_silent_days(ends, until=sums.day) if one.day > self.day)
-        added = [one for one in later if one.day >= first]
-        staying = _without_first(len(gone), self.texts.text)
-        weights = weights_on(sums.day + 1)
-        return ClosedDays(
-            day=sums.day,
-            totals=totals(added, totals_without(self.totals, totals(leaving))),
-            weighted=weighted_time(added, weights, _weighted(known[len(gone) :], weights)),
-            texts=DayTexts(b",".join(filter(None, (staying, *map(day_text, added))))),
-            latest=latest.since(first * DAY_MS),
-            said=said,
-            tail=tail,
+    def after(self, other: Latest) -> Latest:
+        """The later of these and of others, one by one."""
+        return Latest(
+            last=_later(self.last, other.last),
+            envelope=_later(self.envelope, other.envelope),
+            state=_later(self.state, other.state),
         )
 
-    def rollups(self) -> tuple[Rollup, ...]:
-        """The sums of each day."""
-        return _rollups(self.texts.text)
+    def since(self, at: int) -> Latest:
+        """Those from an instant (ms UTC) on."""
+        return Latest(
+            last=self.last if self.last and self.last.at >= at else None,
+            envelope=self.envelope if self.envelope and self.envelope.at >= at else None,
+            state=self.state if self.state and self.state.at >= at else None,
+        )
 
 
-@record(frozen=True, kw_only=True)
-class Window:
-    """The probes of a window: (scored, up) of the most `recent`; the `latest` that are named; the
-    `closed` days, None where each day was added by itself; and the others (`open_days`), oldest
-    first, one entry for each UTC day that has any probe, or a span of the day before. `today` has
-    the sums of the last day up to its newest probe, for the next score; None where they were not
-    made.
+NOTHING: Final = Latest()
+
+
+class ClosedDay(msgspec.Struct, frozen=True, array_like=True):
+    """A closed day: its sums, what its last probe that speaks says (`said`), and the score that the
+    endpoint had when it was closed, None where none is known.
     """
 
-    open_days: tuple[Rollup, ...]
+    sums: Rollup
+    said: Statement | None = None
+    score: DayScore | None = None
+
+    @property
+    def day(self) -> int:
+        """The number of the UTC day."""
+        return self.sums.day
+
+
+class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
+    """The closed days of an endpoint that a score can look at, oldest first, with the `latest`
+    probes of all closed days. `tail` has (at, up) of the newest day's counted probes of the hours
+    that `Evidence.recent` may reach back.
+    """
+
+    days: tuple[ClosedDay, ...] = ()
+    latest: Latest = NOTHING
+    tail: tuple[tuple[int, bool], ...] = ()
+
+    def with_day(
+        self, closed: ClosedDay, results: Sequence[ProbeResult]
+    ) -> tuple[ClosedDays, tuple[ClosedDay, ...]]:
+        """These with a day that was closed, or closed again, and its probes, which are in the order
+        of time; and the days that leave them.
+        """
+        days = {one.day: one for one in (*self.days, closed)}
+        newest = max(days)
+        recent = tuple(days[day] for day in sorted(days) if day > newest - DAYS)
+        leaving = tuple(days[day] for day in sorted(days) if day <= newest - DAYS)
+        tail = _counted(results, since=(newest + 1) * DAY_MS - RECENT_MS)
+        added = ClosedDays(
+            days=recent,
+            latest=Latest.of(results).after(self.latest),
+            tail=tuple(tail) if closed.day == newest else self.tail,
+        )
+        return added, leaving
+
+
+NO_DAYS: Final = ClosedDays()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The probes of a window: the sums of each UTC day, oldest first, one entry for each that has
+    any probe or a span of the day before; (scored, up) of the most `recent`; and the `latest`.
+    """
+
+    days: tuple[Rollup, ...]
     recent: tuple[int, int]
     latest: Latest
-    closed: ClosedDays | None = None
-    today: OpenDay | None = None
 
     @property
     def last(self) -> LastProbe | None:
@@ -185,104 +148,89 @@ class Window:
         """What the latest probe that speaks says, confirmed or not."""
         return self.latest.state
 
-    @cached_property
-    def days(self) -> tuple[Rollup, ...]:
-        """The sums of each day, oldest first."""
-        return (*(self.closed.rollups() if self.closed else ()), *self.open_days)
 
-    @cached_property
-    def totals(self) -> Totals:
-        """The sums of all days, without the histogram of latencies."""
-        return counts(self.open_days, NO_TOTALS if self.closed is None else self.closed.totals)
-
-    def latencies(self, percents: Sequence[int]) -> list[int | None]:
-        """Percentiles of the latencies of all days, in milliseconds; None without any."""
-        closed = NO_LATENCIES if self.closed is None else self.closed.totals.latency
-        return percentiles([sums.latency for sums in self.open_days], percents, closed)
-
-    def weighted(self, weights: Mapping[int, int]) -> WeightedTime:
-        """The time of all days, each times the weight of its day, as `weights_on` gives it."""
-        closed = NO_TIME if self.closed is None else self.closed.weighted
-        return weighted_time(self.open_days, weights, closed)
-
-    @property
-    def open_texts(self) -> bytes:
-        """The canonical JSON of the open days, with commas between."""
-        return b",".join(map(day_text, self.open_days))
-
-
-def weighted_time(
-    days: Iterable[Rollup], weights: Mapping[int, int], before: WeightedTime = NO_TIME
-) -> WeightedTime:
-    """The time of days, each times its weight, which is 0 where none is given, on top of that of
-    other days (`before`).
+def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) -> Window:
+    """The window up to `as_of` (ms UTC) of closed days and of the probes of other days, which are
+    in the order of time. All probes of a day are among the opened ones if any is.
     """
-    up, down, compliance = before
-    for sums in days:
-        weight, spoken = weights.get(sums.day, 0), sums.spans
-        up += weight * spoken.up
-        down += weight * spoken.down
-        compliance += weight * spoken.compliance
-    return WeightedTime(up, down, compliance)
+    today = day_of(as_of)
+    first = today - DAYS + 1
+    days = {one.day: (one.sums, one.said) for one in closed.days if one.day <= today}
+    by_day: dict[int, list[ProbeResult]] = {}
+    for result in opened:
+        by_day.setdefault(day_of(result.at), []).append(result)
+    for day, results in by_day.items():
+        days[day] = day_of_probes(day, results, before=days.get(day - 1, _SILENCE)[1], until=as_of)
+    since = as_of - RECENT_MS
+    tail = [one for one in closed.tail if day_of(one[0]) not in by_day and since < one[0] <= as_of]
+    ups = [up for _, up in (*tail, *_counted(opened, since=since))]
+    return Window(
+        days=tuple(sums for sums in _spoken_days(days, as_of=as_of) if sums.day >= first),
+        recent=(len(ups), sum(ups)),
+        latest=Latest.of(opened).after(closed.latest).since(first * DAY_MS),
+    )
 
 
-def day_text(sums: Rollup) -> bytes:
-    """The canonical JSON of a day."""
-    return orjson.dumps(day_document(sums), option=orjson.OPT_SORT_KEYS)
-
-
-def _rollups(texts: bytes) -> tuple[Rollup, ...]:
-    """The sums of days of which the canonical JSON is at hand, with commas between."""
-    return tuple(map(day_from_document, _documents(texts)))
-
-
-def _documents(texts: bytes) -> list[dict[str, Any]]:
-    documents: list[dict[str, Any]] = orjson.loads(b"[%b]" % texts)
-    return documents
-
-
-def _weighted(documents: Iterable[Mapping[str, Any]], weights: Mapping[int, int]) -> WeightedTime:
-    """As `weighted_time`, of days that are JSON objects, which takes a third of the time."""
-    up = down = compliance = 0
-    for document in documents:
-        weight, spoken = weights[document["day"]], document["spans"]
-        up += weight * spoken["up"]
-        down += weight * spoken["down"]
-        compliance += weight * spoken["compliance"]
-    return WeightedTime(up, down, compliance)
-
-
-def _without_first(count: int, texts: bytes) -> bytes:
-    """The texts of days without so many of them, the first ones. A quote inside of a text is
-    escaped, so these bytes are between days alone.
+def day_of_probes(
+    day: int, results: Sequence[ProbeResult], *, before: Statement | None, until: int
+) -> tuple[Rollup, Statement | None]:
+    """The sums of a day up to an instant (ms UTC) from all its probes in the order of time, and its
+    last statement; `before` is that of the day before.
     """
-    begin = 0
-    for _ in range(count):
-        end = texts.find(b'},{"', begin)
-        if end < 0:
-            return b""
-        begin = end + 2
-    return texts[begin:]
+    statements = [said for result in results if (said := statement(result)) is not None]
+    spoken = spans(day, statements, before=before, until=until)
+    return rollup(day, results, spans=spoken), statements[-1] if statements else None
 
 
-def with_silent_days(
-    days: Mapping[int, tuple[Rollup, Statement | None]], *, until: int
-) -> Iterable[Rollup]:
-    """The sums of days in their order, but for those that have none; those without probes too for
-    which the last statement of the day before still speaks, none of them later than `until`.
+def latest_state(probe: Any) -> LatestState | None:
+    """What a result, or a row of one, says of now; None if it says nothing of the target."""
+    said = None if probe is None else statement(probe)
+    if said is None:
+        return None
+    outcome = Outcome(probe.outcome).value
+    return LatestState(at=said.at, outcome=outcome, up=said.up, payable=said.payable)
+
+
+def with_silent_days(closed: Sequence[ClosedDay], *, until: int) -> Iterator[ClosedDay]:
+    """Closed days, oldest first, and the days before `until` that have no probes and for which the
+    last statement of the day before still speaks.
+    """
+    scores = {one.day: one.score for one in closed}
+    days = {one.day: (one.sums, one.said) for one in closed if one.day < until}
+    for sums in _spoken_days(days, as_of=until * DAY_MS - 1):
+        yield ClosedDay(sums, None, scores.get(sums.day))
+
+
+_SILENCE: Final[tuple[None, None]] = (None, None)
+
+
+def _spoken_days(
+    days: Mapping[int, tuple[Rollup, Statement | None]], *, as_of: int
+) -> Iterator[Rollup]:
+    """The sums of days that have any, oldest first, and of those after them of which the last
+    statement of the day before still says something before `as_of`.
     """
     for day in sorted(days):
         sums, said = days[day]
         if sums.probes or sums.spans != NO_SPANS:
             yield sums
-        if day < until and day + 1 not in days:
-            spoken = spans_of_next_day(day, said)
+        speaks = said is not None and said.at + said.holds > (day + 1) * DAY_MS
+        if speaks and day + 1 not in days:
+            spoken = spans(day + 1, (), before=said, until=as_of)
             if spoken != NO_SPANS:
                 yield Rollup(day=day + 1, spans=spoken)
 
 
-def spans_of_next_day(day: int, said: Statement | None) -> Spans:
-    """What the last statement of a day still says of the day after it, if that has no probes."""
-    if said is None:
-        return NO_SPANS
-    return spans(day + 1, (), before=said, until=(day + 2) * DAY_MS)
+def _counted(results: Sequence[ProbeResult], *, since: int) -> list[tuple[int, bool]]:
+    """(at, up) of the counted probes after an instant (ms UTC)."""
+    return [
+        (result.at, result.up)
+        for result in results
+        if result.at > since and result.scored and not result.confirms
+    ]
+
+
+def _later(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one.at >= other.at else other

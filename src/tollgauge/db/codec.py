@@ -20,7 +20,6 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.spans import Statement
 from tollgauge.core.terms import Advertised, Quote, UnpricedTerms
 
 _INT_MAX: Final = 2**31 - 1
@@ -147,13 +146,3 @@ def finding_texts(text: str) -> tuple[tuple[str, str, str], ...]:
     if text == "[]":
         return ()
     return tuple((*fields, "")[:3] for fields in orjson.loads(text))
-
-
-def statement_to_json(statement: Statement | None) -> str | None:
-    """What a probe says as JSON."""
-    return None if statement is None else orjson.dumps(tuple(statement)).decode()
-
-
-def statement_from_json(text: str | None) -> Statement | None:
-    """The inverse of `statement_to_json`."""
-    return None if text is None else Statement(*orjson.loads(text))

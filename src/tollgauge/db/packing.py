@@ -14,12 +14,9 @@ members:
 - `full`: `[index, findings]` of the last scored probe, and of the last one that carried an
   envelope, with the findings' messages (elsewhere only slug and severity are kept): these are what
   a score's evidence names.
-Version 1, still read, had no `holds` and no `confirms`: none of its probes did either.
 
 Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
-times. The latency histogram of a rollup is a run of LEB128 varints: for each bucket the
-difference to the bucket before, then its count. So are the counts of a month: for each day the
-difference to the day before, then its probes, then those that are not scored.
+times.
 """
 
 from __future__ import annotations
@@ -45,7 +42,6 @@ from tollgauge.db.codec import (
 )
 
 _VERSION: Final = 2
-_VERSIONS: Final = (1, _VERSION)
 _LEVEL: Final = 9
 _PHASES: Final = ("dns", "connect", "tls", "ttfb")
 _KIND: Final = (
@@ -97,8 +93,8 @@ def unpack(data: bytes) -> tuple[ProbeResult, ...]:
     document = _document(data)
     kinds = [_from_kind(kind) for kind in document["kinds"]]
     columns = zip(*(document[name] for name in (*_PHASES, "rest")), strict=True)
-    holds = dict(document.get("holds", ()))
-    confirms = frozenset(document.get("confirms", ()))
+    holds = dict(document["holds"])
+    confirms = frozenset(document["confirms"])
     results = [
         ProbeResult(
             at=at,
@@ -122,49 +118,11 @@ def unpack_history(data: bytes) -> list[HistoryRow]:
     document = _document(data)
     kinds = [_judgement(kind) for kind in document["kinds"]]
     judgements = [kinds[kind] for kind in document["kind"]]
-    for place in document.get("confirms", ()):
+    for place in document["confirms"]:
         judgements[place] = replace(judgements[place], confirms=True)
     phases = ([value or 0 for value in document[name]] for name in _PHASES)
     totals = map(sum, zip(*phases, document["rest"], strict=True))
     return list(zip(accumulate(document["at"]), totals, judgements, strict=True))
-
-
-def pack_histogram(histogram: Sequence[tuple[int, int]]) -> bytes:
-    """The bytes of (bucket, count) pairs in ascending bucket order."""
-    out = bytearray()
-    before = 0
-    for bucket, count in histogram:
-        _put(out, bucket - before)
-        _put(out, count)
-        before = bucket
-    return bytes(out)
-
-
-def unpack_histogram(data: bytes) -> tuple[tuple[int, int], ...]:
-    """The inverse of `pack_histogram`."""
-    numbers = _numbers(data)
-    return tuple(zip(accumulate(numbers[0::2]), numbers[1::2], strict=True))
-
-
-def pack_counts(counts: Sequence[tuple[int, int, int]]) -> bytes:
-    """The bytes of (day, probes, scored) triples in ascending order of days, of which the first is
-    small, because it is written as it is.
-    """
-    out = bytearray()
-    before = 0
-    for day, probes, scored in counts:
-        _put(out, day - before)
-        _put(out, probes)
-        _put(out, probes - scored)
-        before = day
-    return bytes(out)
-
-
-def unpack_counts(data: bytes) -> tuple[tuple[int, int, int], ...]:
-    """The inverse of `pack_counts`."""
-    numbers = _numbers(data)
-    triples = zip(accumulate(numbers[0::3]), numbers[1::3], numbers[2::3], strict=True)
-    return tuple((day, probes, probes - unscored) for day, probes, unscored in triples)
 
 
 def _document(data: bytes) -> dict[str, Any]:
@@ -173,31 +131,9 @@ def _document(data: bytes) -> dict[str, Any]:
     document: dict[str, Any] = orjson.loads(
         decompressor.decompress(data, max_output_size=_MAX_BYTES)
     )
-    if document["v"] not in _VERSIONS:
+    if document["v"] != _VERSION:
         raise ValueError(f"packed probes of an unknown version {document['v']}")
     return document
-
-
-def _numbers(data: bytes) -> Sequence[int]:
-    """The varints of a run of bytes; from where on all take one byte, they are the bytes."""
-    numbers: list[int] = []
-    value = shift = 0
-    for place, byte in enumerate(data):
-        if not shift and data[place:].isascii():
-            return [*numbers, *data[place:]]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            numbers.append(value)
-            value = shift = 0
-    return numbers
-
-
-def _put(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 def _kind(result: ProbeResult) -> bytes:

@@ -176,8 +176,6 @@ endpoint = sa.Table(
     # `score_next`. So a saved score settles the account only where nothing came meanwhile.
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
-    # How often its probes were recorded late or attributed anew (core/open_day).
-    sa.Column("probes_revised", sa.Integer, nullable=False, server_default="0"),
     # What ranks it, beside what decides whether it is ranked, so that one index has both, and what
     # lists show: from its latest score, which was computed as of `ranked_at`; NULL without one.
     sa.Column("ranked_at", sa.BigInteger),
@@ -309,60 +307,8 @@ probe_day = sa.Table(
     metadata,
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("endpoint_id", sa.Text, primary_key=True),
-    sa.Column("probes", sa.Integer, nullable=False),
-    sa.Column("scored", sa.Integer, nullable=False),
-    sa.Column("up", sa.Integer, nullable=False),
-    sa.Column("compliant", sa.Integer, nullable=False),
-    sa.Column("payable", sa.Integer, nullable=False),
-    sa.Column("compliance", sa.Integer, nullable=False),
-    sa.Column("slots", sa.BigInteger, nullable=False),
-    sa.Column("latency_sum", sa.BigInteger, nullable=False),
-    sa.Column("latency", sa.LargeBinary, nullable=False),
-    sa.Column("excluded", sa.Text, nullable=False),
-    # What its probes speak for (core/spans): milliseconds, compliance x milliseconds, counts.
-    sa.Column("up_ms", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("payable_ms", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("down_ms", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("compliance_ms", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("repairs", sa.Integer, nullable=False, server_default="0"),
-    # The last probe that speaks, because it may speak on the next day too.
-    sa.Column("last_statement", sa.Text),
-    # The probes themselves. NULL only in old rows of databases that kept day sums for longer.
-    sa.Column("packed", sa.LargeBinary),
-    # The score that it had when the day was closed, and its policy; NULL without one.
-    sa.Column("score_tenths", sa.Integer),
-    sa.Column("score_policy", sa.Integer),
-    sqlite_with_rowid=False,
-)
-
-# What the days add up to that are older than core/retention.RAW_DAYS.
-probe_month = sa.Table(
-    "probe_month",
-    metadata,
-    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
-    # Year and month, UTC: 202601.
-    sa.Column("month", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("probes", sa.Integer, nullable=False),
-    sa.Column("scored", sa.Integer, nullable=False),
-    sa.Column("up", sa.Integer, nullable=False),
-    sa.Column("compliant", sa.Integer, nullable=False),
-    sa.Column("payable", sa.Integer, nullable=False),
-    sa.Column("compliance", sa.BigInteger, nullable=False),
-    # How many half hours had a scored probe.
-    sa.Column("slots", sa.Integer, nullable=False),
-    sa.Column("latency_count", sa.Integer, nullable=False),
-    sa.Column("latency_sum", sa.BigInteger, nullable=False),
-    sa.Column("latency", sa.LargeBinary, nullable=False),
-    sa.Column("excluded", sa.Text, nullable=False),
-    sa.Column("up_ms", sa.BigInteger, nullable=False),
-    sa.Column("payable_ms", sa.BigInteger, nullable=False),
-    sa.Column("down_ms", sa.BigInteger, nullable=False),
-    sa.Column("compliance_ms", sa.BigInteger, nullable=False),
-    sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("repairs", sa.Integer, nullable=False),
-    # How many probes and scored ones each day had (packing.pack_counts), by day of the month.
-    sa.Column("counts", sa.LargeBinary, nullable=False),
+    # The probes themselves (db/packing).
+    sa.Column("packed", sa.LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -378,16 +324,10 @@ score = sa.Table(
     sa.Column("confidence_hundredths", sa.Integer, nullable=False),
     sa.Column("uptime_tenths", sa.Integer),
     sa.Column("compliant", sa.Boolean, nullable=False),
-    # Packed: the evidence without its closed days, and these, NULL where all are in the evidence.
+    # The canonical text of the evidence, compressed.
     sa.Column("evidence", sa.LargeBinary, nullable=False),
-    sa.Column("closed_days", sa.LargeBinary),
     sa.Column("result", sa.LargeBinary, nullable=False),
     sa.Column("payable_24h_permille", sa.Integer),
-    # What the probes of its day add up to (store/probes/open_days), up to the newest of them, and
-    # `endpoint.probes_revised` then.
-    sa.Column("open_day", sa.LargeBinary),
-    sa.Column("open_day_newest", sa.BigInteger),
-    sa.Column("probes_revised", sa.Integer, nullable=False, server_default="0"),
     # When a sold report named the evidence last (store/endpoints/evidence).
     sa.Column("named_at", sa.BigInteger),
 )

@@ -12,14 +12,13 @@ from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
-from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.units import MINUTE_MS, Clock, day_of
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, evidence, forecasts, listings, seller_files
 from tollgauge.store.ledger import retention
-from tollgauge.store.probes import archive, changes, months
+from tollgauge.store.probes import archive, changes
 from tollgauge.store.watches import outbox, watch_payments
 
 BATCH: Final = 500
@@ -56,7 +55,7 @@ async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
     tally = {
         "closed": await store.writing(archive.close_days, before_day=today, limit=BATCH),
-        "folded": await store.writing(months.fold, before_day=today - RAW_DAYS, limit=BATCH),
+        "days": await store.writing(archive.forget, now=now, limit=BATCH),
     }
     for name, forget in FORGET.items():
         tally[name] = await store.writing(forget, now=now, limit=BATCH)

@@ -157,7 +157,7 @@ def _expiring(watch: Watch, now: int) -> Change:
 def _digest(tx: Connection, watch: Watch, now: int) -> Change:
     """The checks and events of the last day."""
     since = now - DAY_MS
-    probes, scored = changes.checks(tx, watch.endpoint_id, since=since, until=now)
+    probes, scored = changes.checks(tx, watch, since=since, until=now)
     count = watched_changes.count_of_watch(tx, watch, since=since)
     return Change(
         type=rules.DIGEST,

@@ -17,7 +17,6 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence import (
-    RECENT_MS,
     ChainEvidence,
     ChainSums,
     Evidence,
@@ -25,8 +24,6 @@ from tollgauge.core.evidence import (
     LatestState,
     to_json,
 )
-from tollgauge.core.kept_evidence import keep
-from tollgauge.core.record import record
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import Score, ScoreError, score_to_json
 from tollgauge.core.scoring import score
@@ -34,7 +31,6 @@ from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
-from tollgauge.core.window import Window
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 from tollgauge.store import rows
@@ -42,7 +38,7 @@ from tollgauge.store.chain import volumes
 from tollgauge.store.chain.volumes import NO_COVERAGE, Coverage
 from tollgauge.store.endpoints import endpoints, hosts, listings, scores
 from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.probes import open_days, window
+from tollgauge.store.probes import window
 
 NEW_PATH_MS: Final = 7 * DAY_MS
 """For so long a new path is not taken for better than its site."""
@@ -52,22 +48,6 @@ TOGETHER: Final = 100
 saved in one transaction."""
 AT_ONCE: Final = 20
 """Scores that are computed before others of this process get their turn: some two milliseconds."""
-
-
-@record(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What a score of an endpoint depends on: its evidence without the days, which are the
-    window's.
-    """
-
-    endpoint_id: str
-    evidence: Evidence
-    window: Window
-
-    @property
-    def whole(self) -> Evidence:
-        """The evidence with its days."""
-        return replace(self.evidence, days=self.window.days)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,22 +85,15 @@ async def _score_batch(
     """Score some endpoints and save the scores in one transaction."""
     scored_rows: list[ScoreRow] = []
     gathered = await store.reading(gather_many, batch, as_of=now, cadence=cadence)
-    for part in rows.chunks(gathered, AT_ONCE):
-        scored_rows += _scored(part, outcome)
-        await asyncio.sleep(0)  # others of this process get their turn
+    for number, (id_, evidence) in enumerate(gathered.items(), start=1):
+        try:
+            scored_rows.append(scored(id_, evidence))
+        except (EvidenceError, ScoreError) as error:
+            outcome.failed[id_] = error
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)  # others of this process get their turn
     await store.writing(scores.save_many, scored_rows)
     outcome.rows.extend(scored_rows)
-
-
-def _scored(part: Sequence[Gathered], outcome: Outcome) -> list[ScoreRow]:
-    """The rows of some scores but of those that fail, which are noted in the outcome."""
-    try:
-        return [row for _, row in _rows(part)]
-    except (EvidenceError, ScoreError) as error:
-        if len(part) > 1:  # which of them it was shows when they are scored one by one
-            return [row for one in part for row in _scored((one,), outcome)]
-        outcome.failed[part[0].endpoint_id] = error
-        return []
 
 
 def compute(
@@ -130,33 +103,18 @@ def compute(
 
     Raises EvidenceError and ScoreError for evidence that cannot be scored.
     """
-    (scored_row,) = _rows(gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence))
-    return scored_row
+    evidence = gather(tx, endpoint, as_of=as_of, cadence=cadence)
+    computed = score(evidence)
+    return computed, _row(endpoint.id, evidence, computed)
 
 
 def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
-    """The row of an endpoint's score."""
-    return _row_of(endpoint_id, to_json(evidence), score(evidence))
+    """The row of an endpoint's score. Raises EvidenceError and ScoreError."""
+    return _row(endpoint_id, evidence, score(evidence))
 
 
-def _rows(part: Sequence[Gathered]) -> list[tuple[Score, ScoreRow]]:
-    """The scores of what was gathered, and the rows to save."""
-    scored_rows = []
-    for one in part:
-        computed = score(one.evidence, window=one.window)
-        document = keep(one.evidence, one.window.open_texts)
-        scored_rows.append((computed, _row_of(one.endpoint_id, document, computed, one.window)))
-    return scored_rows
-
-
-def _row_of(
-    endpoint_id: str, document: bytes, computed: Score, seen: Window | None = None
-) -> ScoreRow:
-    """The row of a score that was computed from an evidence document, and from what was `seen` of
-    the days, where the document lacks the closed ones.
-    """
+def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
     stats = computed.stats
-    closed, today = (seen.closed, seen.today) if seen else (None, None)
     return ScoreRow(
         endpoint_id=endpoint_id,
         as_of=computed.as_of,
@@ -167,11 +125,7 @@ def _row_of(
         confidence_hundredths=computed.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,
         compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
-        open_evidence=document,
-        closed_days=closed.texts.packed if closed else None,
-        open_day=open_days.pack(today) if today else None,
-        open_day_newest=today.newest if today else None,
-        probes_revised=today.revised if today else 0,
+        evidence=to_json(evidence),
         result=score_to_json(computed),
         payable_24h_permille=computed.payable_24h_permille,
         computed=computed,
@@ -182,23 +136,23 @@ def gather(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence = NORMAL
 ) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
-    return gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)[0].whole
+    return gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)[endpoint.id]
 
 
 def gather_many(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
-) -> list[Gathered]:
-    """What the scores of endpoints depend on as of an instant, in their order."""
+) -> dict[str, Evidence]:
+    """What the scores of endpoints depend on as of an instant, by id."""
     ids = [endpoint.id for endpoint in gathered_for]
     states = hosts.get_many(tx, {endpoint.host for endpoint in gathered_for})
-    windows = window.read_many(tx, ids, as_of=as_of, recent_ms=RECENT_MS)
+    windows = window.read_many(tx, ids, as_of=as_of)
     events = listings.events_of(tx, ids, since=as_of - WINDOW_MS, until=as_of)
     medians = _site_medians(tx, gathered_for, as_of=as_of)
     chains = _chains(tx, gathered_for, as_of=as_of)
-    gathered = []
+    gathered: dict[str, Evidence] = {}
     for endpoint in gathered_for:
         host, seen = states.get(endpoint.host), windows[endpoint.id]
-        evidence = Evidence(
+        gathered[endpoint.id] = Evidence(
             resource=endpoint.resource,
             as_of=as_of,
             first_seen=endpoint.first_seen,
@@ -208,6 +162,7 @@ def gather_many(
             site_median_tenths=medians.get(endpoint.id),
             injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
             quote=endpoint.quote,
+            days=seen.days,
             recent=seen.recent,
             last=seen.last,
             envelope=seen.envelope,
@@ -220,7 +175,6 @@ def gather_many(
                 endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms
             ),
         )
-        gathered.append(Gathered(endpoint_id=endpoint.id, evidence=evidence, window=seen))
     return gathered
 
 

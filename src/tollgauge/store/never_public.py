@@ -20,14 +20,12 @@ from tollgauge.store.endpoints.hosts import unleased
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.endpoints.seller_files import seller_file
 from tollgauge.store.probes.changes import change, change_state_row
-from tollgauge.store.probes.past_days import probe_chart
+from tollgauge.store.probes.closed_days import closed_days
 from tollgauge.store.probes.vantages import vantage_probe
-from tollgauge.store.probes.window import probe_window
 from tollgauge.store.watches.watches import watch
 
 _BY_DAY: Final = (schema.probe, schema.probe_day)
 _BY_ENDPOINT: Final = (
-    schema.probe_month,
     schema.score,
     schema.discovery_event,
     schema.listing,
@@ -35,8 +33,7 @@ _BY_ENDPOINT: Final = (
     change_state_row,
     change,
     vantage_probe,
-    probe_chart,
-    probe_window,
+    closed_days,
 )
 _ADOPTED: Final = sa.text("adopted")
 """As a literal, so that both databases use the partial index."""

@@ -10,7 +10,7 @@ from tollgauge.store import bundles, job_rounds
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.endpoints import alternative_counts, evidence, forecasts, seller_files
 from tollgauge.store.ledger import answers, attempts, books, payments
-from tollgauge.store.probes import changes, past_days, vantages, window
+from tollgauge.store.probes import changes, closed_days, vantages
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
@@ -19,9 +19,8 @@ _MODULES: Final = (
         volumes,
         wallets,
         changes,
-        past_days,
+        closed_days,
         vantages,
-        window,
         evidence,
         forecasts,
         destinations,

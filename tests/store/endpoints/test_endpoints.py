@@ -62,7 +62,7 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
         confidence_hundredths=0,
         uptime_tenths=None,
         compliant=False,
-        open_evidence=b"{}",
+        evidence=b"{}",
         result=b'{"stats":{"avg_latency_ms":90}}',
     )
 

@@ -21,7 +21,7 @@ SCORE = ScoreRow(
     confidence_hundredths=0,
     uptime_tenths=None,
     compliant=False,
-    open_evidence=b'{"some": "evidence"}',
+    evidence=b'{"some": "evidence"}',
     result=b"{}",
 )
 

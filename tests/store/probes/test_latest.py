@@ -53,7 +53,7 @@ SCORE = ScoreRow(
     confidence_hundredths=90,
     uptime_tenths=None,
     compliant=True,
-    open_evidence=b'{"some": "evidence"}',
+    evidence=b'{"some": "evidence"}',
     result=b'{"stats":{"avg_latency_ms":90}}',
 )
 

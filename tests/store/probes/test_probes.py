@@ -117,7 +117,7 @@ async def test_closing_is_all_or_nothing(store: Store) -> None:
     with pytest.raises(InterruptedError):
         await store.writing(interrupted)
     assert await fresh_rows(store) == 1
-    assert len((await store.reading(window.read, A.id, as_of=START, recent_ms=1)).days) == 1
+    assert len((await store.reading(window.read, A.id, as_of=START)).days) == 1
 
 
 async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) -> None:
@@ -126,7 +126,7 @@ async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) ->
     for _ in range(2):
         assert not await store.writing(record_probe, A.id, other, next_due=5)
         assert await store.writing(probes.record_many, A.id, [other, GOOD]) == 0
-        assert (await store.reading(window.read, A.id, as_of=START, recent_ms=1)).days[0].up == 1
+        assert (await store.reading(window.read, A.id, as_of=START)).days[0].up == 1
         stored = await store.reading(endpoints.get, A.id)
         assert stored is not None
         assert stored.next_due == A.next_due
@@ -144,7 +144,7 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     stored = await store.writing(endpoints.get, A.id)
     assert stored is not None
     assert stored.last_probed == results[-1].at
-    seen = await store.reading(window.read, A.id, as_of=results[-1].at, recent_ms=1)
+    seen = await store.reading(window.read, A.id, as_of=results[-1].at)
     assert sum(day.probes for day in seen.days) == len(results)
 
 

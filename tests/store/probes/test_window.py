@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
+from tests.support import score_rows
 from tests.support.day_spans import spans_by_day
 from tests.support.probe_archive import (
     DAY,
@@ -27,17 +28,19 @@ from tests.support.probe_archive import (
     stripped,
 )
 from tests.support.record_probe import record_probe
-from tests.support.windows import shown
 
-from tollgauge.core.evidence import RECENT_MS, LastProbe
+from tollgauge.core.evidence import RECENT_MS
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.rollup import Rollup, rollup
 from tollgauge.core.spans import NO_SPANS, Statement, spans, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import archive, probes, window
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import archive, changes, closed_days, probes, window
+from tollgauge.store.watches import watches
+from tollgauge.store.watches.watches import Watch
 
 
 def naive(
@@ -53,7 +56,7 @@ def naive(
         again = not inside or day == day_of(as_of) or any(one in late for one in inside)
         earlier = [one for one in seen if day_of(one.at) == day - 1 and (again or one not in late)]
         spoken = spans(day, said(inside), before=max(said(earlier), default=None), until=as_of)
-        whole = replace(rollup(day, inside), spans=spoken)
+        whole = rollup(day, inside, spans=spoken)
         if whole.probes or spoken != NO_SPANS:
             days.append(whole)
     return tuple(days)
@@ -80,7 +83,7 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
 
     async def sums() -> tuple[Rollup, ...]:
-        return (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        return (await store.reading(window.read, A.id, as_of=as_of)).days
 
     assert await sums() == naive(early, as_of)
     assert await close_all(store, today, limit=40) > 30
@@ -117,19 +120,17 @@ async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
     latest = naive_last(results, as_of)
     scored = [one for one in latest if one.scored]
     await prepare(store, results)
-    for closed in (0, rng.randrange(33), 32, 33):
+    for closed in (0, rng.randrange(32), 31, 32):
         await close_all(store, DAY + closed)
-        for hours in (3, 30, 300):
-            recent_ms = hours * HOUR_MS
-            seen = await store.reading(window.read, A.id, as_of=as_of, recent_ms=recent_ms)
-            counted = [one for one in scored if one.at > as_of - recent_ms and not one.confirms]
-            assert seen.days == naive(results, as_of)
-            assert seen.recent == (len(counted), sum(one.up for one in counted))
-            assert (seen.last and seen.last.at) == at(scored)
-            hidden = seen.last is not None and seen.last.accepts is None
-            with_terms = at(one for one in scored if one.accepts is not None)
-            assert (seen.envelope and seen.envelope.at) == (with_terms if hidden else None)
-            assert (seen.state and seen.state.at) == at(one for one in latest if statement(one))
+        seen = await store.reading(window.read, A.id, as_of=as_of)
+        counted = [one for one in scored if one.at > as_of - RECENT_MS and not one.confirms]
+        assert seen.days == naive(results, as_of)
+        assert seen.recent == (len(counted), sum(one.up for one in counted))
+        assert (seen.last and seen.last.at) == at(scored)
+        hidden = seen.last is not None and seen.last.accepts is None
+        with_terms = at(one for one in scored if one.accepts is not None)
+        assert (seen.envelope and seen.envelope.at) == (with_terms if hidden else None)
+        assert (seen.state and seen.state.at) == at(one for one in latest if statement(one))
 
 
 PROBES = st.lists(
@@ -165,11 +166,10 @@ def test_any_probes_closed_at_any_points_are_those_that_were_recorded(
     with engine.connect() as tx:
         endpoints.insert(tx, A)
         probes.record_many(tx, A.id, results)
-        fresh = window.read(tx, A.id, as_of=as_of, recent_ms=RECENT_MS)
+        fresh = window.read(tx, A.id, as_of=as_of)
         for day, limit in closings:
-            archive.close_days(tx, before_day=DAY + day, limit=limit)
-            seen = window.read(tx, A.id, as_of=as_of, recent_ms=RECENT_MS)
-            assert shown(seen, today=day_of(as_of)) == shown(fresh, today=day_of(as_of))
+            archive.close_days(tx, before_day=min(DAY + day, day_of(as_of)), limit=limit)
+            assert window.read(tx, A.id, as_of=as_of) == fresh
         tx.rollback()
     assert fresh.days == naive(results, as_of)
     known = said(one for one in results if one.at <= as_of)
@@ -185,25 +185,21 @@ async def test_only_the_last_day_of_a_window_is_cut(store: Store) -> None:
     edges = (START + DAY_MS - 1, START + DAY_MS, as_of, as_of + 1)
     await prepare(store, [replace(GOOD, at=at) for at in edges])
     for _ in range(2):
-        latest = (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        latest = (await store.reading(window.read, A.id, as_of=as_of)).days
         assert [(one.day, one.probes) for one in latest] == [(DAY + 1, 1), (DAY + 31, 1)]
-        await close_all(store, DAY + 40)
+        await close_all(store, DAY + 31)
 
 
 async def test_a_day_without_probes_has_what_the_day_before_still_says(store: Store) -> None:
     silent = replace(DOWN, at=START + DAY_MS - HOUR_MS, holds=6 * HOUR_MS)
     await prepare(store, [silent])
     for _ in range(2):
-        seen = await store.reading(window.read, A.id, as_of=START + 3 * DAY_MS, recent_ms=RECENT_MS)
+        seen = await store.reading(window.read, A.id, as_of=START + 3 * DAY_MS)
         assert [(one.day, one.probes, one.spans.down) for one in seen.days] == [
             (DAY, 1, HOUR_MS),
             (DAY + 1, 0, 5 * HOUR_MS),
         ]
         await close_all(store, DAY + 3)
-
-
-def last(tx: Connection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
-    return (window.read(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
 
 
 async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
@@ -217,25 +213,16 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
         ],
     )
     seen = []
-    for closed in (0, 1, 2):
+    for closed in (0, 1):
         await close_all(store, DAY + closed)
-        seen.append(await store.reading(last, A.id, as_of=START + DAY_MS))
-        assert await store.reading(last, B.id, as_of=START + DAY_MS) is None
-        earlier = await store.reading(last, A.id, as_of=START + 1)
-        assert await store.reading(last, A.id, as_of=START) is None
-        assert earlier is not None
-        assert (earlier.at, earlier.up) == (START + 1, False)
+        seen.append((await store.reading(window.read, A.id, as_of=START + DAY_MS)).last)
+        assert (await store.reading(window.read, B.id, as_of=START + DAY_MS)).last is None
+    assert seen[0] == seen[1]
     assert seen[0] is not None
-    assert seen == [seen[0]] * 3
     assert seen[0].at == START + 2
     assert seen[0].outcome == "payment-required"
     assert seen[0].rules == (("no-description", "warn", "Say what it does."),)
     assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
-
-
-def recent(tx: Connection, endpoint_id: str, *, since: int) -> tuple[int, int]:
-    as_of = START + 2 * HOUR_MS
-    return (window.read(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
 
 
 async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
@@ -243,8 +230,72 @@ async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None
     kinds = (GOOD, DOWN, OURS, GOOD, DOWN, GOOD)
     await prepare(store, [replace(k, at=at) for k, at in zip(kinds, instants, strict=True)])
     for _ in range(2):
-        assert await store.reading(recent, A.id, since=instants[0]) == (4, 2)
-        assert await store.reading(recent, A.id, since=instants[0] - 1) == (5, 3)
-        assert await store.reading(recent, A.id, since=START + HOUR_MS) == (0, 0)
-        assert await store.reading(recent, B.id, since=START - DAY_MS) == (0, 0)
+        counts = [
+            (await store.reading(window.read, A.id, as_of=since + RECENT_MS)).recent
+            for since in (instants[0] + HOUR_MS, instants[0], instants[0] - 1)
+        ]
+        assert counts == [(3, 2), (4, 2), (5, 3)]
+        assert (await store.reading(window.read, B.id, as_of=START)).recent == (0, 0)
         await close_all(store, DAY)
+
+
+async def test_of_closed_days_the_one_row_is_all_that_is_read(store: Store) -> None:
+    as_of = START + 33 * DAY_MS + 2 * HOUR_MS
+    results = lively(3, first=START, last=as_of, number=300)
+    await prepare(store, results, replace(GOOD, at=as_of - 1))
+    fresh = await store.reading(window.read, A.id, as_of=as_of)
+    await close_all(store, DAY + 33)
+    await store.writing(lambda tx: tx.execute(schema.probe_day.delete()))
+    assert await store.reading(window.read, A.id, as_of=as_of) == fresh
+
+
+async def test_late_probes_are_seen_before_and_after_they_are_merged(store: Store) -> None:
+    as_of = START + 3 * DAY_MS + HOUR_MS
+    await prepare(store, [replace(GOOD, at=START + day * DAY_MS) for day in range(3)])
+    await close_all(store, DAY + 3)
+    assert await store.writing(record_probe, A.id, replace(DOWN, at=START + DAY_MS + HOUR_MS))
+    seen = []
+    for _ in range(2):
+        seen.append(await store.reading(window.read, A.id, as_of=as_of))
+        await close_all(store, DAY + 3)
+    assert seen[0] == seen[1]
+    assert sum(day.scored for day in seen[0].days) == 4
+    assert sum(day.spans.failures for day in seen[0].days) == 1
+
+
+async def test_charts_have_ninety_days_with_the_score_of_each(store: Store) -> None:
+    await prepare(store, [replace(GOOD, at=START)])
+    for day in range(1, 100):
+        await store.writing(record_probe, A.id, replace(GOOD, at=START + day * DAY_MS))
+        await store.writing(saved, 500 + day, as_of=START + day * DAY_MS + HOUR_MS)
+        await close_all(store, DAY + day + 1)
+    days = await store.reading(closed_days.all_days, A.id)
+    assert [one.day for one in days] == list(range(DAY + 10, DAY + 100))
+    assert [one.score and one.score.tenths for one in days] == [500 + day for day in range(10, 100)]
+
+
+async def test_watch_counts_its_checks_after_they_are_too_old_to_be_kept(store: Store) -> None:
+    watch = Watch(
+        id="w", secret_hash="h", endpoint_id=A.id, created_at=START, expires_at=START + 30 * DAY_MS
+    )
+    results = [replace(GOOD, at=START + hours * HOUR_MS) for hours in range(-5, 60)]
+    await prepare(store, [*results, replace(OURS, at=START + 1)])
+    await store.writing(watches.add, watch)
+    await close_all(store, DAY + 3)
+
+    async def counted() -> tuple[int, int]:
+        known = await store.reading(watches.get, "w")
+        assert known is not None
+        until = START + 30 * DAY_MS
+        return await store.reading(changes.checks, known, since=START, until=until)
+
+    before = await counted()
+    assert before == (60, 59)
+    now = START + (RAW_DAYS + 10) * DAY_MS
+    while await store.writing(archive.forget, now=now, limit=2):
+        assert await counted() == before
+
+
+def saved(tx: Connection, tenths: int, *, as_of: int) -> None:
+    row = score_rows.row("/a", tenths, endpoint_id=A.id, as_of=as_of)
+    assert scores.save(tx, row)

@@ -56,7 +56,7 @@ def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> Sco
         confidence_hundredths=50,
         uptime_tenths=tenths,
         compliant=True,
-        open_evidence=b"{}",
+        evidence=b"{}",
         result=RESULT,
         payable_24h_permille=900,
     )

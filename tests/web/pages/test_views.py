@@ -33,8 +33,8 @@ from tollgauge.core.score import Component
 from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.window import DayScore
 from tollgauge.monitor.reports import DayBar, EndpointView, Provider, TimelineEvent
-from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS

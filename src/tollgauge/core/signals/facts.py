@@ -9,9 +9,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
@@ -19,19 +19,27 @@ from tollgauge.core.finding import NOT_EVALUATED, Severity
 from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Policy
 from tollgauge.core.probe import Outcome
-from tollgauge.core.record import record
-from tollgauge.core.rollup import Totals, counts
+from tollgauge.core.rollup import Rollup, Totals, totals
 from tollgauge.core.rounding import Ratio, is_below
 from tollgauge.core.signals.volume import Volume, ends_of, volume_of
 from tollgauge.core.terms import EIP3009
 from tollgauge.core.units import WINDOW_MS, day_of
-from tollgauge.core.window import DAY_WEIGHTS, WeightedTime, Window, weighted_time
 
 _PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
 _PERCENTS: Final = (50, 95)
 
 
-@record(frozen=True, slots=True, kw_only=True)
+class WeightedTime(NamedTuple):
+    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in core/spans,
+    each times the weight of its day.
+    """
+
+    up: int
+    down: int
+    compliance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
     probes that were up, None without any; `changes` are those of the window, without repetitions;
@@ -200,24 +208,18 @@ def is_dear(facts: Facts) -> bool:
     return usd is not None and is_below((facts.policy.client_cap_usd, 1), usd)
 
 
-def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -> Facts:
-    """The facts of an evidence under a policy; `window` has the days where it has none itself."""
+def facts_of(evidence: Evidence, policy: Policy) -> Facts:
+    """The facts of an evidence under a policy."""
     as_of = evidence.as_of
     start, today = as_of - WINDOW_MS, day_of(as_of)
-    weights = _weights(policy.day_weights, today)
-    if window is not None and policy.day_weights == DAY_WEIGHTS:
-        sums, weighted = window.totals, window.weighted(weights)
-        median, high = window.latencies(_PERCENTS)
-    else:
-        of_days = [row for row in (window or evidence).days if row.day in weights]
-        sums, latencies = counts(of_days), [row.latency for row in of_days]
-        median, high = percentiles(latencies, _PERCENTS)
-        weighted = weighted_time(of_days, weights)
+    weights = {today - age: weight for age, weight in enumerate(policy.day_weights)}
+    days = [row for row in evidence.days if row.day in weights]
+    median, high = percentiles([row.latency for row in days], _PERCENTS)
     volume = volume_of(evidence.chain)
     return Facts(
         evidence=evidence,
         policy=policy,
-        totals=sums,
+        totals=totals(days),
         latencies_ms=(median, high),
         changes=frozenset(
             [
@@ -229,11 +231,16 @@ def facts_of(evidence: Evidence, policy: Policy, window: Window | None = None) -
         ),
         volume=volume,
         activity_ends=ends_of(volume, policy),
-        weighted=weighted,
+        weighted=_weighted_time(days, weights),
     )
 
 
-@lru_cache(maxsize=4)
-def _weights(day_weights: tuple[int, ...], today: int) -> Mapping[int, int]:
-    """The weights of days by their number: all scores of a day have the same."""
-    return {today - age: weight for age, weight in enumerate(day_weights)}
+def _weighted_time(days: Iterable[Rollup], weights: Mapping[int, int]) -> WeightedTime:
+    """The time of days, each times its weight."""
+    up = down = compliance = 0
+    for sums in days:
+        weight, spoken = weights[sums.day], sums.spans
+        up += weight * spoken.up
+        down += weight * spoken.down
+        compliance += weight * spoken.compliance
+    return WeightedTime(up, down, compliance)

@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.record import record
 from tollgauge.core.signals.facts import Facts
 
 _SEVERITIES: Final = tuple(Severity)
@@ -20,7 +19,7 @@ RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(S
 """The ranks of severities, 0 for the worst."""
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Flag:
     """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is always
     empty, a property that stored scores have.

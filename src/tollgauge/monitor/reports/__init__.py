@@ -12,6 +12,7 @@ ecosystem).
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
 from tollgauge.monitor.reports.endpoint import (
+    DayBar,
     EndpointView,
     TimelineEvent,
     history,
@@ -42,7 +43,6 @@ from tollgauge.monitor.reports.trust import (
     scored_last,
     shared,
 )
-from tollgauge.store.probes.past_days import DayBar
 
 __all__ = [
     "DayBar",

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.history_row import HistoryRow
+from tollgauge.core.latency import percentiles
 from tollgauge.core.policy import Cap
 from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.rollup import Rollup
@@ -18,14 +19,14 @@ from tollgauge.core.score import Activity, Component, Score, Settlement, score_f
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.vantage import VantageState
+from tollgauge.core.window import DayScore, with_silent_days
 from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
 from tollgauge.store.endpoints import listings, public, scores, seller_files
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.endpoints.seller_files import StoredSellerFile
-from tollgauge.store.probes import past_days, probes, vantages, window
-from tollgauge.store.probes.past_days import DayBar, DayScore, bar_of
+from tollgauge.store.probes import closed_days, probes, vantages, window
 
 PAGE_DAYS: Final = RAW_DAYS
 """How many days the page shows of an endpoint that is known for so long."""
@@ -46,6 +47,29 @@ class TimelineEvent:
     before: str
     after: str
     announced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayBar:
+    """One UTC day of an endpoint: for how many milliseconds probes say that it was up and that it
+    was not, scored and up probes, and latency percentiles of the up ones. `score` is that of when
+    the day was closed, of today the latest; None where none is kept.
+    """
+
+    day: int
+    up_ms: int
+    down_ms: int
+    scored: int
+    up: int
+    excluded: int
+    p50_ms: int | None
+    p95_ms: int | None
+    score: DayScore | None = None
+
+    @property
+    def spoken_ms(self) -> int:
+        """The time that probes speak for."""
+        return self.up_ms + self.down_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +155,31 @@ def _days(
     """One bar a UTC day, with zeros where nothing was measured."""
     today = day_of(now)
     first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - LEAST_DAYS + 1))
-    bars = past_days.read(tx, endpoint.id, first_day=first, before_day=today)
-    for sums in window.read(tx, endpoint.id, as_of=now).open_days:
+    days = with_silent_days(closed_days.all_days(tx, endpoint.id), until=today)
+    bars = {one.day: bar_of(one.sums, one.score) for one in days}
+    for sums in window.read(tx, endpoint.id, as_of=now).days:
         before = bars.get(sums.day)
         bars[sums.day] = bar_of(sums, before.score if before else None)
     if score is not None and score.score_tenths is not None:
         latest = bars.get(today) or bar_of(Rollup(day=today))
         bars[today] = replace(latest, score=DayScore(score.score_tenths, score.policy_version))
     return tuple(bars.get(day) or bar_of(Rollup(day=day)) for day in range(first, today + 1))
+
+
+def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
+    """What a chart shows of the sums of a day."""
+    p50, p95 = percentiles((sums.latency,), (50, 95))
+    return DayBar(
+        day=sums.day,
+        up_ms=sums.spans.up,
+        down_ms=sums.spans.down,
+        scored=sums.scored,
+        up=sums.up,
+        excluded=sums.probes - sums.scored,
+        p50_ms=p50,
+        p95_ms=p95,
+        score=score,
+    )
 
 
 def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:

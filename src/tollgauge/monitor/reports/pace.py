@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import orjson
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.kept_evidence import open_document
 from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.store.endpoints import hosts, scores
 from tollgauge.store.endpoints.hosts import HostState
@@ -49,4 +49,4 @@ def pace(
     row = row or scores.get(tx, endpoint.id)
     if row is None:
         return None
-    return Pace(every_ms=open_document(row.open_evidence)["interval"], sharing=host.sharing)
+    return Pace(every_ms=orjson.loads(row.evidence)["interval"], sharing=host.sharing)

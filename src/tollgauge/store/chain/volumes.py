@@ -26,7 +26,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.evidence import ChainSums, PayerVolume
 from tollgauge.core.organic import Market, intervals
-from tollgauge.core.record import record
 from tollgauge.core.signals.volume import NO_SUMS, Flow, flow_sums
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
@@ -66,7 +65,7 @@ _STORED: Final = PreparedAny(
 )
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """How much of a window is indexed for a wallet: milliseconds, and the last indexed block with
     its time (ms UTC), None without any.

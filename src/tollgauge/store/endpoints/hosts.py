@@ -7,13 +7,12 @@ are taken in store/endpoints/claims.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.record import record
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
@@ -28,7 +27,7 @@ PACE_MAX_MS: Final = 11 * MINUTE_MS
 """More than a probe and the longest pause that a host gets (core/schedule) take together."""
 
 
-@record(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """What is known of a host. `wildcard`: whether its 402 means nothing (monitor/probing), None
     while untried. The host is not probed before `free_at`, and before `lease_until` only by the

@@ -146,7 +146,7 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     scores write.
     """
     others = {"id", "up_at", "down_since", "payable", "failing_since", "unconfirmed_at"}
-    others |= {"paused_until", "probes_revised", "forms", "payto_history"}
+    others |= {"paused_until", "forms", "payto_history"}
     names = [column.name for column in schema.endpoint.c if column.name not in others]
     _update(tx, listed, [name for name in names if not name.startswith("ranked_")])
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.kept_evidence import with_earlier_days
-from tollgauge.core.record import record
 from tollgauge.core.score import Score, latency_and_down, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
@@ -47,52 +45,29 @@ _NEWEST: Final = sa.func.coalesce(endpoint_table.c.ranked_at, 0) <= sa.bindparam
 _RANKED: Final = tuple(
     column.name for column in endpoint_table.c if column.name.startswith("ranked_")
 )
-_INDEXED: Final = tuple(
-    name for name in _RANKED if any(name in index.columns for index in endpoint_table.indexes)
-)
-"""Those that an index has. SQLite writes its entry anew whenever one of them is set, even to the
-value that it has.
-"""
-
-
-def _end_claim(
-    ranks: Iterable[str], *, is_newest: sa.ColumnElement[bool] | None = None
-) -> Prepared:
-    """The end of a claim, with these figures of the score where it is the newest; without a
-    condition it is known to be.
-    """
-
-    def value(column: sa.Column[Any]) -> Any:
-        rank = sa.bindparam(f"{column.name}_", type_=column.type)
-        return rank if is_newest is None else sa.case((is_newest, rank), else_=column)
-
-    return Prepared(
-        endpoint_table.update()
-        .where(endpoint_table.c.id == sa.bindparam("id_"))
-        .values(
-            score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
-            score_next=None,
-            **{column.name: value(column) for column in endpoint_table.c[tuple(ranks)]},
-        )
+_RANKS: Final = {
+    column.name: sa.case(
+        (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)), else_=column
     )
-
-
-_END_CLAIM: Final = _end_claim(_RANKED, is_newest=_NEWEST)
-_END_CLAIM_OF_OLDER: Final = _end_claim(())
-_END_CLAIM_OF_NEWEST: Final = _end_claim(_RANKED)
-_END_CLAIM_IN_PLACE: Final = _end_claim(name for name in _RANKED if name not in _INDEXED)
+    for column in endpoint_table.c[_RANKED]
+}
+_END_CLAIM: Final = Prepared(
+    endpoint_table.update()
+    .where(endpoint_table.c.id == sa.bindparam("id_"))
+    .values(
+        score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
+        score_next=None,
+        **_RANKS,
+    )
+)
 _LOCK: Final = PreparedAny(
     lambda ids: (
-        sa.select(*endpoint_table.c[("id", "ranked_at", *_INDEXED)])
+        sa.select(endpoint_table.c.id)
         .where(endpoint_table.c.id.in_(ids))
         .order_by(endpoint_table.c.id)
         .with_for_update()
     )
 )
-_SHORT: Final = 2_000
-"""So many bytes of evidence are stored as they are: it would take longer to compress them than to
-write them.
-"""
 SITE_MAX: Final = 101
 """Enough for a median; a site may list tens of thousands of paths."""
 _LONGEST_KNOWN: Final = Prepared(
@@ -107,15 +82,12 @@ _LONGEST_KNOWN: Final = Prepared(
 )
 
 
-@record(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """A score as it was saved. `compliant`: at least half of the scored probes were. `result` is
-    the JSON of the whole score, which is at hand (`computed`) until it was saved;
-    `payable_24h_permille` the chance that it is payable in 24 hours. None where nothing was
-    measured. `open_evidence` is the evidence as it is kept (core/kept_evidence), without the
-    `closed_days`, which are as they were kept (core/window.DayTexts), None without any.
-    `open_day` has the sums of the last day up to its newest probe for the next score, with
-    `probes_revised` (core/open_day), None where they were not made.
+    """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
+    the canonical text of what it was computed from, `result` the JSON of the whole score, which is
+    at hand (`computed`) until it was saved; `payable_24h_permille` the chance that it is payable in
+    24 hours. None where nothing was measured.
     """
 
     endpoint_id: str
@@ -127,20 +99,10 @@ class ScoreRow:
     confidence_hundredths: int
     uptime_tenths: int | None
     compliant: bool
-    open_evidence: bytes
+    evidence: bytes
     result: bytes
-    closed_days: bytes | None = None
-    open_day: bytes | None = None
-    open_day_newest: int | None = None
-    probes_revised: int = 0
     payable_24h_permille: int | None = None
     computed: Score | None = field(default=None, compare=False, repr=False)
-
-    @cached_property
-    def evidence(self) -> bytes:
-        """The canonical JSON of the evidence."""
-        days = b"" if self.closed_days is None else decompress(self.closed_days)
-        return with_earlier_days(self.open_evidence, days)
 
     @cached_property
     def digest(self) -> str:
@@ -162,21 +124,9 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     """Store scores of different endpoints, each as `save`, in as many statements as for one."""
     by_id = {row.endpoint_id: row for row in score_rows}
-    older: list[dict[str, Any]] = []
-    moved: list[dict[str, Any]] = []
-    in_place: list[dict[str, Any]] = []
-    locked = _LOCK.rows(tx, sorted(by_id))
-    for id_, ranked_at, *ranks in locked:
-        ranked = _ranked(by_id[id_])
-        if (ranked_at or 0) > ranked["ranked_at_"]:
-            older.append({"id_": id_})
-            continue
-        same = ranks == [ranked[f"{name}_"] for name in _INDEXED]
-        (in_place if same else moved).append({"id_": id_, **ranked})
-    _END_CLAIM_OF_OLDER.run_each(tx, older)
-    _END_CLAIM_OF_NEWEST.run_each(tx, moved)
-    _END_CLAIM_IN_PLACE.run_each(tx, in_place)
-    _SAVE.run_each(tx, [_columns(by_id[row.id]) for row in locked])
+    known = [by_id[row.id] for row in _LOCK.rows(tx, sorted(by_id))]
+    _END_CLAIM.run_each(tx, [{"id_": row.endpoint_id, **_ranked(row)} for row in known])
+    _SAVE.run_each(tx, [_columns(row) for row in known])
 
 
 def _ranked(row: ScoreRow) -> dict[str, Any]:
@@ -254,12 +204,9 @@ def _median(tenths: Collection[int]) -> int | None:
 
 def _columns(row: ScoreRow) -> dict[str, Any]:
     """A score as column values."""
-    kept = row.open_evidence
-    evidence = kept if len(kept) <= _SHORT else compress(kept)
-    return rows.to_columns(row, "open_evidence", "computed", evidence=evidence)
+    return rows.to_columns(row, "computed", evidence=compress(row.evidence))
 
 
 def from_row(row: Any) -> ScoreRow:
     """A row of the table as it was saved."""
-    kept = decompress(row.evidence)
-    return rows.from_columns(ScoreRow, row, open_evidence=kept, computed=None)
+    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), computed=None)

@@ -29,7 +29,7 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import months, probes
+from tollgauge.store.probes import probes
 from tollgauge.store.watches import watches
 
 _RULES: Final = "rules:"
@@ -269,26 +269,26 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     return tx.execute(change.delete().where(change.c.id.in_(old))).rowcount
 
 
-def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[int, int]:
-    """(probes, scored probes) with `since < at <= until`, but for those that confirm a failure:
-    whole days from their sums.
+def checks(tx: Connection, watch: watches.Watch, *, since: int, until: int) -> tuple[int, int]:
+    """(probes, scored probes) of a watch's endpoint with `since < at <= until`, but for those that
+    confirm a failure. Whole days are counted from their sums; of days that are not kept any more
+    the watch has the counts, from its beginning on.
     """
     first, last = day_of(since + 1), day_of(until)
     edge = min(until, (first + 1) * DAY_MS - 1)
-    results = list(probes.history(tx, endpoint_id, since=since, until=edge))
+    results = list(probes.history(tx, watch.endpoint_id, since=since, until=edge))
     days: tuple[Rollup, ...] = ()
-    old_probes = old_scored = 0
     if last > first:
-        results += probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
+        results += probes.history(tx, watch.endpoint_id, since=last * DAY_MS - 1, until=until)
     if last > first + 1:
-        whole = {"first_day": first + 1, "last_day": last - 1}
-        days = probes.days(tx, endpoint_id, **whole)
-        old_probes, old_scored = months.counts(tx, endpoint_id, **whole)
+        days = probes.days(tx, watch.endpoint_id, first_day=first + 1, last_day=last - 1)
     counted = [result for result in results if not result.confirms]
-    scored = sum(result.scored for result in counted)
+    whole = since == watch.created_at
     return (
-        len(counted) + old_probes + sum(day.probes for day in days),
-        scored + old_scored + sum(day.scored for day in days),
+        len(counted) + sum(day.probes for day in days) + (watch.old_probes if whole else 0),
+        sum(result.scored for result in counted)
+        + sum(day.scored for day in days)
+        + (watch.old_scored if whole else 0),
     )
 
 

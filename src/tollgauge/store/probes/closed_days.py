@@ -1,145 +1,91 @@
-"""Closed days: what those of an endpoint add up to, written whenever one of them is closed.
+"""Closed days: the sums of an endpoint's past days, all in one row.
 
-A later day is added to the stored sums; where late probes came to a day, the sums come from the
-rows of all days. The latest probes are those of the day that is being
-closed, or those that were stored before. Only where nothing is stored yet the packed days are
-searched for them.
+The days that a score reads are one column, older days for charts another one: a score does not pay
+for what it does not read. Both are msgpack of core/window's structs, compressed. Days are dropped
+RAW_DAYS after the newest closed one, as the packed probes are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import RECENT_MS
-from tollgauge.core.latest_probes import Latest
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.rollup import Rollup
-from tollgauge.core.spans import Statement
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.window import DAYS, ClosedDays
-from tollgauge.db.codec import statement_from_json
-from tollgauge.db.packing import unpack
-from tollgauge.db.prepared import Prepared, PreparedAny
-from tollgauge.db.schema import probe_day as probe_day_table
+from tollgauge.core.retention import RAW_DAYS
+from tollgauge.core.window import NO_DAYS, ClosedDay, ClosedDays
+from tollgauge.db.compression import compress, decompress
+from tollgauge.db.prepared import PreparedAny
+from tollgauge.db.schema import metadata
 from tollgauge.store import rows
-from tollgauge.store.probes import window
-from tollgauge.store.probes.probe_rows import day_from_row
 
-CLOSE_TURN: Final = "close-days"
-"""The turn of whoever closes days."""
-_TOGETHER: Final = 10
-"""Of how many endpoints the days are read at once."""
-_NAMES: Final = tuple(f"day_{number}" for number in range(DAYS))
-_SUMS: Final = PreparedAny(
-    lambda ids: sa.select(
-        *(column for column in probe_day_table.c if column.name != "packed")
-    ).where(
-        probe_day_table.c.day.in_([sa.bindparam(name, type_=sa.Integer) for name in _NAMES]),
-        probe_day_table.c.endpoint_id.in_(ids),
-    )
-)
-_PACKED: Final = Prepared(
-    sa.select(probe_day_table.c.packed).where(
-        probe_day_table.c.day == sa.bindparam("day"),
-        probe_day_table.c.endpoint_id == sa.bindparam("id"),
-    )
+closed_days = sa.Table(
+    "closed_days",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    # ClosedDays: the newest closed day and the 30 days before it.
+    sa.Column("recent", sa.LargeBinary, nullable=False),
+    # The days before them, each a ClosedDay; NULL without any.
+    sa.Column("older", sa.LargeBinary),
 )
 
+_RECENT: Final = PreparedAny(
+    lambda ids: sa.select(*closed_days.c["endpoint_id", "recent"]).where(
+        closed_days.c.endpoint_id.in_(ids)
+    )
+)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(ClosedDays)
+_OLDER_DECODER: Final = msgspec.msgpack.Decoder(tuple[ClosedDay, ...])
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedDay:
-    """A day whose row was just written: its sums, its last statement (`said`), and its probes,
-    oldest first, as far as they are still there.
+
+def recent(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
+    """The closed days that a score of some endpoints reads, by id; those without are left out."""
+    return {
+        row.endpoint_id: _DECODER.decode(decompress(row.recent))
+        for row in _RECENT.rows(tx, endpoint_ids)
+    }
+
+
+def all_days(tx: Connection, endpoint_id: str) -> tuple[ClosedDay, ...]:
+    """Every closed day of an endpoint that is known, oldest first."""
+    query = sa.select(closed_days).where(closed_days.c.endpoint_id == endpoint_id)
+    row = tx.execute(query).first()
+    return () if row is None else (*_older(row), *_DECODER.decode(decompress(row.recent)).days)
+
+
+def add(tx: Connection, closed: Mapping[str, tuple[ClosedDay, Sequence[ProbeResult]]]) -> None:
+    """Add a closed day to the rows of endpoints, by id, with all its probes in the order of time.
+    A day that is there already is replaced.
     """
-
-    sums: Rollup
-    said: Statement | None
-    results: Sequence[ProbeResult]
-
-
-Days = dict[int, tuple[Rollup, Statement | None]]
-"""The sums of days, each with what its last probe that speaks says."""
-
-
-def after(
-    tx: Connection, day: int, closed: Mapping[str, ClosedDay], *, before_day: int
-) -> Iterator[tuple[str, ClosedDays]]:
-    """The closed days of endpoints, each with its id, after the rows of a day were written
-    (`closed`); days are being closed up to `before_day`.
-    """
-    known = window.latest_closed(tx, list(closed))
-    late: dict[int, list[str]] = {}
-    for id_, before in known.items():
-        if before.day >= day:
-            late.setdefault(before.day, []).append(id_)
-            continue
-        added = closed[id_]
-        yield (
-            id_,
-            before.followed_by(
-                added.sums,
-                added.said,
-                latest=Latest.of(added.results).after(before.latest),
-                tail=_tail(day, added.results),
-            ),
-        )
-    for newest, ids in late.items():
-        for id_, days in _days(tx, ids, newest):
-            before, whole = known[id_], closed[id_].results
-            latest = Latest.of(whole).after(before.latest)
-            tail = _tail(day, whole) if day == newest else before.tail
-            yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail)
-    unknown = [id_ for id_ in closed if id_ not in known]
-    made = dict(built(tx, unknown, before_day=max(day + 1, before_day)))
-    # A day may be closed so late that it lies before all that is read for `before_day`.
-    made |= built(tx, [id_ for id_ in unknown if id_ not in made], before_day=day + 1)
-    yield from ((id_, made[id_]) for id_ in unknown)
+    known = {
+        row.endpoint_id: row
+        for row in rows.with_any(tx, sa.select(closed_days), closed_days.c.endpoint_id, closed)
+    }
+    # A new row locks its endpoint, as a wave of probes does in the order of the ids.
+    columns = [_added(known.get(id_), id_, *closed[id_]) for id_ in sorted(closed)]
+    rows.put(tx, closed_days, columns)
 
 
-def built(
-    tx: Connection, ids: Sequence[str], *, before_day: int
-) -> Iterator[tuple[str, ClosedDays]]:
-    """The closed days of endpoints of which nothing is kept, from the rows of their days."""
-    for id_, days in _days(tx, ids, before_day - 1):
-        newest = max(days)
-        if newest < before_day - 1:
-            ((_, days),) = _days(tx, [id_], newest)
-        latest, tail = Latest(), None
-        for day in sorted(days, reverse=True):
-            if latest.last and latest.envelope and latest.state:
-                break
-            packed = _PACKED.first(tx, {"day": day, "id": id_}).packed
-            results = () if packed is None else unpack(packed)
-            latest = latest.after(Latest.of(results))
-            tail = _tail(day, results) if tail is None else tail
-        yield id_, ClosedDays.of(days, day=newest, latest=latest, tail=tail or ())
+def _added(
+    row: Any, endpoint_id: str, day: ClosedDay, results: Sequence[ProbeResult]
+) -> dict[str, Any]:
+    """The row of an endpoint with a day; `row` is what it has so far, None without one."""
+    before = NO_DAYS if row is None else _DECODER.decode(decompress(row.recent))
+    after, leaving = before.with_day(day, results)
+    older = row.older if row is not None else None
+    if leaving:
+        first = after.days[-1].day - RAW_DAYS + 1
+        days = {one.day: one for one in (*_older(row), *leaving) if one.day >= first}
+        older = compress(_ENCODER.encode([days[number] for number in sorted(days)]))
+    recent_days = compress(_ENCODER.encode(after))
+    return {"endpoint_id": endpoint_id, "recent": recent_days, "older": older}
 
 
-def _days(tx: Connection, ids: Sequence[str], newest: int) -> Iterator[tuple[str, Days]]:
-    """The closed days of endpoints up to one, as far back as a window may look, each with its id,
-    in the order of `ids`; without any an endpoint is left out. Few at a time are in memory: a day
-    has dozens of buckets.
-    """
-    numbers = dict(zip(_NAMES, range(newest - DAYS + 1, newest + 1), strict=True))
-    for chunk in rows.chunks(ids, _TOGETHER):
-        days: dict[str, Days] = {}
-        for row in _SUMS.rows(tx, chunk, numbers):
-            said = statement_from_json(row.last_statement)
-            days.setdefault(row.endpoint_id, {})[row.day] = (day_from_row(row), said)
-        # A new row locks its endpoint, as a wave of probes does in the order of the ids.
-        yield from ((id_, days[id_]) for id_ in chunk if id_ in days)
-
-
-def _tail(day: int, results: Sequence[ProbeResult]) -> list[tuple[int, bool]]:
-    """(at, up) of the counted probes of a day's last hours."""
-    since = (day + 1) * DAY_MS - RECENT_MS
-    return [
-        (probe.at, probe.up)
-        for probe in results
-        if probe.at > since and probe.scored and not probe.confirms
-    ]
+def _older(row: Any) -> tuple[ClosedDay, ...]:
+    if row is None or row.older is None:
+        return ()
+    return _OLDER_DECODER.decode(decompress(row.older))

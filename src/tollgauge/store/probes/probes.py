@@ -17,11 +17,12 @@ Reading several tables is exact only inside one transaction, which sees one mome
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
+from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.attribution import Asked, LastUp, sign
@@ -40,12 +41,8 @@ from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import dirty
-from tollgauge.store.probes.probe_rows import (
-    day_from_row,
-    history_row,
-    result_from_row,
-    result_to_row,
-)
+from tollgauge.store.probes import closed_days
+from tollgauge.store.probes.probe_rows import history_row, result_from_row, result_to_row
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
 _PROBED: Final = Prepared(
@@ -67,7 +64,6 @@ _PROBED: Final = Prepared(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
         quote_at=sa.bindparam("quote_at_", type_=sa.BigInteger),
-        probes_revised=endpoint_table.c.probes_revised + sa.bindparam("late_", type_=sa.Integer),
         **dirty(_AT),
     )
 )
@@ -202,7 +198,6 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "forms_": forms,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,
-        "late_": sum(probe.result.at <= (before.last_probed or 0) for probe in new),
     }
 
 
@@ -238,22 +233,22 @@ def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> No
                     payable=True,
                     failing_since=None,
                     down_since=down_since,
-                    probes_revised=endpoint_table.c.probes_revised + 1,
                     **dirty(at),
                 )
             )
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
-    """The counts of whole UTC days, one entry for each day that has any probe, oldest first. Their
-    spans are store/probes/window's.
+    """The counts of whole UTC days whose probes are kept, one entry for each day that has any,
+    oldest first. Their spans are store/probes/window's.
     """
-    columns = [column for column in probe_day_table.c if column.name != "packed"]
-    closed = sa.select(*columns).where(
+    closed = sa.select(probe_day_table.c.day).where(
         probe_day_table.c.day.in_(range(first_day, last_day + 1)),
         probe_day_table.c.endpoint_id == endpoint_id,
     )
-    parts = [replace(day_from_row(row), spans=NO_SPANS) for row in tx.execute(closed)]
+    kept = set(tx.execute(closed).scalars())
+    known = closed_days.all_days(tx, endpoint_id) if kept else ()
+    parts = [structs.replace(one.sums, spans=NO_SPANS) for one in known if one.day in kept]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}
     for result in _fresh(tx, endpoint_id, since=since, until=until):
@@ -269,7 +264,6 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     closed = sa.select(probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
         probe_day_table.c.endpoint_id == endpoint_id,
-        probe_day_table.c.packed.is_not(None),
     )
     results = [
         result
@@ -291,7 +285,6 @@ def history_rows(
     closed = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(days),
         probe_day_table.c.endpoint_id == endpoint_id,
-        probe_day_table.c.packed.is_not(None),
     )
     packed = {row.day: row.packed for row in tx.execute(closed)}
     fresh: dict[int, list[HistoryRow]] = {}
@@ -342,7 +335,6 @@ def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
     closed = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(touched),
         probe_day_table.c.endpoint_id.in_(ids),
-        probe_day_table.c.packed.is_not(None),
     )
     for id_, packed in tx.execute(closed).all():
         known |= {(id_, result.at) for result in unpack(packed)}

@@ -55,6 +55,9 @@ watch = sa.Table(
     sa.Column("digest_at", sa.BigInteger, nullable=False),
     # When the payer last signed for a new secret.
     sa.Column("rotated_at", sa.BigInteger),
+    # How many of its endpoint's probes, and of the scored ones, are too old to be kept.
+    sa.Column("old_probes", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("old_scored", sa.Integer, nullable=False, server_default="0"),
     sa.Index("ix_watch_endpoint_id_state", "endpoint_id", "state"),
     sa.Index("ix_watch_state_due", "state", "due"),
     sa.Index("ix_watch_expires_at", "expires_at"),
@@ -63,7 +66,9 @@ watch = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """One watch. Instants are ms UTC."""
+    """One watch. Instants are ms UTC. `old_probes` and `old_scored` count the probes of the time
+    that was paid for which are too old to be kept.
+    """
 
     id: str
     secret_hash: str
@@ -77,6 +82,8 @@ class Watch:
     expiring_told: bool = False
     digest_at: int = 0
     rotated_at: int | None = None
+    old_probes: int = 0
+    old_scored: int = 0
 
     @property
     def reports_until(self) -> int:
@@ -121,6 +128,18 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
         sa.or_(watch.c.state.in_(LIVE), sa.and_(*expired)),
     )
     return tuple(_watch(row) for row in tx.execute(query))
+
+
+def of_endpoints(tx: Connection, endpoint_ids: Iterable[str]) -> tuple[Watch, ...]:
+    """Every watch of some endpoints."""
+    query = sa.select(watch)
+    return tuple(map(_watch, rows.with_any(tx, query, watch.c.endpoint_id, endpoint_ids)))
+
+
+def count_old(tx: Connection, subject: Watch, *, probes: int, scored: int) -> None:
+    """Add probes that are removed now to the counts of a watch."""
+    counts = {"old_probes": watch.c.old_probes + probes, "old_scored": watch.c.old_scored + scored}
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(counts))
 
 
 def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:

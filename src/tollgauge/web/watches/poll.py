@@ -187,12 +187,10 @@ def _since_cursors(
 
 def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
     """The checks until an instant. `last_poll_at` is when the last poll was answered, 0 if none."""
-    total, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
+    total, scored = changes.checks(tx, watch, since=watch.created_at, until=until)
     if last_poll_at <= watch.created_at:
         return _Checks(total=total, scored=scored, since_poll=total)
-    since_poll, _ = changes.checks(
-        tx, watch.endpoint_id, since=min(last_poll_at, until), until=until
-    )
+    since_poll, _ = changes.checks(tx, watch, since=min(last_poll_at, until), until=until)
     return _Checks(total=total, scored=scored, since_poll=since_poll)
 
 

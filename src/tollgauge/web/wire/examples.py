@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 import orjson
+from msgspec import structs
 
 from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint import Endpoint, parse_resource
@@ -288,7 +289,7 @@ def _evidence() -> Evidence:
         as_of=AS_OF,
         first_seen=_ENDPOINT.first_seen,
         quote=_QUOTE,
-        days=tuple(replace(day, day=number, spans=spans) for number in window),
+        days=tuple(structs.replace(day, day=number, spans=spans) for number in window),
         recent=(6, 6),
         last=LastProbe(
             at=last,

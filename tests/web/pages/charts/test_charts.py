@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tollgauge.core.rollup import SLOT_MS
 from tollgauge.core.score import Down
 from tollgauge.core.units import DAY_MS
+from tollgauge.core.window import DayScore
 from tollgauge.monitor.reports import DayBar, TimelineEvent
-from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.days import (

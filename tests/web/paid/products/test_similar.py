@@ -62,7 +62,7 @@ def score(one: Endpoint, tenths: int | None, **changes: object) -> ScoreRow:
         confidence_hundredths=75,
         uptime_tenths=tenths,
         compliant=True,
-        open_evidence=EVIDENCE,
+        evidence=EVIDENCE,
         result=RESULT,
     )
     return replace(base, **changes)  # type: ignore[arg-type]

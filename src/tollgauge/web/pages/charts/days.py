@@ -15,8 +15,8 @@ from typing import Final
 from markupsafe import Markup
 
 from tollgauge.core.units import DAY_MS
+from tollgauge.core.window import DayScore
 from tollgauge.monitor.reports import DayBar
-from tollgauge.store.probes.past_days import DayScore
 from tollgauge.web.pages.charts.svg import (
     dots,
     element,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "20261124a"
+revision = "20261124b"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -417,26 +417,7 @@ def upgrade() -> None:
         "probe_day",
         sa.Column("day", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("endpoint_id", sa.Text(), nullable=False),
-        sa.Column("probes", sa.Integer(), nullable=False),
-        sa.Column("scored", sa.Integer(), nullable=False),
-        sa.Column("up", sa.Integer(), nullable=False),
-        sa.Column("compliant", sa.Integer(), nullable=False),
-        sa.Column("payable", sa.Integer(), nullable=False),
-        sa.Column("compliance", sa.Integer(), nullable=False),
-        sa.Column("slots", sa.BigInteger(), nullable=False),
-        sa.Column("latency_sum", sa.BigInteger(), nullable=False),
-        sa.Column("latency", sa.LargeBinary(), nullable=False),
-        sa.Column("excluded", sa.Text(), nullable=False),
-        sa.Column("up_ms", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("payable_ms", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("down_ms", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("compliance_ms", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("failures", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("repairs", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("last_statement", sa.Text(), nullable=True),
-        sa.Column("packed", sa.LargeBinary(), nullable=True),
-        sa.Column("score_tenths", sa.Integer(), nullable=True),
-        sa.Column("score_policy", sa.Integer(), nullable=True),
+        sa.Column("packed", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("day", "endpoint_id", name="pk_probe_day"),
         sqlite_with_rowid=False,
     )
@@ -556,7 +537,6 @@ def upgrade() -> None:
         sa.Column("quote_source", sa.Text(), nullable=True),
         sa.Column("score_due", sa.BigInteger(), nullable=False),
         sa.Column("score_next", sa.BigInteger(), nullable=True),
-        sa.Column("probes_revised", sa.Integer(), server_default="0", nullable=False),
         sa.Column("ranked_at", sa.BigInteger(), nullable=True),
         sa.Column("ranked_score", sa.Integer(), nullable=True),
         sa.Column("ranked_confidence", sa.Integer(), nullable=True),
@@ -639,6 +619,16 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "closed_days",
+        sa.Column("endpoint_id", sa.Text(), nullable=False),
+        sa.Column("recent", sa.LargeBinary(), nullable=False),
+        sa.Column("older", sa.LargeBinary(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["endpoint_id"], ["endpoint.id"], name="fk_closed_days_endpoint_id"
+        ),
+        sa.PrimaryKeyConstraint("endpoint_id", name="pk_closed_days"),
+    )
+    op.create_table(
         "discovery_event",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("endpoint_id", sa.Text(), nullable=False),
@@ -701,54 +691,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_listing_source_crawl_id", "listing", ["source", "crawl_id"], unique=False)
     op.create_table(
-        "probe_chart",
-        sa.Column("endpoint_id", sa.Text(), nullable=False),
-        sa.Column("days", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["endpoint_id"], ["endpoint.id"], name="fk_probe_chart_endpoint_id"
-        ),
-        sa.PrimaryKeyConstraint("endpoint_id", name="pk_probe_chart"),
-    )
-    op.create_table(
-        "probe_month",
-        sa.Column("endpoint_id", sa.Text(), nullable=False),
-        sa.Column("month", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("probes", sa.Integer(), nullable=False),
-        sa.Column("scored", sa.Integer(), nullable=False),
-        sa.Column("up", sa.Integer(), nullable=False),
-        sa.Column("compliant", sa.Integer(), nullable=False),
-        sa.Column("payable", sa.Integer(), nullable=False),
-        sa.Column("compliance", sa.BigInteger(), nullable=False),
-        sa.Column("slots", sa.Integer(), nullable=False),
-        sa.Column("latency_count", sa.Integer(), nullable=False),
-        sa.Column("latency_sum", sa.BigInteger(), nullable=False),
-        sa.Column("latency", sa.LargeBinary(), nullable=False),
-        sa.Column("excluded", sa.Text(), nullable=False),
-        sa.Column("up_ms", sa.BigInteger(), nullable=False),
-        sa.Column("payable_ms", sa.BigInteger(), nullable=False),
-        sa.Column("down_ms", sa.BigInteger(), nullable=False),
-        sa.Column("compliance_ms", sa.BigInteger(), nullable=False),
-        sa.Column("failures", sa.Integer(), nullable=False),
-        sa.Column("repairs", sa.Integer(), nullable=False),
-        sa.Column("counts", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["endpoint_id"], ["endpoint.id"], name="fk_probe_month_endpoint_id"
-        ),
-        sa.PrimaryKeyConstraint("endpoint_id", "month", name="pk_probe_month"),
-        sqlite_with_rowid=False,
-    )
-    op.create_table(
-        "probe_window",
-        sa.Column("endpoint_id", sa.Text(), nullable=False),
-        sa.Column("day", sa.Integer(), nullable=False),
-        sa.Column("closed", sa.LargeBinary(), nullable=False),
-        sa.Column("texts", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["endpoint_id"], ["endpoint.id"], name="fk_probe_window_endpoint_id"
-        ),
-        sa.PrimaryKeyConstraint("endpoint_id", name="pk_probe_window"),
-    )
-    op.create_table(
         "score",
         sa.Column("endpoint_id", sa.Text(), nullable=False),
         sa.Column("as_of", sa.BigInteger(), nullable=False),
@@ -760,12 +702,8 @@ def upgrade() -> None:
         sa.Column("uptime_tenths", sa.Integer(), nullable=True),
         sa.Column("compliant", sa.Boolean(), nullable=False),
         sa.Column("evidence", sa.LargeBinary(), nullable=False),
-        sa.Column("closed_days", sa.LargeBinary(), nullable=True),
         sa.Column("result", sa.LargeBinary(), nullable=False),
         sa.Column("payable_24h_permille", sa.Integer(), nullable=True),
-        sa.Column("open_day", sa.LargeBinary(), nullable=True),
-        sa.Column("open_day_newest", sa.BigInteger(), nullable=True),
-        sa.Column("probes_revised", sa.Integer(), server_default="0", nullable=False),
         sa.Column("named_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["endpoint_id"], ["endpoint.id"], name="fk_score_endpoint_id"),
         sa.PrimaryKeyConstraint("endpoint_id", name="pk_score"),
@@ -820,6 +758,8 @@ def upgrade() -> None:
         sa.Column("expiring_told", sa.Boolean(), nullable=False),
         sa.Column("digest_at", sa.BigInteger(), nullable=False),
         sa.Column("rotated_at", sa.BigInteger(), nullable=True),
+        sa.Column("old_probes", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("old_scored", sa.Integer(), server_default="0", nullable=False),
         sa.ForeignKeyConstraint(["endpoint_id"], ["endpoint.id"], name="fk_watch_endpoint_id"),
         sa.PrimaryKeyConstraint("id", name="pk_watch"),
         sa.UniqueConstraint("secret_hash", name="uq_watch_secret_hash"),
