@@ -113,8 +113,13 @@ class Service:
         return done.returncode
 
     async def serve(self) -> subprocess.Popen[bytes]:
-        started = self.start("serve")
         async with client() as http:
+            # A kill ends the launcher at once and the service that it started a moment later.
+            with contextlib.suppress(httpx.TransportError):
+                for _ in range(300):
+                    await http.get(f"{self.url}/healthz")
+                    await asyncio.sleep(0.01)
+            started = self.start("serve")
             for _ in range(300):
                 with contextlib.suppress(httpx.TransportError):
                     if (await http.get(f"{self.url}/healthz")).status_code == 200:
