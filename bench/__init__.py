@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.measurement import Report
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
 """The folder in which `python -m bench.NAME` works: processes of a measurement start there."""

@@ -34,15 +34,16 @@ from bench.child import print_json, started
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
-from tollgauge.core.answer_signature import SigningKey
-from tollgauge.core.bundle import Variant
-from tollgauge.core.discovery import PAYTO_CHANGED
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.guard.bundle import Variant
+from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.process import freeze_garbage_collector
-from tollgauge.store import bundles, rows
+from tollgauge.store import rows
+from tollgauge.store.scores import bundles
 
 ENDPOINTS: Final = 100_000
 CHANGED: Final = 33

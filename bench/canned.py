@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.settlement import AUTHORIZATION_USED, TRANSFER
+from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
 
 TOKEN: Final = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"  # noqa: S105 (a contract)
 CHAIN_ID: Final = 8453

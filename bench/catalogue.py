@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.terms import Quote
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
 
 HOSTS: Final = 5_000
 TOPICS: Final = 300

@@ -33,12 +33,12 @@ from bench.database import opened
 from bench.measurement import Measurement, Report, peak_mb, rounded
 from bench.probe import World, world
 from bench.seller import selling
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.probe import ProbeResult
-from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import BASE, DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score
@@ -46,9 +46,9 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import probing
 from tollgauge.monitor.observation import Observation
-from tollgauge.store.endpoints import claims, hosts
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.probes import probes
+from tollgauge.store.schedule import claims, hosts
 
 T = TypeVar("T")
 

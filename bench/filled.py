@@ -22,21 +22,24 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from bench.lives import Life, Place, life, places
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.evidence import ChainSums, PayerSums
-from tollgauge.core.schedule import NORMAL, interval_ms, next_due, place_ms
-from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.schedule import NORMAL, interval_ms, next_due, place_ms
+from tollgauge.core.score.evidence import ChainSums, PayerSums
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, scoring, terms
+from tollgauge.monitor import scoring, terms
+from tollgauge.monitor import watched_changes as changes
 from tollgauge.store import rows
 from tollgauge.store.chain import volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, chain_cursor
-from tollgauge.store.endpoints import due_hosts, listings, scores
+from tollgauge.store.endpoint_rows import host_row
 from tollgauge.store.endpoints import endpoints as endpoint_rows
-from tollgauge.store.endpoints.endpoint_rows import host_row
+from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
 from tollgauge.store.probes import archive, probes
+from tollgauge.store.schedule import due_hosts
+from tollgauge.store.scores import scores
 
 TEMPLATES: Final = 180
 """A multiple of the kinds of endpoints, and of nine: three in a row share a payTo, and of three

@@ -30,7 +30,7 @@ from bench import filled
 from bench.database import opened
 from bench.day import BEGIN, Clock, Day
 from bench.measurement import Measurement, Report, rounded
-from tollgauge.core.units import DAY_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, SECOND_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 

@@ -19,7 +19,7 @@ from bench.filled import fill
 from bench.lives import Place, places
 from bench.measurement import Measurement, Report
 from bench.reads import NOW, Times, opened, percentile
-from tollgauge.core.endpoint import Perimeter
+from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryRequest

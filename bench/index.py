@@ -34,10 +34,10 @@ from tollgauge.app import now_ms
 from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.settlement import TRANSFER, Entry, entries, events, matched
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.chain.settlement import TRANSFER, Entry, entries, events, matched
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState

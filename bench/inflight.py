@@ -2,10 +2,10 @@
 for three seconds before it answers.
 
 The probes run in a process of their own, so that its memory is theirs, from the exchange to the
-judgement (clients/x402, core/lint, core/probe), and so does the seller. The seller says with each
-answer for how long it held it. A probe is slow by our own queueing if it waited for its answer by
-more than SLOW_MS longer than that, or is not payable, and nothing about it says that we were late
-(`ProbeResult.late_here`).
+judgement (clients/x402, core/lint, core/probe/probe), and so does the seller. The seller says with
+each answer for how long it held it. A probe is slow by our own queueing if it waited for its answer
+by more than SLOW_MS longer than that, or is not payable, and nothing about it says that we were
+late (`ProbeResult.late_here`).
 
 `python -m bench.inflight probe PORT CA_FILE PROBES` and `python -m bench.inflight sell KEY_FILE`
 are those processes.
@@ -30,11 +30,11 @@ from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import certificates, header, host, url
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.changes import SLOW_MS
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Answer
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.lint import lint
-from tollgauge.core.probe import judge
+from tollgauge.core.probe.exchange import Answer
+from tollgauge.core.probe.probe import judge
+from tollgauge.core.watch.changes import SLOW_MS
 
 PROBES: Final = 2_000
 HOLD_S: Final = 3.0

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import place_ms
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import BASE, DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import BASE, DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import place_ms
 
 STEP_MS: Final = 30 * MINUTE_MS
 """How often endpoints are probed."""

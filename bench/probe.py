@@ -34,9 +34,9 @@ from bench.seller import HOSTS, Seller, host, selling, url
 from tollgauge.app import now_ms
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Answer
-from tollgauge.core.schedule import Cadence
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.exchange import Answer
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db import schema
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings

@@ -29,12 +29,12 @@ from bench.filled import fill
 from bench.measurement import Measurement, Report
 from tollgauge import app as root
 from tollgauge.config import Config
-from tollgauge.core.endpoint_filter import Sort
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.core.directory.endpoint_filter import Sort
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.process import freeze_garbage_collector
-from tollgauge.store.endpoints import endpoint_list
+from tollgauge.store.lists import endpoint_list
 from tollgauge.web import routes
 from tollgauge.web.settings import ServerSettings
 

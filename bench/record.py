@@ -25,13 +25,13 @@ from bench import postgres
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from bench.seller import envelope, host, url
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor import probing

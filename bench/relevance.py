@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from bench import minilm
 from tollgauge.core.similarity.postings import SCALE, build
-from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of
+from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of
 
 FIRST: Final = 5
 Matrix = npt.NDArray[np.float64]

@@ -2,8 +2,8 @@
 
 Each line of a series is a probe: up is a compliant 402 after LATENCY_MS, not up is a time-out or
 the status that the line names. After each line the evidence is what the store would gather
-(core/rollup, core/spans) and the score is core/scoring's; its forecasts are compared with the lines
-that follow:
+(core/probe/rollup, core/probe/spans) and the score is core/score/scoring's; its forecasts are
+compared with the lines that follow:
 
 - the next half hour against the next line, if it comes within NOW_MAX_MS;
 - a day against the line nearest to 24 hours later, at most one usual interval away: the median of
@@ -31,21 +31,30 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from tollgauge.core.baselines import Baselines
-from tollgauge.core.calibration import DAY, NEXT, NOW, NOW_MAX_MS, Cell, Forecast, Sums, forecast_of
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.finding import Lint
-from tollgauge.core.outcomes import Outcomes
-from tollgauge.core.policy import POLICY, Policy
-from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.rollup import Rollup, merge, rollup
-from tollgauge.core.rounding import half_up
-from tollgauge.core.score import Score
-from tollgauge.core.scoring import score, uptime_bounds
-from tollgauge.core.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.rounding import half_up
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.calibration.baselines import Baselines
+from tollgauge.core.calibration.calibration import (
+    DAY,
+    NEXT,
+    NOW,
+    NOW_MAX_MS,
+    Cell,
+    Forecast,
+    Sums,
+    forecast_of,
+)
+from tollgauge.core.calibration.outcomes import Outcomes
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.rollup import Rollup, merge, rollup
+from tollgauge.core.probe.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
+from tollgauge.core.score.evidence import RECENT_MS, Evidence, LastProbe, LatestState
+from tollgauge.core.score.policy import POLICY, Policy
+from tollgauge.core.score.score import Score
+from tollgauge.core.score.scoring import score, uptime_bounds
 
 LATENCY_MS: Final = 300
 SHORT_OUTAGE_MS: Final = 3 * HOUR_MS
@@ -330,7 +339,7 @@ def _last_probe(result: ProbeResult | None) -> LastProbe | None:
 
 def span_parts(before: Statement | None, said: Statement) -> Iterator[tuple[int, Spans]]:
     """What a new statement adds to the spans of each day that the one before it reaches: together
-    they are the spans of all statements up to the latest (core/spans).
+    they are the spans of all statements up to the latest (core/probe/spans).
     """
     today = day_of(said.at)
     if before is not None:

@@ -25,9 +25,15 @@ from bench.replay import (
     read_line,
     replay,
 )
-from tollgauge.core.calibration import NEXT, Sums
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.web.wire.calibration import FiguresShape, HorizonShape, ShareShape, figures, share
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.calibration.calibration import NEXT, Sums
+from tollgauge.web.wire.calibration_answers import (
+    FiguresShape,
+    HorizonShape,
+    ShareShape,
+    figures,
+    share,
+)
 from tollgauge.web.wire.shape import Shape
 
 FORECASTS_MAX: Final = 250_000

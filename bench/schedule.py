@@ -19,13 +19,14 @@ from typing import Any, Final
 
 from bench import database, postgres
 from bench.measurement import Measurement, Report
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
 from tollgauge.jobs import schedule
-from tollgauge.store.endpoints import claims, endpoints, hosts
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.rows import chunks
+from tollgauge.store.schedule import claims, hosts
 
 SIZES: Final = (1_000, 100_000)
 WAVE: Final = 64

@@ -21,8 +21,8 @@ from bench.database import opened
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import selling
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score

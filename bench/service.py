@@ -42,19 +42,20 @@ from tollgauge.clients.facilitator import (
     Verified,
 )
 from tollgauge.config import Config
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.exchange import Timings
-from tollgauge.core.payment import Payment
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.sale.payment import Payment
 from tollgauge.core.similarity.index import Index
-from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.monitor import scoring
 from tollgauge.observe import configure_logs
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import NewProbe
+from tollgauge.store.scores import scores
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings, listen

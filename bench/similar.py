@@ -25,7 +25,7 @@ from bench.catalogue import Offer, catalogue
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.core.similarity.index import FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE, build
-from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
+from tollgauge.core.similarity.search_terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench.relevance import Matrix, Service, alike_terms, quality, read_labels
-from tollgauge.core.similarity.terms import WEIGHTS, Weights, terms_of
+from tollgauge.core.similarity.search_terms import WEIGHTS, Weights, terms_of
 
 PLAIN: Final = Weights(again=10, pair=10, whole=10, input=10)
 GRID: Final = tuple(

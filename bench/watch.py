@@ -32,15 +32,15 @@ from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.core.changes import delisting
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, Kind, WatchState
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.watch.changes import delisting
+from tollgauge.core.watch.watch import PERIOD_MS, Kind, WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import changes
+from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.watches import outbox, watch_payments, watches
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.watches import Watch

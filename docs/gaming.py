@@ -17,12 +17,12 @@ from typing import Final
 
 from docs.gaming_history import EVERY_MS, Behaviour, History, history, in_turns, up_until
 from docs.gaming_payments import Payment, paid, ring, sums_of, wallets
-from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.evidence import ChainEvidence, TermChange
-from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind
-from tollgauge.core.lookalike import SAME_TERMS_MAX, lookalike_paths
-from tollgauge.core.score import Score
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, lookalike_paths
+from tollgauge.core.probe.exchange import Answer, Defect, Fault, FaultKind
+from tollgauge.core.score.evidence import ChainEvidence, TermChange
+from tollgauge.core.score.score import Score
 from tollgauge.demo.behaviours import perfect_v2
 from tollgauge.demo.seller import Request
 from tollgauge.demo.sellers import SELLERS

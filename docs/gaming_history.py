@@ -1,7 +1,8 @@
 """The history of an invented endpoint: its probes, and its scores as of any instant.
 
-Nothing here judges: answers go through the linter, core/probe, core/schedule (pauses), the day
-sums and core/scoring, as those of a real endpoint do. A failure counts as confirmed at once.
+Nothing here judges: answers go through the linter, core/probe/probe, core/probe/schedule (pauses),
+the day sums and core/score/scoring, as those of a real endpoint do. A failure counts as confirmed
+at once.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
-from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.lint import lint
-from tollgauge.core.probe import Attribution, ProbeResult, judge
-from tollgauge.core.rollup import Rollup, rollup
-from tollgauge.core.schedule import pause_ms
-from tollgauge.core.score import Score
-from tollgauge.core.scoring import score
-from tollgauge.core.spans import Statement, holds_ms, spans, statement
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.probe import Attribution, ProbeResult, judge
+from tollgauge.core.probe.rollup import Rollup, rollup
+from tollgauge.core.probe.schedule import pause_ms
+from tollgauge.core.probe.spans import Statement, holds_ms, spans, statement
+from tollgauge.core.score.evidence import RECENT_MS, Evidence, LastProbe, LatestState
+from tollgauge.core.score.score import Score
+from tollgauge.core.score.scoring import score
 
 EVERY_MS: Final = 30 * MINUTE_MS
 LATENCY_MS: Final = 200
@@ -128,7 +129,9 @@ def _judged(resource: str, answer: Answer | Fault) -> ProbeResult:
     timings = Timings(total=LATENCY_MS)
     exchange = Exchange(url=resource, method="GET", at=0, result=answer, timings=timings)
     result = judge(exchange, lint(exchange))
-    if result.reason == FaultKind.DNS_FAILED:  # other sites answer (core/attribution.unresolved)
+    if (
+        result.reason == FaultKind.DNS_FAILED
+    ):  # other sites answer (core/probe/attribution.unresolved)
         return replace(result, attribution=Attribution.THEIRS)
     return result
 

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from tollgauge.core.evidence import ChainSums
-from tollgauge.core.organic import First, Market, intervals
-from tollgauge.core.signals.volume import Flow
-from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.score.evidence import ChainSums
+from tollgauge.core.score.organic import First, Market, intervals
+from tollgauge.core.score.signals.volume import Flow
 
 
 class Payment(NamedTuple):

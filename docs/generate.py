@@ -16,8 +16,8 @@ from docs.methodology import methodology
 from docs.reference_pages import reference
 from docs.sections import pages_with_sections
 from tollgauge.config.template import template
-from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.lint.docs import markdown
+from tollgauge.core.score.evidence_schema import schema_text
 
 
 def pages() -> dict[str, str]:

@@ -17,10 +17,10 @@ from docs.configuration import configuration
 from docs.markdown import generated, table
 from tollgauge import observe
 from tollgauge.cli import app
-from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY, Policy
-from tollgauge.core.scoring import FLAG_RULES
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.score.policy import POLICY, Policy
+from tollgauge.core.score.scoring import FLAG_RULES
 
 _COMMAND_LIST: Final = re.compile(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n?")
 """Each command has a section of its own; the list cuts their sentences short."""
@@ -115,7 +115,7 @@ def flags() -> str:
         "those of the [lint rule](../lint-rules.md)."
     )
     head = ("flag", "severity", "fires when", "what a seller can do", "cap")
-    return generated("Flags", "core/signals", f"{introduction}\n\n{table(head, rows)}\n")
+    return generated("Flags", "core/score/signals", f"{introduction}\n\n{table(head, rows)}\n")
 
 
 def policies() -> str:
@@ -123,7 +123,8 @@ def policies() -> str:
     others = [field.name for field in fields(Policy) if field.name not in _OWN_TABLES]
     introduction = (
         "Every number that a score depends on. What they mean is in the "
-        "[methodology](../methodology.md) and in `core/policy.py`, whose field names these are. "
+        "[methodology](../methodology.md) and in `core/score/policy.py`, "
+        "whose field names these are. "
         f"Scores are made by policy {POLICY.version}."
     )
     sections = (
@@ -138,7 +139,7 @@ def policies() -> str:
         "## Other numbers",
         _two_columns("field", [(name, _number(getattr(POLICY, name), name)) for name in others]),
     )
-    return generated("Policy table", "core/policy.py", "\n\n".join(sections) + "\n")
+    return generated("Policy table", "core/score/policy.py", "\n\n".join(sections) + "\n")
 
 
 def _two_columns(what: str, rows: Iterable[tuple[str, object]]) -> str:

@@ -14,7 +14,7 @@ from mcp_types import Tool
 
 from docs.api import example_service
 from docs.markdown import table
-from tollgauge.core.units import dollars
+from tollgauge.core.base.units import dollars
 from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
 from tollgauge.web.paid.catalogue import Product

@@ -1,5 +1,5 @@
 """The section *Whose fault* of docs/methodology.md: to whom a failure is attributed, generated from
-the numbers of core/attribution, core/probe and core/vantage.
+the numbers of core/probe/attribution, core/probe/probe and core/probe/vantage.
 """
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Final
 
 from docs.markdown import table
-from tollgauge.core import vantage
-from tollgauge.core.attribution import (
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.probe import vantage
+from tollgauge.core.probe.attribution import (
     BASE_RATE,
     CHANCE,
     COMMON_MODE,
@@ -20,9 +21,8 @@ from tollgauge.core.attribution import (
     SURPRISE_MS,
     TLS_SITES_MIN,
 )
-from tollgauge.core.exchange import FaultKind
-from tollgauge.core.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
-from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.probe.exchange import FaultKind
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
 
 _LOCAL: Final = "this machine could not ask: no socket, no memory, no route, a limit of our own"
 _NETWORK: Final = (

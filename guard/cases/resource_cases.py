@@ -1,5 +1,6 @@
 """Writes resources.json: URLs and their canonical resource as the service computes it, null for a
-text that is none. Run it again after a change of the rules in src/tollgauge/core/endpoint.py.
+text that is none. Run it again after a change of the rules in
+src/tollgauge/core/endpoint/identity.py.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from tollgauge.core.endpoint import ResourceError, parse_resource
+from tollgauge.core.endpoint.identity import ResourceError, parse_resource
 
 FILE: Final = Path(__file__).with_name("resources.json")
 ACCEPTED: Final = (

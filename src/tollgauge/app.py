@@ -26,9 +26,9 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.config.advice import advice
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import SECOND_MS, Clock, evm_chain_id
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.strictjson import RECURSION_LIMIT
+from tollgauge.core.base.units import SECOND_MS, Clock, evm_chain_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
@@ -51,8 +51,8 @@ from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.status import Status
-from tollgauge.web.demo import Loading
 from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.edge.demo import Loading
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
 from tollgauge.web.paid.waiting import Waiting

@@ -10,8 +10,8 @@ import pytest
 
 from bench import blackbox
 from bench.seller import envelope, header, selling, url
-from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint import lint
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 
 async def test_the_exporter_verifies_the_certificate_of_the_seller(tmp_path: Path) -> None:

@@ -14,14 +14,15 @@ from sqlalchemy import Connection
 from bench import filled, lives
 from bench.database import opened
 from bench.day import BEGIN, Clock, Day, everybody
-from tollgauge.core.schedule import NORMAL, interval_ms, place_ms
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.probe.schedule import NORMAL, interval_ms, place_ms
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import scores, standings
 from tollgauge.store.probes import probes
-from tollgauge.store.probes.changes import change
+from tollgauge.store.probes.change_rows import change
+from tollgauge.store.schedule import standings
+from tollgauge.store.scores import scores
 
 NOW = BEGIN + DAY_MS // 2
 

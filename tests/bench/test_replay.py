@@ -25,9 +25,9 @@ from bench.replay import (
     span_parts,
     usual_interval,
 )
-from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
-from tollgauge.core.spans import Spans, Statement, spans_sum, statement
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.calibration.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
+from tollgauge.core.probe.spans import Spans, Statement, spans_sum, statement
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
 STATUSES = st.sampled_from([None, 200, 401, 404, 429, 503])

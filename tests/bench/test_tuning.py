@@ -6,7 +6,7 @@ from itertools import islice
 
 from bench import tuning
 from bench.relevance import Service
-from tollgauge.core.similarity.terms import Weights, Wording
+from tollgauge.core.similarity.search_terms import Weights, Wording
 
 
 def services() -> list[Service]:

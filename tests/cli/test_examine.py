@@ -17,10 +17,10 @@ from tests.support.static_server import serving
 from tests.support.whole_report import whole_report
 
 from tollgauge.cli.examine import _improvement_lines
-from tollgauge.core.evidence import digest as evidence_digest
-from tollgauge.core.evidence import from_json, to_json
-from tollgauge.core.improvement import Improvement
 from tollgauge.core.lint.example import GOOD, changed, encoded
+from tollgauge.core.score.evidence import digest as evidence_digest
+from tollgauge.core.score.evidence import from_json, to_json
+from tollgauge.core.score.improvement import Improvement
 from tollgauge.web.wire import examples
 
 

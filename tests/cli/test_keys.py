@@ -13,7 +13,7 @@ from tests.support.command_line import Command
 from tests.support.signing import KEY, PRIVATE_JWK
 
 from tollgauge.config import load
-from tollgauge.core.answer_signature import SigningKey
+from tollgauge.core.sale.answer_signature import SigningKey
 
 
 @pytest.mark.parametrize(

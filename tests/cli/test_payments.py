@@ -22,8 +22,8 @@ from tests.support.books import (
 from typer.testing import CliRunner
 
 from tollgauge import cli
-from tollgauge.core.payment import State
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
 
 

@@ -15,8 +15,8 @@ from tests.support.signing import KEY, OTHER_KEY
 from tests.support.static_server import serving
 from tests.support.whole_report import whole_report
 
-from tollgauge.core.answer_signature import PublicKey, SigningKey, Typ
-from tollgauge.core.evidence import to_json
+from tollgauge.core.sale.answer_signature import PublicKey, SigningKey, Typ
+from tollgauge.core.score.evidence import to_json
 from tollgauge.web.wire import examples
 
 CASES = Path(__file__).resolve().parents[2] / "guard" / "cases"

@@ -26,7 +26,7 @@ from tollgauge.clients.facilitator import (
     Unclear,
     Verified,
 )
-from tollgauge.core.payment import Payment, decode
+from tollgauge.core.sale.payment import Payment, decode
 from tollgauge.demo.serving import serve
 
 PAYER = "0x" + "cd" * 20

@@ -10,7 +10,7 @@ import pytest
 from tests.support.gate_world import payment
 
 from tollgauge.clients.kept_payment import KeptPayment, KeptPaymentError
-from tollgauge.core.payment import decode
+from tollgauge.core.sale.payment import decode
 
 
 def test_a_payment_is_kept_for_its_owner_alone_until_it_is_removed(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tollgauge.clients.purchase import (
     buy,
     payable,
 )
-from tollgauge.core.payment import decode
+from tollgauge.core.sale.payment import decode
 from tollgauge.demo.serving import closed_port, serve
 
 KEY = "0x" + "42" * 32

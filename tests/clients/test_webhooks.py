@@ -19,8 +19,8 @@ from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.seal import Sealer, SealError
 from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
-from tollgauge.core import changes, notice
-from tollgauge.core.watch import Kind
+from tollgauge.core.watch import changes, notice
+from tollgauge.core.watch.watch import Kind
 
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)

@@ -11,8 +11,8 @@ from tests.support.hostile_server import World, hostile_world
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.x402 import Way, ways
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Answer, Fault, FaultKind
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.exchange import Answer, Fault, FaultKind
 
 NOW = 1_760_000_000_000
 OSLO = b'{"city":"Oslo"}'

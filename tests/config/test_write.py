@@ -11,12 +11,12 @@ from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, ConfigError, load
 from tollgauge.config.write import toml_text
-from tollgauge.core.schedule import Cadence
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.web.demo import DemoSettings
+from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.settings import ServerSettings
 

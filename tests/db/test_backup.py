@@ -17,8 +17,8 @@ from tests.support.postgres import Postgres
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import execute, fetch
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.db import backup, postgres_backup, space, sqlite_to_postgres
 from tollgauge.db.backup import BackupDamagedError, BackupError
 from tollgauge.db.engine import Store

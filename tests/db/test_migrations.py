@@ -21,7 +21,7 @@ from tests.support import ready_tables
 from tests.support.statements import execute
 
 import tollgauge.store
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store
 from tollgauge.store.tables import TABLES

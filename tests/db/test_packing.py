@@ -19,9 +19,9 @@ from tests.support.probe_archive import (
     stripped,
 )
 
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Severity
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Timings
 from tollgauge.db.packing import (
     pack,
     unpack,

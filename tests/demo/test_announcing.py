@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tollgauge.core.endpoint import Perimeter, parse_resource
-from tollgauge.core.seller_file import read
-from tollgauge.core.signature import recovered, text_digest
-from tollgauge.core.units import DAY_MS, SECOND_MS
+from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.units import DAY_MS, SECOND_MS
+from tollgauge.core.directory.seller_file import read
+from tollgauge.core.endpoint.identity import Perimeter, parse_resource
 from tollgauge.db.engine import Store
 from tollgauge.demo import seed
 from tollgauge.demo.announcing import AHEAD_MS, file_at, turns

@@ -20,7 +20,7 @@ from x402.extensions.bazaar.types import parse_discovery_extension
 from x402.http import decode_payment_required_header
 from x402.schemas import PaymentRequired
 
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.directory import MALFORMED, items_at
 from tollgauge.demo.market import Market, run_market
 from tollgauge.demo.seller import Seller, Wire, listed, offer_at

@@ -11,9 +11,9 @@ import pytest
 from tests.support.balance import balance
 
 from tollgauge import app
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.score import Score, score_from_json
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.demo.anvil import ChainError
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.customers import DEMAND, SLOT_MS, Purchase, first_sales, purchases, sale_at
@@ -23,8 +23,8 @@ from tollgauge.demo.seller import offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.world import World
-from tollgauge.monitor import reports
-from tollgauge.store.endpoints import scores
+from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
+from tollgauge.store.scores import scores
 
 pytestmark = pytest.mark.usefixtures("anvil")
 _END = 1_795_252_000_000
@@ -131,7 +131,7 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
                 pass
             while (await service.round("score")).get("scored"):
                 pass
-            figures = await service.store.reading(reports.ecosystem, now=app.now_ms())
+            figures = await service.store.reading(ecosystem, now=app.now_ms())
             score_by_label = {
                 label: score_from_json(row.result)
                 for label in (*_SOLD, "fx")
@@ -161,7 +161,7 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
 
 async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
-    figures: list[reports.Ecosystem] = []
+    figures: list[Ecosystem] = []
     for customers in (6, 3):
         async with World.start(clock=app.now_ms) as world:
             await Settlements(world.chain).now(list(first_sales(app.now_ms()))[:customers])
@@ -175,12 +175,12 @@ async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_pa
     assert [figure.payers for figure in figures] == [6, 3]
 
 
-async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
+async def _indexed(service: app.Opened, payers: int) -> Ecosystem:
     """The first figures that know so many payers: they are measured anew now and then."""
     async with asyncio.timeout(60):
         while True:
             await service.round("index")
-            counts = await service.store.reading(reports.ecosystem, now=app.now_ms())
+            counts = await service.store.reading(ecosystem, now=app.now_ms())
             if (counts.payers or 0) >= payers:
                 return counts
             await asyncio.sleep(0.05)

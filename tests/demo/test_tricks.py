@@ -14,14 +14,14 @@ import pytest
 from docs.gaming_history import History, history
 from docs.gaming_payments import Payment, sums_of
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core import discovery
-from tollgauge.core.endpoint import Endpoint, Perimeter, parse_resource
-from tollgauge.core.evidence import ChainEvidence, TermChange
-from tollgauge.core.lookalike import SAME_TERMS_MAX
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.score import Score
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS
+from tollgauge.core.directory import discovery
+from tollgauge.core.directory.lookalike import SAME_TERMS_MAX
+from tollgauge.core.endpoint.identity import Endpoint, Perimeter, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.score.evidence import ChainEvidence, TermChange
+from tollgauge.core.score.score import Score
 from tollgauge.db.engine import Store
 from tollgauge.demo import behaviours
 from tollgauge.demo.behaviours import play
@@ -31,7 +31,7 @@ from tollgauge.demo.seller import PROBER, Request, Seller, offer_at
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.schedule.hosts import HostState
 
 NOW = 20_790 * DAY_MS
 SPAM = [seller for seller in TRICKS if seller.kind == "listing-spam"]

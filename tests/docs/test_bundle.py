@@ -17,16 +17,16 @@ import zstandard
 from tests.support.http_service import WEATHER, configuration, opened
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
-from tollgauge.core.advice import RECOMMENDATIONS
-from tollgauge.core.bundle import LISTED_MS, SALT_BYTES, Variant, bundle_of, line_of
-from tollgauge.core.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decision
-from tollgauge.core.trust_record import ADDRESSES_MS, PaidAddress, TrustRecord
-from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.guard.bundle import LISTED_MS, SALT_BYTES, Variant, bundle_of, line_of
+from tollgauge.core.guard.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decision
+from tollgauge.core.guard.trust_record import ADDRESSES_MS, PaidAddress, TrustRecord
+from tollgauge.core.score.advice import RECOMMENDATIONS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.web.free.bundle import CHECK_MS
+from tollgauge.web.free.bundle_download import CHECK_MS
 from tollgauge.web.signing import SigningSettings
-from tollgauge.web.wire.preflight import PreflightShape
+from tollgauge.web.wire.preflight_answers import PreflightShape
 from tollgauge_guard.decision import STALE_S
 
 PAGE = (Path(__file__).parents[2] / "docs/bundle.md").read_text(encoding="utf-8")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from docs.methodology import methodology
-from tollgauge.core.attribution import COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE
-from tollgauge.core.evidence_schema import schema_text
-from tollgauge.core.exchange import FaultKind
-from tollgauge.core.policy import POLICY
-from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
-from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.probe.attribution import COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE
+from tollgauge.core.probe.exchange import FaultKind
+from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, Outcome
+from tollgauge.core.score.evidence_schema import schema_text
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.scoring import FLAG_RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 ADVICE = "run: .venv/bin/python docs/generate.py"

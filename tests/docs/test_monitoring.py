@@ -13,9 +13,9 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from tollgauge import observe
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.finding import Lint
-from tollgauge.core.probe import judge
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.probe import judge
 
 DOCS = Path(__file__).parents[2] / "docs"
 SELECTOR = re.compile(r"\b(tollgauge_\w+)(?:\{([^}]*)\})?")

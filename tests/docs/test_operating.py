@@ -9,8 +9,8 @@ from tollgauge.app import loops
 from tollgauge.cli.serve import work
 from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.config import Config
-from tollgauge.core import retention
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.watch import retention
 from tollgauge.jobs.discover import Source, SourceKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

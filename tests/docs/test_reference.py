@@ -12,7 +12,7 @@ from docs.configuration import meanings_of
 from docs.reference_pages import reference
 from tollgauge.config import Config
 from tollgauge.config.read import settings_of
-from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.score.scoring import FLAG_RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 ADVICE = "run: .venv/bin/python docs/generate.py"

@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.support.seller_files import HOST, NETWORK, NEW, announcement, file
 
-from tollgauge.core import seller_file
-from tollgauge.core.signature import recovered, text_digest
+from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.directory import seller_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "selling.md"
 KEY = "0x" + "11" * 32

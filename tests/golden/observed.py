@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgauge.core.score import Score
+from tollgauge.core.score.score import Score
 
 
 def observed(result: Score) -> dict[str, Any]:

@@ -28,9 +28,9 @@ from tests.golden.reference import (
 )
 from tests.support.examples import examples
 
-from tollgauge.core.evidence import digest, from_json
-from tollgauge.core.policy import POLICY
-from tollgauge.core.scoring import FLAG_RULES, recompute, score
+from tollgauge.core.score.evidence import digest, from_json
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.scoring import FLAG_RULES, recompute, score
 
 FILES = sorted(FOLDER.glob("*.json"))
 VECTORS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FILES}

@@ -16,7 +16,7 @@ from tests.support.watch_service import (
     opened,
 )
 
-from tollgauge.core.units import DAY_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, SECOND_MS
 from tollgauge.jobs import alert
 from tollgauge.store.watches import delivery_queue, outbox
 

@@ -12,16 +12,16 @@ from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT, verify
 from tests.support.statements import execute
 from tests.support.trust_records import add, content, priced, scored
 
-from tollgauge.core.answer_signature import SigningKey
-from tollgauge.core.bundle import Variant
-from tollgauge.core.endpoint import Listing
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.guard.bundle import Variant
+from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.store import bundles
-from tollgauge.store.bundles import StoredBundle
+from tollgauge.store.scores import bundles
+from tollgauge.store.scores.bundles import StoredBundle
 
 
 async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bool:

@@ -6,13 +6,13 @@ from tests.support.forecasts import HOUR, probed, record, scored
 from tests.support.probe_loop import Clock
 from tests.support.series import HALF_HOUR, START
 
-from tollgauge.core.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample
 from tollgauge.db.engine import Store
 from tollgauge.jobs import calibrate
 from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.monitor import calibration
-from tollgauge.store.endpoints import forecasts
+from tollgauge.store.scores import forecasts
 
 
 async def run(store: Store, clock: Clock, limit: int = 500) -> dict[str, object]:

@@ -16,7 +16,7 @@ from tollgauge import app
 from tollgauge.clients.directories.document import DirectoryError
 from tollgauge.clients.egress.client import Egress
 from tollgauge.config import Config
-from tollgauge.core.endpoint import Listing, parse_resource
+from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.discover import Source, SourceError, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name

@@ -18,11 +18,12 @@ from tests.support.fake_node import FakeNode, Mood
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 from tests.support.statements import fetch
 
-from tollgauge.core.blocks import DeepReorgError
+from tollgauge.core.chain.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.monitor import scoring
 from tollgauge.store.chain import deposits, volumes, wallets
-from tollgauge.store.endpoints import endpoint_list, endpoints
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.lists import endpoint_list
 
 
 @pytest.fixture

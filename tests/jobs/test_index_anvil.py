@@ -27,8 +27,8 @@ from tests.support.trace_world import World, encoded
 
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.terms import Quote
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC

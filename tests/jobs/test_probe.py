@@ -15,19 +15,20 @@ from tests.support.ledger_world import held_claim
 from tests.support.probe_loop import START, Clock, Loop, endpoint
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.endpoint import Endpoint, Listing, Perimeter, parse_resource
-from tollgauge.core.probe import Attribution, Outcome
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Endpoint, Listing, Perimeter, parse_resource
+from tollgauge.core.probe.probe import Attribution, Outcome
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.market import Market, run_market
 from tollgauge.demo.seller import Request, Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import reports
 from tollgauge.monitor.probing import Prober
-from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.monitor.reports import snapshots
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.schedule import hosts
 from tollgauge.web.paid.live_probe import LiveProbe
 from tollgauge.web.paid.waiting import Waiting
 
@@ -217,13 +218,13 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
         claim = await held_claim(loop.store, now=loop.clock())
         endpoint, _ = await live.fresh_result(resource, claim)
         assert endpoint.status is Listing.UNLISTED
-        snapshot = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
+        snapshot = await loop.store.reading(snapshots.snapshot, resource.id, now=loop.clock())
         shown[url] = snapshot is not None
     assert list(shown.values()) == [False, True, False]
-    provider = await loop.store.reading(reports.provider, honest.host)
+    provider = await loop.store.reading(snapshots.provider, honest.host)
     assert provider is not None
     assert [row.resource for row in provider.rows] == [honest.url]
-    assert await loop.store.reading(reports.provider, wild.host) is None
+    assert await loop.store.reading(snapshots.provider, wild.host) is None
     states = await loop.store.reading(hosts.get_many, [honest.host, wild.host])
     assert [states[target.host].wildcard for target in (honest, wild)] == [False, True]
 

@@ -14,11 +14,11 @@ import pytest
 import trustme
 from tests.support.probe_loop import START, Clock, Counting, Loop, counting, endpoint, worker
 
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import CONFIRM_AFTER_MS
-from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import CONFIRM_AFTER_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import closed_port
 from tollgauge.store.probes import probes

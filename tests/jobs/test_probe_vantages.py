@@ -13,14 +13,14 @@ from tests.support.probe_loop import START, Clock, Counting, Loop, counting, end
 
 from tollgauge.app import opened
 from tollgauge.config import Config
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.probe import Attribution, ProbeResult
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import HOUR_MS, MINUTE_MS
-from tollgauge.core.vantage import PARTLY_REACHABLE, VantageState
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.probe import Attribution, ProbeResult
+from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.probe.vantage import PARTLY_REACHABLE, VantageState
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import reports
+from tollgauge.monitor.reports import snapshots
 from tollgauge.store.probes import vantages
 
 HERE, THERE = "127.0.0.2", "127.0.0.3"
@@ -52,7 +52,7 @@ class TwoPlaces:
         return {state.vantage: state for state in known.get(PAID.id, ())}
 
     async def is_partly_reachable(self) -> bool:
-        snapshot = await self.near.store.reading(reports.snapshot, PAID.id, now=self.near.clock())
+        snapshot = await self.near.store.reading(snapshots.snapshot, PAID.id, now=self.near.clock())
         assert snapshot is not None
         assert snapshot.partly_reachable is not None
         return snapshot.partly_reachable

@@ -13,14 +13,15 @@ import pytest
 from tests.support.probe_loop import START, Clock, Loop, counting, endpoint, worker
 
 from tollgauge.app import now_ms
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db import leases
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.jobs.score import ScoreSettings
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.scores import scores
 
 
 @pytest.fixture

@@ -12,17 +12,19 @@ from tests.support.forecasts import row as forecast_row
 from tests.support.probe_archive import DAY, DOWN, GOOD, START, cadence
 from tests.support.statements import fetch
 
-from tollgauge.core.changes import delisting
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.watch.changes import delisting
+from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import endpoints, forecasts, listings
+from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
-from tollgauge.store.probes import archive, changes, probes
+from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.scores import forecasts
 
 ENDPOINTS = [
     Endpoint(id=endpoint_id(url), resource=url, host="a.com", first_seen=START, last_seen=START)

@@ -16,7 +16,7 @@ from tollgauge.db import leases
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, runner
 from tollgauge.jobs.runner import Job, Tally, run_jobs
-from tollgauge.store import job_rounds
+from tollgauge.store.schedule import job_rounds
 
 HOUR_MS = 3_600_000
 

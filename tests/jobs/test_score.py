@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from tests.support.probe_archive import START, A, B
 
-from tollgauge.core.endpoint import endpoint_id
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.identity import endpoint_id
+from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import SCORE_LEASE_MS
+from tollgauge.store.scores import scores
 
 NOW = START + DAY_MS
 

@@ -14,15 +14,16 @@ from tests.support.tls_server import TlsServer, tls_server
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.seller_file import BYTES_MAX, PATH
-from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.directory.seller_file import BYTES_MAX, PATH
+from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs.seller_files import SellerFiles
 from tollgauge.monitor import discovery
-from tollgauge.store.endpoints import hosts, seller_files
-from tollgauge.store.endpoints.seller_files import StoredSellerFile
+from tollgauge.store.endpoints import seller_file_states as seller_files
+from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
+from tollgauge.store.schedule import hosts
 
 NOW = announcement().not_before * SECOND_MS - 3 * DAY_MS
 

@@ -23,9 +23,9 @@ from tests.support.trust_records import (
     scored,
 )
 
-from tollgauge.core.bundle import LISTED_MS, SALT_BYTES, Variant, key_of
-from tollgauge.core.endpoint import Listing
-from tollgauge.core.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.guard.bundle import LISTED_MS, SALT_BYTES, Variant, key_of
 from tollgauge.db.engine import Store
 from tollgauge.monitor import bundles, trust_records
 

@@ -8,14 +8,14 @@ from tests.support.forecasts import HOUR, probed, record, row, scored
 from tests.support.series import HALF_HOUR, START
 
 from bench.replay import Line, probe_of
-from tollgauge.core.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
-from tollgauge.core.probe import Attribution
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.calibration.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
+from tollgauge.core.probe.probe import Attribution
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration
-from tollgauge.store.endpoints import forecasts
-from tollgauge.store.endpoints.forecasts import ForecastRow
 from tollgauge.store.probes import archive, probes
+from tollgauge.store.scores import forecasts
+from tollgauge.store.scores.forecasts import ForecastRow
 
 URL = "https://api.example.com/a"
 

@@ -12,16 +12,16 @@ from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, stored
 from tests.support.killable_worker import Crash, KillableStore, Worker
 from tests.support.statements import execute, fetch
 
-from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import UnpricedTerms
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.endpoint.terms import UnpricedTerms
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
-from tollgauge.store.probes import changes as changes_rows
+from tollgauge.store.probes import change_rows as changes_rows
 
 OpenStore = Callable[[], Store]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.support.lint_envelopes import GOOD_HEADERS, URL, V1, V2, changed, encoded
 
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.monitor.lint_cache import LintCache
 
 ANSWER = Answer(

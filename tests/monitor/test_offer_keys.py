@@ -18,9 +18,9 @@ from tests.support.probe_loop import START, Clock, endpoint
 from tests.support.tls_server import Reply, TlsServer, tls_server
 
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.probe import PAYABLE_WITH_ERRORS, ProbeResult
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.core.probe.probe import PAYABLE_WITH_ERRORS, ProbeResult
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.monitor.probing import Prober
 

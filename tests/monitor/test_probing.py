@@ -9,13 +9,13 @@ import pytest
 from tests.support.probe_loop import START, Clock, endpoint
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
-from tollgauge.core.attribution import SURPRISE_MS
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.finding import Lint
-from tollgauge.core.probe import Attribution, judge
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.attribution import SURPRISE_MS
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.probe import Attribution, judge
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.probing import Prober

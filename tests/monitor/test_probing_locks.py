@@ -16,18 +16,19 @@ from sqlalchemy import Connection
 from tests.support.open_transaction import open_transaction
 from tests.support.probe_loop import START, endpoint
 
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.exchange import Answer, Exchange, Timings
-from tollgauge.core.finding import Lint
-from tollgauge.core.probe import judge
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import day_of
+from tollgauge.core.base.units import day_of
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.probe.exchange import Answer, Exchange, Timings
+from tollgauge.core.probe.probe import judge
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, vantages
 from tollgauge.monitor.observation import Observation
-from tollgauge.store.endpoints import due_hosts, endpoints, hosts, listings
+from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import vantages as vantage_probes
+from tollgauge.store.schedule import due_hosts, hosts
 
 OpenStore = Callable[[], Store]
 LINT = Lint(payable=False, compliant=False, version=None)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.support.score_rows import NOW, endpoint, row, save
 
-from tollgauge.core.terms import Quote
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
-from tollgauge.monitor import ranking, reports
+from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, Example
+from tollgauge.monitor.reports.counts import ecosystem
 from tollgauge.store.endpoints import endpoints
 
 
@@ -61,7 +62,7 @@ async def test_a_ranking_is_kept_whole_and_used_until_it_is_too_old(store: Store
     assert await keep(store) == {"ranked": 2}
     await add(store, "/3")
     assert await store.reading(ranking.current, now=NOW + USE_MS - 1) == counted
-    stats = await store.reading(reports.ecosystem, now=NOW + USE_MS - 1)
+    stats = await store.reading(ecosystem, now=NOW + USE_MS - 1)
     assert (stats.as_of, stats.monitored, stats.listed) == (NOW, 2, 2)
     assert (await store.reading(ranking.current, now=NOW + USE_MS)).population.scored == 3
 

@@ -8,21 +8,20 @@ import pytest
 from sqlalchemy import Connection
 from tests.support.probe_archive import close_all, lively
 
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.evidence import from_json, to_json
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import NORMAL, Cadence
-from tollgauge.core.scoring import score
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import NORMAL, Cadence
+from tollgauge.core.score.evidence import from_json, to_json
+from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, scoring
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.probes import archive, probes
-from tollgauge.store.probes import changes as change_rows
+from tollgauge.store.probes import archive, change_rows, probes
+from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.store.watches.watches import Watch
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS

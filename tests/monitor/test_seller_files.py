@@ -9,20 +9,22 @@ import pytest
 from tests.support.crawls import term_changes
 from tests.support.seller_files import HOST, NETWORK, NEW, OLD, announcement
 
-from tollgauge.core.changes import PAYTO, Change
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Severity
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.seller_file import ANNOUNCED_MS, VARIES, Announcement, SellerFile
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.directory.seller_file import ANNOUNCED_MS, VARIES, Announcement, SellerFile
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.watch.changes import PAYTO, Change
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery, seller_files, terms
+from tollgauge.monitor import discovery, seller_files, terms
+from tollgauge.monitor import watched_changes as changes
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, hosts, listings
-from tollgauge.store.endpoints import seller_files as rows
+from tollgauge.store.endpoints import crawls, listings
+from tollgauge.store.endpoints import seller_file_states as rows
+from tollgauge.store.schedule import hosts
 
 AT = 1_795_000_000_000
 """The instant that the announcement names."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.support.score_rows import NOW, endpoint, row, save
 
-from tollgauge.core.endpoint import Listing, parse_resource
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import Listing, parse_resource
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
 from tollgauge.monitor import discovery, ranking, statistics

@@ -8,20 +8,21 @@ from typing import Any
 import sqlalchemy as sa
 from tests.support.statements import execute
 
-from tollgauge.core.bundle import Variant
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.payment import State
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
+from tollgauge.core.guard.bundle import Variant
+from tollgauge.core.probe.schedule import NORMAL
+from tollgauge.core.sale.payment import State
 from tollgauge.db import meta, schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import status
 from tollgauge.monitor.status import BACKUP_KEY, Figures
-from tollgauge.store import bundles, job_rounds
-from tollgauge.store.bundles import StoredBundle
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger.payments import payment
+from tollgauge.store.schedule import job_rounds
+from tollgauge.store.scores import bundles
+from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.store.watches.outbox import DEAD, QUEUED, delivery
 
 NOW = 1_795_000_000_000

@@ -7,9 +7,9 @@ from dataclasses import replace
 import sqlalchemy as sa
 from tests.support.crawls import CENT, NOW, TWO, crawl, item, stored, term_changes
 
-from tollgauge.core.evidence import TermChange, from_json, to_json
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import TermChange, from_json, to_json
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, terms
 

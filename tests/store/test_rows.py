@@ -9,7 +9,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.db.prepared import Prepared
 from tollgauge.store import rows
-from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.schedule.hosts import HostState
 
 HOST = HostState(host="a.com", wildcard=True, wildcard_at=7, free_at=8, lease_until=9)
 

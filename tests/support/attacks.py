@@ -1,9 +1,9 @@
 """Markets of payments, and attacks on the activity of a seller, as pure data.
 
 A `Trade` is one transfer of USDC. Of a list of trades and the addresses that are sold at,
-`market_of` makes what core/organic reads, as the indexer would have it: payments by authorization
-to indexed addresses, and everything that leaves them. What passes between other wallets is not
-there, as it is not in the index.
+`market_of` makes what core/score/organic reads, as the indexer would have it: payments by
+authorization to indexed addresses, and everything that leaves them. What passes between other
+wallets is not there, as it is not in the index.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
-from tollgauge.core.organic import First, Market, intervals
-from tollgauge.core.policy import POLICY
-from tollgauge.core.rollup import Rollup
-from tollgauge.core.scoring import score
-from tollgauge.core.signals.volume import Flow
-from tollgauge.core.spans import Spans
-from tollgauge.core.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.spans import Spans
+from tollgauge.core.score.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
+from tollgauge.core.score.organic import First, Market, intervals
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.scoring import score
+from tollgauge.core.score.signals.volume import Flow
 
 USD: Final = 1_000_000
 CENT: Final = 10_000

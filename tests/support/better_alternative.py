@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tollgauge.core.endpoint import Listing, endpoint_id
-from tollgauge.core.evidence import Evidence
+from tollgauge.core.endpoint.identity import Listing, endpoint_id
+from tollgauge.core.score.evidence import Evidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 _HOST = "better-alternative.example"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.support.statements import execute
 
-from tollgauge.core.blocks import Header
-from tollgauge.core.payment import State
-from tollgauge.core.settlement import Deposit
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.settlement import Deposit
+from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.evidence import TermChange
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import Quote
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms
 from tollgauge.monitor.discovery import PageTally

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tollgauge.core.spans import Spans, Statement, spans
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.probe.spans import Spans, Statement, spans
 
 
 def spans_by_day(statements: Sequence[Statement], *, until: int) -> dict[int, Spans]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tollgauge.clients.directories import file
-from tollgauge.core.listing import ListedItem, read_item
+from tollgauge.core.directory.listing import ListedItem, read_item
 
 HOST = "directory.test"
 NOW = 1_766_283_370_973

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.support import timed_evidence
 
-from tollgauge.core.evidence import ChainEvidence, Evidence
-from tollgauge.core.probe import Outcome
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.score.evidence import ChainEvidence, Evidence
 
 AS_OF = 20_600 * DAY_MS + 12 * HOUR_MS
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"

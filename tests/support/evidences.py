@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tollgauge.core.evidence import (
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.spans import Spans
+from tollgauge.core.score.evidence import (
     ChainEvidence,
     ChainSums,
     Evidence,
@@ -14,10 +18,6 @@ from tollgauge.core.evidence import (
     PayerSums,
     TermChange,
 )
-from tollgauge.core.rollup import Rollup
-from tollgauge.core.spans import Spans
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INSTANTS = st.integers(0, 2**53 - 1)

@@ -10,16 +10,17 @@ from tests.support.probe_loop import endpoint
 from tests.support.series import HALF_HOUR, START
 
 from bench.replay import Line, probe_of
-from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
-from tollgauge.core.policy import POLICY
-from tollgauge.core.score import Score, score_to_json
-from tollgauge.core.scoring import score
+from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.score import Score, score_to_json
+from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints.forecasts import ForecastRow
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.forecasts import ForecastRow
 
 HOUR = START // (2 * HALF_HOUR)
 """The hour since the epoch that begins at START."""

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.payment import Offer, decode
+from tollgauge.core.sale.payment import Offer, decode
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tollgauge.core.trust_record import PaidAddress, TrustRecord
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.base.units import SECOND_MS
+from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
 
 CASES_FOLDER: Final = Path(__file__).parents[2] / "guard/cases"
 

@@ -19,7 +19,7 @@ from tollgauge import app as root
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.config import Config
-from tollgauge.core.endpoint import endpoint_id
+from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.seed import load_past
 from tollgauge.demo.sellers import SELLERS

@@ -16,10 +16,10 @@ from tests.support.statements import fetch
 
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
-from tollgauge.core.blocks import DeepReorgError
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import day_of
+from tollgauge.core.base.units import day_of
+from tollgauge.core.chain.blocks import DeepReorgError
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
+from tollgauge.core.chain.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 
 NETWORK = "eip155:8453"
 ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"

@@ -30,14 +30,14 @@ from tests.support.parent_death import end_with_parent
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.payment import State
+from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.web.edge.problem import Problem, store_unavailable
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.settlement import Settlement
+from tollgauge.web.paid.settle import Settlement
 
 POINTS: Final = (
     "after the claim",

@@ -7,9 +7,9 @@ import copy
 import json
 from typing import Any
 
-from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint import lint
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 URL = "https://api.example.com/weather"
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"

@@ -6,20 +6,16 @@ import dataclasses
 from html.parser import HTMLParser
 from typing import Any
 
-from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY, Cap
-from tollgauge.core.rollup import SLOT_MS
-from tollgauge.core.score import Activity, Component
-from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.monitor.reports import (
-    DayBar,
-    Ecosystem,
-    EndpointView,
-    Leaderboard,
-    Snapshot,
-    TimelineEvent,
-)
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.rollup import SLOT_MS
+from tollgauge.core.score.policy import POLICY, Cap
+from tollgauge.core.score.score import Activity, Component
+from tollgauge.core.score.signals.flag import Flag
+from tollgauge.monitor.reports.counts import Ecosystem
+from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
+from tollgauge.monitor.reports.leaderboard import Leaderboard
+from tollgauge.monitor.reports.snapshots import Snapshot
 
 NOW = 1_764_000_000_000
 TODAY = NOW // DAY_MS

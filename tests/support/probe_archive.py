@@ -6,12 +6,12 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes

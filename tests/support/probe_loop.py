@@ -15,17 +15,18 @@ from typing import Any
 import trustme
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe, score
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor.probing import Prober
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
+from tollgauge.store.scores import scores
 from tollgauge.web.edge.listen import LOOPBACK
 
 START = 1_795_000_000_000 // DAY_MS * DAY_MS

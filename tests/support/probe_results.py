@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 
 BASE = "eip155:8453"
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"

@@ -22,8 +22,8 @@ from tests.support.parent_death import end_with_parent
 
 from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
-from tollgauge.core.exchange import Answer, Exchange, Timings
-from tollgauge.core.schedule import Cadence
+from tollgauge.core.probe.exchange import Answer, Exchange, Timings
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe, schedule
 from tollgauge.jobs.probe import ProbeSettings

@@ -31,7 +31,7 @@ from tollgauge.web.paid import gate
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.prices import PRICES, SaleSettings
-from tollgauge.web.paid.settlement import Settlement
+from tollgauge.web.paid.settle import Settlement
 from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"

@@ -19,7 +19,7 @@ from tests.support.hostile_replies import answer
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import ADDRESSES_MAX, Resolver
-from tollgauge.core.exchange import Exchange, Fault
+from tollgauge.core.probe.exchange import Exchange, Fault
 
 NAME = "www.seller.com"
 V4 = "93.184.215.14"

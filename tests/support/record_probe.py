@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tollgauge.core.probe import ProbeResult
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 NOW = 20_000 * DAY_MS
 

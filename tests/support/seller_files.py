@@ -8,7 +8,7 @@ from typing import Any
 from eth_account import Account
 from eth_account.messages import encode_defunct
 
-from tollgauge.core.seller_file import Announcement
+from tollgauge.core.directory.seller_file import Announcement
 
 HOST = "api.seller.dev"
 NETWORK = "eip155:8453"

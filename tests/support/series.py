@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.replay import Line
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 
 START = 20_000 * DAY_MS
 HALF_HOUR = 30 * MINUTE_MS

@@ -14,7 +14,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import OKPKey
 from joserfc.jws import JWSRegistry, deserialize_compact
 
-from tollgauge.core.answer_signature import (
+from tollgauge.core.sale.answer_signature import (
     PublicKey,
     Signature,
     SignatureError,

@@ -22,15 +22,15 @@ from tests.support.ports import free_port
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core.endpoint import endpoint_id
-from tollgauge.core.payment import State
+from tollgauge.core.endpoint.identity import endpoint_id
+from tollgauge.core.sale.payment import State
 from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import routes as web
-from tollgauge.web.demo import DemoSettings
+from tollgauge.web.edge.demo import DemoSettings
 
 WEATHER = "https://weather.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tests.support.day_spans import spans_by_day
 
-from tollgauge.core.evidence import Evidence, LastProbe, LatestState
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
-from tollgauge.core.rollup import rollup
-from tollgauge.core.spans import holds_ms, statement
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.rollup import rollup
+from tollgauge.core.probe.spans import holds_ms, statement
+from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
 
 DAYS = 31
 UP_OUTCOMES = frozenset(outcome for outcome, up in STATUS_OUTCOMES.values() if up) | {Outcome.OPEN}

@@ -12,15 +12,16 @@ from sqlalchemy import Connection
 from tests.support import score_rows
 from tests.support.score_rows import NOW, row
 
-from tollgauge.core.bundle import Bundle
-from tollgauge.core.discovery import PAYTO_CHANGED
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import BASE, DAY_MS
+from tollgauge.core.base.units import BASE, DAY_MS
+from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.guard.bundle import Bundle
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
-from tollgauge.store.endpoints import endpoints, listings, scores
+from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
+from tollgauge.store.scores import scores
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 QUOTE = Quote(network=BASE, asset=USDC, amount=10_000, pay_to="0xa")

@@ -16,13 +16,13 @@ from tests.support.http_service import Running
 from tests.support.receivers import Receivers, receivers
 
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.jobs import alert
 from tollgauge.monitor import discovery, probing
 from tollgauge.monitor.observation import Observation

@@ -6,12 +6,11 @@ from typing import Any
 
 import orjson
 
-from tollgauge.web import wire
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.trust import trust_report
 
 
 def whole_report() -> Any:
     """The report as JSON value."""
-    return orjson.loads(
-        wire.dump(wire.trust_report(examples._report(), base_url=examples.BASE_URL))
-    )
+    return orjson.loads(dump(trust_report(examples._report(), base_url=examples.BASE_URL)))

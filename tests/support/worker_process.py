@@ -13,7 +13,7 @@ import sys
 
 from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings

@@ -25,7 +25,7 @@ from tests.support.trace_world import encoded
 
 from tollgauge import app
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core.units import day_of
+from tollgauge.core.base.units import day_of
 from tollgauge.db.engine import Store
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import Chain, run_chain

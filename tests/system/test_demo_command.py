@@ -20,7 +20,7 @@ from tests.support.prepared import command
 from tests.support.signing import verify
 from tests.support.trust_records import content
 
-from tollgauge.core.answer_signature import PublicKey
+from tollgauge.core.sale.answer_signature import PublicKey
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("anvil")]
 WEATHER = "https://weather.example/v1/current"

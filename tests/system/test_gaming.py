@@ -7,15 +7,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tollgauge import app
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.site import site
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.endpoint.site import site
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.demo.world import World
-from tollgauge.monitor import reports
 from tollgauge.monitor.ranking import SITE_ROWS
-from tollgauge.store.endpoints import scores
+from tollgauge.monitor.reports.leaderboard import leaderboard
+from tollgauge.store.scores import scores
 
 DAYS = 12
 """Long enough for an A."""
@@ -39,7 +39,7 @@ async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Pa
         app.opened(configuration(world, port=0, store_url=url)) as service,
     ):
         await prepare(service, history_days=DAYS, report=_silent)
-        board = await service.store.reading(reports.leaderboard, now=app.now_ms())
+        board = await service.store.reading(leaderboard, now=app.now_ms())
         ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in SELLERS}
         by_id = await service.store.reading(scores.results, ids.values())
     rows = {seller: by_id[ids[seller]] for seller in SELLERS}

@@ -25,7 +25,7 @@ from tests.support.postgres import Databases, Postgres, Server
 from tests.support.probing_process import Order
 
 from tollgauge.app import now_ms
-from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints

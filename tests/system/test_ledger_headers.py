@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.ledger_world import LedgerWorld
 
-from tollgauge.core.payment import Payment, PaymentHeaderError, decode
+from tollgauge.core.sale.payment import Payment, PaymentHeaderError, decode
 
 HEADER = LedgerWorld().header
 DOCUMENT: dict[str, Any] = json.loads(base64.b64decode(HEADER))

@@ -14,7 +14,7 @@ from tests.support.ledger_world import OTHER, LedgerWorld, clients
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
-from tollgauge.core.payment import Authorization, Proof
+from tollgauge.core.sale.payment import Authorization, Proof
 
 Bend = Callable[[str, list[Any], dict[str, Any]], dict[str, Any]]
 

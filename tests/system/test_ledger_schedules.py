@@ -21,12 +21,12 @@ from tests.support.killable_worker import Crash, Worker
 from tests.support.ledger_chain import Use, word
 from tests.support.ledger_world import OTHER, VALID_S, Answer, LedgerWorld
 
-from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State
+from tollgauge.core.sale.payment import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.web.paid import gate as gate_module
-from tollgauge.web.paid import settlement
+from tollgauge.web.paid import settle as settlement
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SCHEDULES = 10_000 if NIGHTLY else int(os.environ.get("TOLLGAUGE_SCHEDULES", "20"))
@@ -254,7 +254,7 @@ OPEN = (State.SETTLING, State.UNKNOWN, State.SETTLED)
 
 
 def payment_id(world: LedgerWorld) -> str:
-    from tollgauge.core.payment import decode
+    from tollgauge.core.sale.payment import decode
 
     return decode(world.header).id
 

@@ -17,15 +17,15 @@ from tests.support.lost_payment import forget_payment
 from typer.testing import CliRunner
 
 from tollgauge import cli
-from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State, decode
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.sale.payment import EXPIRY_GRACE_S, FINAL_MS, State, decode
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.observe import LEDGER_ALARMS
 from tollgauge.store.ledger import payer_limit, payments, retention
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
-from tollgauge.web.paid import settlement
+from tollgauge.web.paid import settle as settlement
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import LEASE_MS

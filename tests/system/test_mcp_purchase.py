@@ -31,9 +31,9 @@ from x402.schemas import PaymentRequired
 
 from tollgauge import app
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core import answer_signature
-from tollgauge.core.scoring import recompute
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.core.sale import answer_signature
+from tollgauge.core.score.scoring import recompute
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.serving import serve

@@ -31,10 +31,10 @@ from x402.schemas import PaymentRequired
 
 from tollgauge import app
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core.endpoint import Perimeter, parse_resource
-from tollgauge.core.payment import Proof, State, decode
-from tollgauge.core.scoring import recompute
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.identity import Perimeter, parse_resource
+from tollgauge.core.sale.payment import Proof, State, decode
+from tollgauge.core.score.scoring import recompute
 from tollgauge.db import schema
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
@@ -357,7 +357,7 @@ async def cancel(world: World, nonce: str) -> None:
 
 
 async def test_the_archive_holds_every_probe_of_the_round(business: Business) -> None:
-    from tollgauge.core.endpoint import endpoint_id
+    from tollgauge.core.endpoint.identity import endpoint_id
 
     history = await business.service.store.reading(
         probes.history, endpoint_id(WEATHER), since=0, until=app.now_ms()

@@ -34,9 +34,9 @@ from tests.support.product_process import STEPS, WRITES
 from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.payment import State, decode
-from tollgauge.core.watch import PERIOD_MS, WatchState
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.sale.payment import State, decode
+from tollgauge.core.watch.watch import PERIOD_MS, WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery

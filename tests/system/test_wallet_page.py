@@ -28,7 +28,7 @@ from tests.support.chromium import launch
 from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
 from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
 
-from tollgauge.core.scoring import recompute
+from tollgauge.core.score.scoring import recompute
 
 pytestmark = [
     pytest.mark.usefixtures("anvil"),

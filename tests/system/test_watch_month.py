@@ -35,18 +35,18 @@ from tollgauge import app as root
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.core.change_state import ChangeState, Probed, advance
-from tollgauge.core.changes import EVENTS, Change
-from tollgauge.core.endpoint import endpoint_id, parse_resource
-from tollgauge.core.exchange import Answer, Timings
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+from tollgauge.core.directory.listing import ListedItem, read_item
+from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
 from tollgauge.core.lint import lint
-from tollgauge.core.listing import ListedItem, read_item
-from tollgauge.core.liveness import Liveness, step
-from tollgauge.core.payment import State as PaymentState
-from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.core.watch import Kind, WatchState
+from tollgauge.core.probe.exchange import Answer, Timings
+from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.sale.payment import State as PaymentState
+from tollgauge.core.watch.change_state import ChangeState, Probed, advance
+from tollgauge.core.watch.changes import EVENTS, Change
+from tollgauge.core.watch.liveness import Liveness, step
+from tollgauge.core.watch.watch import Kind, WatchState
 from tollgauge.demo import past
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.seller import Request, Seller, offer_at
@@ -54,8 +54,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import changes as watched_changes
-from tollgauge.monitor import discovery
+from tollgauge.monitor import discovery, watched_changes
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import watch_payments, watches

@@ -27,12 +27,12 @@ from tollgauge import app as root
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.core.watch import Kind, WatchRequest, WatchState
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.watch.watch import Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.monitor import discovery, probing
 from tollgauge.monitor.observation import Observation

@@ -10,7 +10,7 @@ from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, PRIVATE_JWK, verify
 
 from tollgauge.config import Config, ConfigError, load
-from tollgauge.core.answer_signature import HEADER, PublicKey
+from tollgauge.core.sale.answer_signature import HEADER, PublicKey
 from tollgauge.web.signing import signature_header
 
 KEY_X = KEY.public_jwk["x"]

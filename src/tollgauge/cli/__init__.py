@@ -29,7 +29,7 @@ from tollgauge.cli.terminal import FAILED, print_error
 from tollgauge.cli.trace import trace
 from tollgauge.cli.verify import verify
 from tollgauge.cli.watch import watch_app
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 app = typer.Typer(
     name="tollgauge",

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 import tollgauge
 from tollgauge.cli.terminal import BAD, GOOD, Json, errors, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 
 class BenchMissing(TollgaugeError):  # noqa: N818 - says what is missing

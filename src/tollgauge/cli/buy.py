@@ -19,8 +19,8 @@ import typer
 
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import BASE, dollars
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import BASE, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.clients.kept_payment import KeptPayment
@@ -78,7 +78,7 @@ def buy(
     output until its report is written: whenever something breaks, run the
     same command again, and nothing is paid twice.
     """
-    from tollgauge.core.advice import AVOIDED
+    from tollgauge.core.score.advice import AVOIDED
     from tollgauge.web.paid.prices import TRUST
 
     check_resource(url)

@@ -11,7 +11,7 @@ import typer
 
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, print_error, show
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config

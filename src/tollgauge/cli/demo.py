@@ -14,7 +14,7 @@ import typer
 from tollgauge.cli.buy import Service
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import ConfigFile, Json, errors, progress_bar, show
-from tollgauge.core.units import dollars
+from tollgauge.core.base.units import dollars
 from tollgauge.demo.tour import SERVICE_PORT
 
 if TYPE_CHECKING:

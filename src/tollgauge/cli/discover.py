@@ -13,7 +13,7 @@ import typer
 
 from tollgauge.cli.inputs import load_config, with_service
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.app import Opened
@@ -109,7 +109,7 @@ _NOT_WHOLE: Final = "The source says itself that this is not all of it, or holds
 
 
 def _lines(tally: Tally) -> Iterator[str]:
-    from tollgauge.core.listing import REASONS
+    from tollgauge.core.directory.listing import REASONS
 
     for key in ("source", "items", "new", "seen", "merged", "delisted"):
         yield f"{key:10} {getattr(tally, key)}"

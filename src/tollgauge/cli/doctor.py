@@ -11,9 +11,9 @@ import typer
 
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.text import clean_text
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import SECOND_MS
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.clients.chain.rpc import Node
@@ -127,7 +127,7 @@ async def _node(node: Node, network: str) -> str:
 
 async def _directory(egress: Egress, source: Source) -> str:
     from tollgauge.app import now_ms
-    from tollgauge.core.page import entries
+    from tollgauge.core.directory.page import entries
     from tollgauge.jobs.discover import first_page
 
     page = await first_page(egress, source, now=now_ms())
@@ -137,7 +137,7 @@ async def _directory(egress: Egress, source: Source) -> str:
 
 async def _reference(egress: Egress, url: str) -> str:
     from tollgauge.clients.egress.client import Request
-    from tollgauge.core.exchange import Answer
+    from tollgauge.core.probe.exchange import Answer
 
     result = (await egress.fetch(Request(url=url))).result
     if isinstance(result, Answer):

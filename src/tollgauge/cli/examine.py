@@ -12,19 +12,19 @@ import typer
 
 from tollgauge.cli.inputs import download, exchange_input, load_config, read_input
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tollgauge.config import Config
-    from tollgauge.core.evidence import EvidenceError
-    from tollgauge.core.exchange import Exchange
-    from tollgauge.core.finding import Lint
-    from tollgauge.core.improvement import Improvement
-    from tollgauge.core.score import Score
-    from tollgauge.web.wire import Difference, LintShape
-    from tollgauge.web.wire.lint import LintEnvelopeShape
+    from tollgauge.core.endpoint.finding import Lint
+    from tollgauge.core.probe.exchange import Exchange
+    from tollgauge.core.score.evidence import EvidenceError
+    from tollgauge.core.score.improvement import Improvement
+    from tollgauge.core.score.score import Score
+    from tollgauge.web.wire.claims import Difference
+    from tollgauge.web.wire.lint_answers import LintEnvelopeShape, LintShape
 
 _CONTEXT: Final = 3
 """Lines of an envelope that are printed before and after a wrong one."""
@@ -36,12 +36,12 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
-    from tollgauge.core.probe import judge
-    from tollgauge.web import wire
+    from tollgauge.core.probe.probe import judge
+    from tollgauge.web.wire import lint_answers
 
     exchange, verdict = _exchange(load_config(config), url)
     result = judge(exchange, verdict)
-    linted = wire.lint(verdict, exchange)
+    linted = lint_answers.lint(verdict, exchange)
     document = {
         "url": exchange.url,
         "method": exchange.method,
@@ -77,7 +77,7 @@ def lint(
     With --explain: what a rule looks for, where it comes from, an answer
     that breaks it and one that does not, and the fix in each framework.
     """
-    from tollgauge.web import wire
+    from tollgauge.web.wire import lint_answers
 
     if explain:
         _explain(explain, as_json=as_json)
@@ -88,14 +88,14 @@ def lint(
             hint="Name a file, a https:// URL, or - for standard input; or --explain RULE.",
         )
     exchange, verdict = _linted(source, config)
-    linted = wire.lint(verdict, exchange)
+    linted = lint_answers.lint(verdict, exchange)
     show(linted.model_dump(by_alias=True), _lint_lines(linted, verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
 
 
 def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
     """The answer of a URL, or a saved one, and its lint. Raises TollgaugeError."""
-    from tollgauge.core.endpoint import ResourceError
+    from tollgauge.core.endpoint.identity import ResourceError
     from tollgauge.core.lint import lint as judge
 
     piped = (
@@ -114,7 +114,7 @@ def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
 
 def _explain(slug: str, *, as_json: bool) -> None:
     """Print what is known of a rule. Raises TollgaugeError for an unknown one."""
-    from tollgauge.core.finding import LINT_FLAG
+    from tollgauge.core.endpoint.finding import LINT_FLAG
     from tollgauge.core.lint.guide import explained, nearest
 
     explanation = explained(slug.removeprefix(LINT_FLAG))
@@ -139,19 +139,20 @@ def score(
     Exit 1 when a report claims anything that its evidence does not give,
     or when an evidence document alone says to avoid the endpoint.
     """
-    from tollgauge.core.advice import AVOIDED
-    from tollgauge.core.evidence import EvidenceError
-    from tollgauge.web import wire
+    from tollgauge.core.score.advice import AVOIDED
+    from tollgauge.core.score.evidence import EvidenceError
+    from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
+    from tollgauge.web.wire.improvements import improvement_shapes
 
     document = read_input(evidence)
     try:
-        if url := wire.evidence_url(document):
-            document = wire.with_evidence(document, download(url))
-        check = wire.checked(document)
+        if url := evidence_url(document):
+            document = with_evidence(document, download(url))
+        check = checked(document)
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
     differences = check.differences
-    raising = [row.model_dump(by_alias=True) for row in wire.improvement_shapes(check.improvements)]
+    raising = [row.model_dump(by_alias=True) for row in improvement_shapes(check.improvements)]
     given = check.given | {"improvements": raising}
     score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
     if differences is None:
@@ -180,7 +181,7 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
     from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
-    from tollgauge.core.endpoint import parse_resource
+    from tollgauge.core.endpoint.identity import parse_resource
     from tollgauge.core.lint import lint as judge
     from tollgauge.monitor.discovery import new_endpoint
     from tollgauge.monitor.offer_keys import OfferKeys
@@ -262,7 +263,7 @@ def _text(value: object) -> str:
 
 
 def _score_lines(score: Score) -> Iterator[str]:
-    from tollgauge.core.verdict import summary
+    from tollgauge.core.score.verdict import summary
     from tollgauge.web.pages.labels import chance
 
     yield summary(score)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.app import Opened
     from tollgauge.config import Config
-    from tollgauge.core.exchange import Exchange
+    from tollgauge.core.probe.exchange import Exchange
 
 R = TypeVar("R")
 

@@ -14,10 +14,10 @@ import typer
 
 from tollgauge.cli.inputs import load_config, read_input
 from tollgauge.cli.terminal import ConfigFile, Json, errors, show
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
-    from tollgauge.core.answer_signature import SigningKey
+    from tollgauge.core.sale.answer_signature import SigningKey
 
 VARIABLE: Final = "TOLLGAUGE_SIGNING_KEY"
 RESTART_S: Final = 3_600
@@ -45,7 +45,7 @@ def new(
     Without --out the file is signing-key.jwk or signing-key.pem. A file
     that exists is left as it is (exit 2).
     """
-    from tollgauge.core.answer_signature import SigningKey
+    from tollgauge.core.sale.answer_signature import SigningKey
     from tollgauge.web.signing import new_key
 
     text = new_key(pem=pem)
@@ -78,7 +78,7 @@ def retire(
     The old key counts for what it signs within the next hour, so that
     every process can be started again with the new one.
     """
-    from tollgauge.core.answer_signature import SigningKey
+    from tollgauge.core.sale.answer_signature import SigningKey
 
     key = SigningKey.of(_text(file)) if file else load_config(config).signing.signing_key
     if key is None:

@@ -13,7 +13,7 @@ from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from sqlalchemy import Connection
 
-    from tollgauge.core.books import Account, Day
+    from tollgauge.core.sale.books import Account, Day
     from tollgauge.store.ledger.attempts import Attempt
     from tollgauge.store.ledger.books import UnattributedDeposit
     from tollgauge.store.ledger.payments import LedgerRow
@@ -123,8 +123,8 @@ def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> d
     """The addresses that take or took payments, and their newest days, together with older days
     that were out of balance when they were checked.
     """
-    from tollgauge.core.books import Account
-    from tollgauge.core.units import day_of
+    from tollgauge.core.base.units import day_of
+    from tollgauge.core.sale.books import Account
     from tollgauge.store.ledger import books
 
     accounts = books.accounts(tx)
@@ -148,24 +148,24 @@ def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> d
 
 
 def _account(account: Account) -> dict[str, Any]:
-    from tollgauge.web import wire
+    from tollgauge.web.wire.figures import iso
 
     return {
         "network": account.network,
         "asset": account.asset,
         "payTo": account.address,
-        "readFrom": wire.iso(account.read_from),
-        "readTo": wire.iso(account.read_to),
+        "readFrom": iso(account.read_from),
+        "readTo": iso(account.read_to),
     }
 
 
 def _day(day: Day) -> dict[str, Any]:
     """A day's books; amounts are strings of atomic units."""
-    from tollgauge.core.units import DAY_MS
-    from tollgauge.web import wire
+    from tollgauge.core.base.units import DAY_MS
+    from tollgauge.web.wire import figures as wire_figures
 
     return {
-        "day": wire.day(day.day * DAY_MS),
+        "day": wire_figures.day(day.day * DAY_MS),
         "network": day.account.network,
         "asset": day.account.asset,
         "payTo": day.account.address,
@@ -184,14 +184,14 @@ def _day(day: Day) -> dict[str, Any]:
 
 def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
     """A transfer that paid for nothing; `payment` is the one that has its authorization."""
-    from tollgauge.web import wire
+    from tollgauge.web.wire.figures import iso
 
     payment = {
         "paymentId": deposit.payment_id,
         "state": None if deposit.state is None else str(deposit.state),
     }
     return {
-        "at": wire.iso(deposit.at),
+        "at": iso(deposit.at),
         "network": deposit.network,
         "asset": deposit.asset,
         "amount": str(deposit.value),
@@ -207,8 +207,8 @@ def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
 
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
     """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
-    from tollgauge.core.payment import State
-    from tollgauge.web import wire
+    from tollgauge.core.sale.payment import State
+    from tollgauge.web.wire.figures import iso
 
     return {
         "paymentId": row.id,
@@ -224,13 +224,13 @@ def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
         "nonce": row.nonce,
         "transaction": row.transaction,
         "answerStored": row.answer is not None,
-        "createdAt": wire.iso(row.created_at),
-        "updatedAt": wire.iso(row.updated_at),
+        "createdAt": iso(row.created_at),
+        "updatedAt": iso(row.updated_at),
         "attempts": [
             {
                 "kind": attempt.kind,
-                "at": wire.iso(attempt.at),
-                "endedAt": wire.iso(attempt.ended_at),
+                "at": iso(attempt.at),
+                "endedAt": iso(attempt.ended_at),
                 "outcome": attempt.outcome,
                 "transaction": attempt.transaction,
             }

@@ -12,7 +12,7 @@ import typer
 from tollgauge.cli.config import advised
 from tollgauge.cli.inputs import load_config, load_existing, with_service
 from tollgauge.cli.terminal import ConfigFile, errors
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config

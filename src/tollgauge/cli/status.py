@@ -12,15 +12,15 @@ from rich.console import Console
 
 from tollgauge.cli.inputs import load_existing
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import SECOND_MS, iso_seconds
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import SECOND_MS, iso_seconds
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
     from tollgauge.db.size import Size
     from tollgauge.monitor.status import Figures, Status
     from tollgauge.store.backlog import LastCrawl
-    from tollgauge.store.bundles import StoredBundle
+    from tollgauge.store.scores.bundles import StoredBundle
 
 _EVERY_S: Final = 5
 _GB: Final = 10**9

@@ -10,11 +10,11 @@ import typer
 
 from tollgauge.cli.inputs import json_input, load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
-    from tollgauge.core.trace.result import TraceResult
+    from tollgauge.core.chain.trace.result import TraceResult
 
 
 def trace(
@@ -36,7 +36,7 @@ def trace(
     What is saved may come from a node, cast, viem, ethers, web3.py or
     Blockscout. Without a receipt it is not known whether money moved.
     """
-    from tollgauge.core.trace.answer import trace_files, trace_json
+    from tollgauge.core.chain.trace.answer import trace_files, trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
         raise TollgaugeError(
@@ -58,8 +58,8 @@ async def _trace(
     config: Config, tx_hash: str, network: str | None, model: str | None
 ) -> TraceResult:
     from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
-    from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, named_model, named_network
-    from tollgauge.core.units import EVM_WORD_PATTERN
+    from tollgauge.core.base.units import EVM_WORD_PATTERN
+    from tollgauge.core.chain.trace.catalogue import DEFAULT_NETWORK, named_model, named_network
 
     if not EVM_WORD_PATTERN.fullmatch(tx_hash):
         raise TollgaugeError(

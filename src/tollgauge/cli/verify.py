@@ -17,11 +17,11 @@ import typer
 from tollgauge.cli.buy import SERVICE, SUFFIX
 from tollgauge.cli.inputs import download, load_config, read_input
 from tollgauge.cli.terminal import BAD, FAILED, GOOD, ConfigFile, Json, show
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import LAST_SECOND
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import LAST_SECOND
 
 if TYPE_CHECKING:
-    from tollgauge.core.answer_signature import PublicKey, Signature
+    from tollgauge.core.sale.answer_signature import PublicKey, Signature
 
 _FINGERPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _VERDICTS: Final = {
@@ -118,7 +118,7 @@ def _signature_text(file: str, signature: str, headers: str) -> str:
 
 def _header_of(file: str) -> str:
     """The signature among saved headers; the last one, after those of earlier answers."""
-    from tollgauge.core.answer_signature import HEADER
+    from tollgauge.core.sale.answer_signature import HEADER
 
     lines = read_input(file).decode("latin-1").splitlines()
     pairs = [line.partition(":") for line in lines]
@@ -133,7 +133,7 @@ def _header_of(file: str) -> str:
 
 def _trust(key: str, url: str, config: Path | None) -> Trust:
     """Which keys are believed. Raises TollgaugeError."""
-    from tollgauge.core.answer_signature import JWKS, KeyFormatError, read_keys
+    from tollgauge.core.sale.answer_signature import JWKS, KeyFormatError, read_keys
 
     is_text = key.startswith("{") or not key or _FINGERPRINT.fullmatch(key)
     text = key.encode() if is_text else read_input(key)
@@ -160,7 +160,7 @@ def _signature_checks(
     body: bytes, text: str, trust: Trust
 ) -> tuple[Signature | None, tuple[Check, ...]]:
     """The signature as it was read, None for a text that is none, and what is true of it."""
-    from tollgauge.core.answer_signature import SignatureError, read
+    from tollgauge.core.sale.answer_signature import SignatureError, read
 
     try:
         signed = read(text)
@@ -207,18 +207,18 @@ def _report_checks(body: bytes, *, fetch: bool) -> tuple[Check, ...]:
 
 def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
     """Whether a report's evidence has the digest that it names, and gives its score."""
-    from tollgauge.core.evidence import EvidenceError
-    from tollgauge.core.score import ScoreError
-    from tollgauge.web import wire
+    from tollgauge.core.score.evidence import EvidenceError
+    from tollgauge.core.score.score import ScoreError
+    from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
 
     try:
-        url = wire.evidence_url(report)
+        url = evidence_url(report)
         if url and not fetch:
             yield Check("evidence", None, f"it is not in the report, but at {url}")
             yield Check("score", None, "only its evidence could tell")
             return
-        whole = wire.with_evidence(report, download(url)) if url else report
-        check = wire.checked(whole)
+        whole = with_evidence(report, download(url)) if url else report
+        check = checked(whole)
     except (EvidenceError, ScoreError) as error:
         yield Check("evidence", False, str(error))
         return

@@ -12,7 +12,7 @@ import typer
 from tollgauge.cli.inputs import load_existing, with_service
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
 from tollgauge.cli.watch_buy import watch_buy, watch_events
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from sqlalchemy import Connection
@@ -83,19 +83,19 @@ def watch_resend(
 def _watches(tx: Connection, *, limit: int) -> dict[str, Any]:
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import outbox, watches
-    from tollgauge.web import wire
+    from tollgauge.web.wire.figures import iso
 
     rows = watches.latest(tx, limit=limit)
     known = endpoints.get_many(tx, {row.endpoint_id for row in rows})
     depth = outbox.depth(tx)
     return {
         "queued": depth.queued,
-        "oldestDue": wire.iso(depth.oldest_due),
+        "oldestDue": iso(depth.oldest_due),
         "watches": [
             {
                 "watchId": row.id,
                 "state": row.state.value,
-                "expiresAt": wire.iso(row.expires_at),
+                "expiresAt": iso(row.expires_at),
                 "resource": known[row.endpoint_id].resource,
             }
             for row in rows
@@ -108,7 +108,7 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
     """A watch as the operator sees it. Raises TollgaugeError if there is none."""
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import destinations, outbox, watch_events, watches
-    from tollgauge.web import wire
+    from tollgauge.web.wire.figures import iso
 
     watch = watches.get(tx, watch_id)
     if watch is None:
@@ -122,8 +122,8 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
         "watchId": watch.id,
         "state": watch.state.value,
         "resource": endpoint.resource if endpoint else None,
-        "createdAt": wire.iso(watch.created_at),
-        "expiresAt": wire.iso(watch.expires_at),
+        "createdAt": iso(watch.created_at),
+        "expiresAt": iso(watch.expires_at),
         "events": ", ".join(watch.watch_request.events),
         "sensitivity": watch.watch_request.sensitivity,
         "destinations": [
@@ -136,7 +136,7 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
             }
             for target in destinations.of_watches(tx, [watch_id])[watch_id]
         ],
-        "lifecycle": [{"at": wire.iso(event.at), "type": event.type} for event in lifecycle],
+        "lifecycle": [{"at": iso(event.at), "type": event.type} for event in lifecycle],
         "deliveries": [_delivery(delivery) for delivery in deliveries],
     }
 
@@ -156,7 +156,7 @@ def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
 
 def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:
     """A delivery as the operator sees it, without its destination: `watch show` has that."""
-    from tollgauge.web import wire
+    from tollgauge.web.wire.figures import iso
 
     return {
         "id": delivery.notice.id,
@@ -166,5 +166,5 @@ def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:
         "state": delivery.state,
         "attempts": delivery.attempts,
         "error": delivery.last_error or None,
-        "due": wire.iso(delivery.due),
+        "due": iso(delivery.due),
     }

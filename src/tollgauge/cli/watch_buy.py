@@ -25,8 +25,8 @@ from tollgauge.cli.buy import (
 )
 from tollgauge.cli.inputs import read_input
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import BASE
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import BASE
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need it, so that --help is quick
     import httpx

@@ -24,15 +24,15 @@ from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 from tollgauge.clients.breaker import Breaker
 from tollgauge.clients.tls import public_authorities
 from tollgauge.clients.web_url import WebUrl
-from tollgauge.core import strictjson
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import X402_VERSION, Payment
-from tollgauge.core.units import EVM_WORD_PATTERN
+from tollgauge.core.base import strictjson
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import EVM_WORD_PATTERN
+from tollgauge.core.sale.payment import X402_VERSION, Payment
 
 _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TIMEOUT_MAX_S: Final = 80
-"""A settlement must end within the ledger's lease (web/paid/settlement)."""
+"""A settlement must end within the ledger's lease (web/paid/settle)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
 
 

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import Payment, PaymentHeaderError, decode
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.sale.payment import Payment, PaymentHeaderError, decode
 
 
 class KeptPaymentError(TollgaugeError):

@@ -30,9 +30,12 @@ from x402.http.utils import (
 from x402.schemas import PaymentRequired, PaymentRequirements
 
 from tollgauge.clients.kept_payment import KeptPayment
-from tollgauge.core.answer_signature import HEADER as SIGNATURE
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import (
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.signature import address_of
+from tollgauge.core.base.strictjson import RECURSION_LIMIT
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS, dollars, known_asset, parse_amount
+from tollgauge.core.sale.answer_signature import HEADER as SIGNATURE
+from tollgauge.core.sale.payment import (
     EXPIRY_GRACE_S,
     SCHEME,
     SETTLED_UNKNOWN,
@@ -40,9 +43,6 @@ from tollgauge.core.payment import (
     canonical_body,
     decode,
 )
-from tollgauge.core.signature import address_of
-from tollgauge.core.strictjson import RECURSION_LIMIT
-from tollgauge.core.units import DAY_MS, HOUR_MS, SECOND_MS, dollars, known_asset, parse_amount
 
 # EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))

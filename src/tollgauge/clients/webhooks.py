@@ -28,11 +28,11 @@ from standardwebhooks import Webhook
 
 from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.clients.seal import Sealer
-from tollgauge.core import notice
-from tollgauge.core.endpoint import ResourceError
-from tollgauge.core.exchange import Answer, Fault
-from tollgauge.core.retry_after import retry_after_ms
-from tollgauge.core.watch import Kind
+from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.probe.exchange import Answer, Fault
+from tollgauge.core.probe.retry_after import retry_after_ms
+from tollgauge.core.watch import notice
+from tollgauge.core.watch.watch import Kind
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the form of a secret, not one
 SECRET_BYTES: Final = 32
@@ -100,7 +100,7 @@ async def send(
     signing: Signing | None,
     now: int,
 ) -> Sent:
-    """Make one attempt. `event` is what core/notice made; JSON is signed with `signing`."""
+    """Make one attempt. `event` is what core/watch/notice made; JSON is signed with `signing`."""
     request = prepared(url, kind, event, signing=signing, now=now)
     try:
         exchange = await egress.fetch(request, at=now)

@@ -6,7 +6,8 @@ Rules (x402 specification, HTTP transport and the bazaar extension):
   405, 415, 422) moves on to the next way; anything else ends it, and so does any fault;
 - a probe makes at most three requests, one after the other, on one host;
 - no payment header is ever sent.
-Whether the answer is any good, core/lint and core/probe decide; how often to ask, jobs decide.
+Whether the answer is any good, core/lint and core/probe/probe decide; how often to ask, jobs
+decide.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tollgauge.clients.egress.client import Egress, Request
-from tollgauge.core.declared import METHODS
-from tollgauge.core.endpoint import Endpoint, ResourceError
-from tollgauge.core.exchange import BODY_METHODS, Answer, Exchange, Fault, FaultKind
-from tollgauge.core.lookalike import lookalike_paths, what_is_sold
+from tollgauge.core.directory.declared import METHODS
+from tollgauge.core.directory.lookalike import lookalike_paths, what_is_sold
+from tollgauge.core.endpoint.identity import Endpoint, ResourceError
+from tollgauge.core.probe.exchange import BODY_METHODS, Answer, Exchange, Fault, FaultKind
 
 REQUESTS_MAX: Final = 3
 PAYMENT_REQUIRED: Final = 402
@@ -93,7 +94,7 @@ async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int)
 
 async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: int) -> bool:
     """Whether endpoints of a host, asked one after the other, all answer 402 and say that they sell
-    the same (core/lookalike).
+    the same (core/directory/lookalike).
     """
     first: str | None = None
     for endpoint in endpoints:
@@ -107,7 +108,7 @@ async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: i
 async def _unlisted(
     egress: Egress, resource: str, *, method: str, now: int
 ) -> AsyncIterator[int | None]:
-    """The statuses of paths beside a resource (core/lookalike), one after the other."""
+    """The statuses of paths beside a resource (core/directory/lookalike), one after the other."""
     parts = urlsplit(resource)
     way = _bare(method) if method == "POST" else Way(method="GET")
     for path in lookalike_paths(parts.path, secrets.randbelow):

@@ -38,7 +38,7 @@ from tollgauge.config.read import (
     validate,
 )
 from tollgauge.config.rules import check, https_origins
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.calibrate import CalibrationSettings
@@ -46,7 +46,7 @@ from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
-from tollgauge.web.demo import DemoSettings
+from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from tollgauge.core.endpoint import ResourceError, parse_resource
+from tollgauge.core.endpoint.identity import ResourceError, parse_resource
 
 if TYPE_CHECKING:
     from tollgauge.config import Config

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import is_sqlite, parse_url
 from tollgauge.db.migrations import versions
 from tollgauge.db.space import INCREMENTAL

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.terms import Advertised, Quote, UnpricedTerms
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
 
 _INT_MAX: Final = 2**31 - 1
 

@@ -15,7 +15,7 @@ import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.util import await_only
 
-from tollgauge.db.errors import StoreUnavailable
+from tollgauge.db.database_errors import StoreUnavailable
 
 Arguments = Sequence[Any]
 """The values of a statement's parameters, in their order."""

@@ -8,7 +8,7 @@ Rules:
   REPEATABLE READ);
 - writers of one process wait for each other instead of polling the file's lock;
 - a database that cannot serve now (locked, full, gone, too slow) raises StoreUnavailable, decided
-  in db/errors; a statement that is wrong stays the driver's own error.
+  in db/database_errors; a statement that is wrong stays the driver's own error.
 
 What the rows mean is not known here: the functions of store/ take a connection as their first
 argument.
@@ -26,9 +26,9 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db import sqlite
-from tollgauge.db.errors import Cause, StoreUnavailable, translated
+from tollgauge.db.database_errors import Cause, StoreUnavailable, translated
 from tollgauge.db.migrations import upgrade
 from tollgauge.db.sqlite import Sqlite
 

@@ -29,9 +29,9 @@ from typing import Any, Final
 import orjson
 import zstandard
 
-from tollgauge.core.exchange import Timings
-from tollgauge.core.history_row import HistoryRow, Judgement
-from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.history_row import HistoryRow, Judgement
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
 from tollgauge.db.codec import (
     finding_fields,
     finding_from_fields,

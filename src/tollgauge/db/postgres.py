@@ -25,8 +25,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
+from tollgauge.db.database_errors import StoreUnavailable, translated
 from tollgauge.db.driver import asyncpg_connection
-from tollgauge.db.errors import StoreUnavailable, translated
 
 R = TypeVar("R")
 

@@ -53,7 +53,7 @@ SOME_WATCHED: Final = sa.text(f"next_watched < {NEVER}")
 _OPEN: Final = sa.text("finished_at IS NULL")
 _ADOPTED: Final = sa.text("adopted")
 RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND ranked_score IS NOT NULL")
-"""The ranked population (store/endpoints/ranking). A condition of literals, so that both databases
+"""The ranked population (store/lists/ranking). A condition of literals, so that both databases
 use the partial index.
 """
 
@@ -62,19 +62,19 @@ host = sa.Table(
     "host",
     metadata,
     sa.Column("host", sa.Text, primary_key=True),
-    # Its registrable domain (core/site).
+    # Its registrable domain (core/endpoint/site).
     sa.Column("site", sa.Text, nullable=False, server_default=""),
     # No probe before this instant: Retry-After, or the least gap between two probes.
     sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
     # From when on it may be claimed for one of its endpoints, and for a watched one of them, if it
-    # is not leased; never too late, seldom too early (store/endpoints/due_hosts).
+    # is not leased; never too late, seldom too early (store/schedule/due_hosts).
     sa.Column("next_claim", sa.BigInteger, nullable=False, server_default=str(NEVER)),
     sa.Column("next_watched", sa.BigInteger, nullable=False, server_default=str(NEVER)),
     # How long one probe takes it in all, its pause included, so what it can do in a day; 0 before
     # that is known.
     sa.Column("pace_ms", sa.BigInteger, nullable=False, server_default="0"),
     # Where its budget is too small for its endpoints' cadence: the interval of one of weight 1
-    # (core/schedule), and how many endpoints share the budget; 0 for every other host.
+    # (core/probe/schedule), and how many endpoints share the budget; 0 for every other host.
     sa.Column("round_ms", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("sharing", sa.Integer, nullable=False, server_default="0"),
     # Whether its site has so many hosts that their probes take turns, and its turn; 0 without one.
@@ -123,7 +123,7 @@ endpoint = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("resource", sa.Text, nullable=False, unique=True),
     sa.Column("host", sa.Text, sa.ForeignKey("host.host"), nullable=False),
-    # Its host's registrable domain (core/site).
+    # Its host's registrable domain (core/endpoint/site).
     sa.Column("site", sa.Text, nullable=False, server_default=""),
     sa.Column("query", ForeignText, nullable=False, server_default=""),
     sa.Column("method", ForeignText),
@@ -134,7 +134,7 @@ endpoint = sa.Table(
     sa.Column("last_seen", sa.BigInteger, nullable=False),
     sa.Column("last_probed", sa.BigInteger),
     # When it was last up at a scored probe, and the first one since that found it not up; NULL
-    # while there is none (core/attribution.LastUp).
+    # while there is none (core/probe/attribution.LastUp).
     sa.Column("up_at", sa.BigInteger),
     sa.Column("down_since", sa.BigInteger),
     sa.Column("next_due", sa.BigInteger, nullable=False),
@@ -151,9 +151,9 @@ endpoint = sa.Table(
     sa.Column("failing_since", sa.BigInteger),
     # When the failure was that is being asked again; NULL while there is none.
     sa.Column("unconfirmed_at", sa.BigInteger),
-    # How its payTo has changed (core/payto_history), as JSON; NULL before probes saw one.
+    # How its payTo has changed (core/endpoint/payto_history), as JSON; NULL before probes saw one.
     sa.Column("payto_history", ForeignText),
-    # The forms of payment that its last envelope offers (core/terms).
+    # The forms of payment that its last envelope offers (core/endpoint/terms).
     sa.Column("forms", ForeignText, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
     sa.Column("description", ForeignText, nullable=False, server_default=""),
@@ -187,7 +187,7 @@ endpoint = sa.Table(
     sa.Column("ranked_compliant", sa.Boolean),
     sa.Column("ranked_latency", sa.Integer),
     sa.Column("ranked_payable_24h", sa.Integer),
-    # The outage that its latest score names (core/score.Down); NULL while it is not down.
+    # The outage that its latest score names (core/score/score.Down); NULL while it is not down.
     sa.Column("ranked_down_since", sa.BigInteger),
     sa.Column("ranked_down_reason", sa.Text),
     sa.Column("ranked_down_confirmed", sa.Boolean),
@@ -216,8 +216,8 @@ endpoint = sa.Table(
     sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
     # With what decides for nearly all whether they are public, so that their rows are not read.
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host", "adopted"),
-    # In the order of the ids, in which they are probed (core/schedule), and not of their discovery:
-    # a wave reads and writes few pages.
+    # In the order of the ids, in which they are probed (core/probe/schedule), and not of their
+    # discovery: a wave reads and writes few pages.
     sqlite_with_rowid=False,
 )
 
@@ -265,7 +265,7 @@ discovery_event = sa.Table(
     sa.Column("source", sa.Text, nullable=False),
     sa.Column("before", ForeignText, nullable=False, server_default=""),
     sa.Column("after", ForeignText, nullable=False, server_default=""),
-    # Of a payTo: whether the seller announced it ahead (core/seller_file).
+    # Of a payTo: whether the seller announced it ahead (core/directory/seller_file).
     sa.Column("announced", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
     sa.Index("ix_discovery_event_at", "at"),
@@ -328,7 +328,7 @@ score = sa.Table(
     sa.Column("evidence", sa.LargeBinary, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
     sa.Column("payable_24h_permille", sa.Integer),
-    # When a sold report named the evidence last (store/endpoints/evidence).
+    # When a sold report named the evidence last (store/scores/evidence).
     sa.Column("named_at", sa.BigInteger),
 )
 

@@ -30,7 +30,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from tollgauge.db.errors import Cause, StoreUnavailable
+from tollgauge.db.database_errors import Cause, StoreUnavailable
 from tollgauge.db.sqlite_transaction import CheckedConnection, run_transaction
 from tollgauge.db.write_queue import WriteQueue
 

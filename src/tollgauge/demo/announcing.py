@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from coincurve import PrivateKey
 
-from tollgauge.core.seller_file import Announcement
-from tollgauge.core.signature import recovered, text_digest
-from tollgauge.core.units import BASE, DAY_MS, SECOND_MS
+from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.units import BASE, DAY_MS, SECOND_MS
+from tollgauge.core.directory.seller_file import Announcement
 
 if TYPE_CHECKING:
     from tollgauge.demo.seller import Seller

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 
 VERSION: Final = "1.7.1"
 _PACKAGES: Final = "node_modules/@foundry-rs/anvil-*/bin/anvil"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from tollgauge.core.exchange import Answer
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.envelopes import Json, v1_envelope, v2_envelope
 from tollgauge.demo.pseudorandom import chance, roll
 from tollgauge.demo.seller import Behaviour, Offer, Reply, Request, Seller, offer_at, on_route

@@ -25,7 +25,7 @@ from typing import IO, Any, Final
 import httpx
 
 from tollgauge.clients.tls import public_authorities
-from tollgauge.core.signature import address_of
+from tollgauge.core.base.signature import address_of
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC
 from tollgauge.web.edge.listen import LOOPBACK

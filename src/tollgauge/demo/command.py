@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tollgauge import app, process
-from tollgauge.core.endpoint import page_url, parse_resource
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.identity import page_url, parse_resource
 from tollgauge.demo.anvil import AnvilMissingError, find_or_fetch_anvil
 from tollgauge.demo.buyer import BoughtAnswer, buy, watch
 from tollgauge.demo.control import run_control
@@ -33,7 +33,7 @@ from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
-from tollgauge.monitor import reports
+from tollgauge.monitor.reports.leaderboard import leaderboard
 from tollgauge.web.edge.listen import Listeners
 from tollgauge.web.signing import new_key
 
@@ -280,7 +280,7 @@ async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
 
 async def _best(service: app.Opened) -> str:
     """The best endpoint of the leaderboard whose recommendation is to proceed, else the first."""
-    board = await service.store.reading(reports.leaderboard, now=service.clock())
+    board = await service.store.reading(leaderboard, now=service.clock())
     candidates = [row for row in board.rows if row.recommendation == "proceed"] or [*board.rows]
     if not candidates:
         raise DemoError("No endpoint of the demo was scored.")

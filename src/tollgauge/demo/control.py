@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.demo.faults import FaultError, Faults, Kind
 from tollgauge.demo.receiver import Receiver
 from tollgauge.demo.serving import serve

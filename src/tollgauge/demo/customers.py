@@ -17,7 +17,7 @@ from typing import Final
 
 from eth_account import Account
 
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import TestAccount
 from tollgauge.demo.envelopes import BASE
 from tollgauge.demo.pseudorandom import chance, roll

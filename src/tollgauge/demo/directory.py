@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from tollgauge.core.exchange import Answer
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.envelopes import Json, bazaar, v1_entry, v2_entry
 from tollgauge.demo.pseudorandom import roll
 from tollgauge.demo.seller import DOMAIN, Offer, Request, Seller, listed, offer_at

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, Final
 
-from tollgauge.core.units import NETWORK_NAMES
+from tollgauge.core.base.units import NETWORK_NAMES
 from tollgauge.demo.seller import Offer, Seller
 
 Json = dict[str, Any]

@@ -30,7 +30,7 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_facilitator
 from x402.mechanisms.evm.signers import FacilitatorWeb3Signer
 from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
 
-from tollgauge.core.strictjson import RECURSION_LIMIT
+from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.demo.chain import NETWORK
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve

@@ -12,8 +12,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Answer
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.behaviours import problem
 from tollgauge.demo.envelopes import SOLANA
 from tollgauge.demo.seller import Reply, Seller, payee

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tollgauge.config.write import toml_text
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.web.signing import new_key
 
 if TYPE_CHECKING:

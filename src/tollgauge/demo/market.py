@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import trustme
 
-from tollgauge.core.exchange import Answer
-from tollgauge.core.seller_file import PATH
-from tollgauge.core.units import Clock
+from tollgauge.core.base.units import Clock
+from tollgauge.core.directory.seller_file import PATH
+from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.announcing import file_at
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer

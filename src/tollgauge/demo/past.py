@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlencode
 
-from tollgauge.core.endpoint import Perimeter, parse_resource
-from tollgauge.core.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import Perimeter, parse_resource
+from tollgauge.core.probe.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.pseudorandom import chance, roll, skewed
 from tollgauge.demo.seller import PROBER, Request, Seller, Wire, latency_at, listed

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.exchange import Answer
+from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.seller import DOMAIN, Request
 
 RECEIVER_HOST: Final = f"receiver.{DOMAIN}"

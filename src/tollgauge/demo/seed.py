@@ -21,16 +21,16 @@ from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config
-from tollgauge.core.endpoint import Endpoint, Perimeter
-from tollgauge.core.exchange import Exchange, Timings
-from tollgauge.core.finding import Lint
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
+from tollgauge.core.directory.listing import ListedItem, read_item
+from tollgauge.core.directory.seller_file import read
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.endpoint.identity import Endpoint, Perimeter
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import lint
-from tollgauge.core.listing import ListedItem, read_item
-from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.schedule import NORMAL, Cadence
-from tollgauge.core.seller_file import read
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
+from tollgauge.core.probe.exchange import Exchange, Timings
+from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
@@ -49,9 +49,10 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import crawls, endpoints, ranking
+from tollgauge.store.endpoints import crawls, endpoints
+from tollgauge.store.lists import ranking
 from tollgauge.store.probes import archive, probes
-from tollgauge.web.demo import DemoSettings
+from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings

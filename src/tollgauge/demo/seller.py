@@ -17,13 +17,13 @@ from typing import Final
 
 from eth_utils.address import to_checksum_address
 
-from tollgauge.core.exchange import Answer
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.pseudorandom import roll, skewed
 
 DOMAIN: Final = "example"
 """A reserved domain (RFC 2606). Each seller has a host name and so a site of its own below it
-(core/site).
+(core/endpoint/site).
 """
 
 PROBER: Final = "tollgauge"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.base.units import HOUR_MS
 from tollgauge.demo.behaviours import perfect_v2, problem
 from tollgauge.demo.seller import PROBER, Reply, Request, Seller
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tollgauge.core.endpoint import Perimeter
-from tollgauge.core.units import Clock
+from tollgauge.core.base.units import Clock
+from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults

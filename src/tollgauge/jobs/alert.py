@@ -24,10 +24,10 @@ from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.seal import Sealer, SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
-from tollgauge.core import watch as rules
-from tollgauge.core.exchange import FaultKind
-from tollgauge.core.units import SECOND_MS, Clock
-from tollgauge.core.watch import Kind
+from tollgauge.core.base.units import SECOND_MS, Clock
+from tollgauge.core.probe.exchange import FaultKind
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.watch import Kind
 from tollgauge.db.engine import Store
 from tollgauge.monitor import notices
 from tollgauge.observe import CHANGES, DELIVERIES, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log

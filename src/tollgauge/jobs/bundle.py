@@ -12,13 +12,13 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.answer_signature import SigningKey
-from tollgauge.core.bundle import SALT_BYTES, Bundle
-from tollgauge.core.units import HOUR_MS, SECOND_MS, Clock
+from tollgauge.core.base.units import HOUR_MS, SECOND_MS, Clock
+from tollgauge.core.guard.bundle import SALT_BYTES, Bundle
+from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
 from tollgauge.monitor import bundles as building
-from tollgauge.store import bundles
-from tollgauge.store.bundles import StoredBundle
+from tollgauge.store.scores import bundles
+from tollgauge.store.scores.bundles import StoredBundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Final
 from pydantic import NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.calibration import Sums, sample
-from tollgauge.core.units import HOUR_MS, Clock
+from tollgauge.core.base.units import HOUR_MS, Clock
+from tollgauge.core.calibration.calibration import Sums, sample
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration
 from tollgauge.store import rows
-from tollgauge.store.endpoints import forecasts
+from tollgauge.store.scores import forecasts
 
 BATCH: Final = 50
 """How many forecasts are made or scored in one transaction."""

@@ -9,8 +9,8 @@ Rules:
 - what a file holds is dated with the instant that the file names; a file that is older than what
   was read of its source before is refused.
 
-What an entry means is core/listing's reading; what is delisted or not believed is decided in
-monitor/discovery. Which source a file belongs to is jobs/discovery_files'.
+What an entry means is core/directory/listing's reading; what is delisted or not believed is decided
+in monitor/discovery. Which source a file belongs to is jobs/discovery_files'.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import RECORDED_AT_ONCE, DirectoryError, Step
 from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.endpoint import PUBLIC, Perimeter
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.listing import ListedItem, SkippedItem, read_item
-from tollgauge.core.page import Page, entries
-from tollgauge.core.text import clean_text
-from tollgauge.core.units import Clock, iso_seconds
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import Clock, iso_seconds
+from tollgauge.core.directory.listing import ListedItem, SkippedItem, read_item
+from tollgauge.core.directory.page import Page, entries
+from tollgauge.core.endpoint.identity import PUBLIC, Perimeter
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.monitor.discovery import CrawlEnding

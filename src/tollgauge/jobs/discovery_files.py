@@ -27,11 +27,11 @@ from urllib.parse import urlsplit
 
 from tollgauge.clients.directories import file
 from tollgauge.clients.directories.file import DirectoryFile
-from tollgauge.core.discovery import looks_same
-from tollgauge.core.endpoint import PUBLIC, Perimeter
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.listing import ListedItem, read_item
-from tollgauge.core.text import clean_text
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.directory.discovery import looks_same
+from tollgauge.core.directory.listing import ListedItem, read_item
+from tollgauge.core.endpoint.identity import PUBLIC, Perimeter
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs.discover import NAME_MAX, Progress, Tally, check_newer, record_file

@@ -10,7 +10,7 @@ A round, for one chain:
 4. reads blocks that became final since a second time, at two nodes where there are two, and adds
    what the first reading lacked: a node may have hidden logs that it did have;
 5. marks endpoints whose settlements changed for a new score; now and then it measures the chain's
-   volume and checks the books (jobs/books).
+   volume and checks the books (jobs/close_books).
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
 point leaves a state from which the next one goes on. A node that fails gives way to the next.
 """
@@ -25,10 +25,11 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.blocks import DeepReorgError, Header, Span, fork, linked, next_span
-from tollgauge.core.units import MINUTE_MS, Clock
+from tollgauge.core.base.units import MINUTE_MS, Clock
+from tollgauge.core.chain.blocks import DeepReorgError, Header, Span, fork, linked, next_span
 from tollgauge.db.engine import Store
-from tollgauge.jobs import books, index_past
+from tollgauge.jobs import close_books as books
+from tollgauge.jobs import index_past
 from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.clients.chain.logs import Fetched, UnconfirmedError, Watched
-from tollgauge.core.blocks import Header, Span, previous_span
-from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS
+from tollgauge.core.chain.blocks import Header, Span, previous_span
 from tollgauge.jobs.index_visit import PATIENCE, Visit
 from tollgauge.store.chain import cursors, deposits, wallets
 from tollgauge.store.chain.cursors import Cursor

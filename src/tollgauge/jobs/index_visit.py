@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, LogSettings, Watched
 from tollgauge.clients.chain.nodes import View
-from tollgauge.core.units import MINUTE_MS, Clock
+from tollgauge.core.base.units import MINUTE_MS, Clock
 from tollgauge.db.engine import Store
 
 PATIENCE: Final = 60

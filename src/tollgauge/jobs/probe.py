@@ -3,8 +3,8 @@
 A round takes one wave of endpoints, at most one a host, and has each host for itself until it
 gives it back. What answered is recorded within a moment. Network failures, TLS failures included,
 wait for the end of their wave and are judged together, with what other waves of the last minute
-met: the fault may be ours (core/attribution). So do watched endpoints, whose slowness may be ours.
-Rounds overlap (`concurrent_waves`), so that a target that never answers holds up its own wave
+met: the fault may be ours (core/probe/attribution). So do watched endpoints, whose slowness may be
+ours. Rounds overlap (`concurrent_waves`), so that a target that never answers holds up its own wave
 alone.
 """
 
@@ -21,16 +21,17 @@ from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.schedule import Cadence, standing
-from tollgauge.core.units import MINUTE_MS, SECOND_MS
-from tollgauge.core.vantage import DEFAULT, NAME_PATTERN, Vantages
-from tollgauge.monitor import changes, probing, vantages
+from tollgauge.core.base.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.schedule import Cadence, standing
+from tollgauge.core.probe.vantage import DEFAULT, NAME_PATTERN, Vantages
+from tollgauge.monitor import probing, vantages
+from tollgauge.monitor import watched_changes as changes
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import PROBE_LAG, PROBES
-from tollgauge.store.endpoints import claims, hosts
-from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.schedule import claims, hosts
+from tollgauge.store.schedule.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 

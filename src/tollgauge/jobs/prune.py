@@ -1,8 +1,8 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
-How long each kind of row is kept is in core/retention. Each step is a transaction of its own that
-touches only what is due, and at most a batch of it, so that no other writer waits long; a round
-that left something is followed by the next at once.
+How long each kind of row is kept is in core/watch/retention. Each step is a transaction of its own
+that touches only what is due, and at most a batch of it, so that no other writer waits long; a
+round that left something is followed by the next at once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
-from tollgauge.core.units import MINUTE_MS, Clock, day_of
+from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, evidence, forecasts, listings, seller_files
+from tollgauge.store.endpoints import crawls, listings
+from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import retention
-from tollgauge.store.probes import archive, changes
+from tollgauge.store.probes import archive
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.scores import evidence, forecasts
 from tollgauge.store.watches import outbox, watch_payments
 
 BATCH: Final = 500

@@ -4,7 +4,7 @@ monitor/statistics).
 
 from __future__ import annotations
 
-from tollgauge.core.units import Clock
+from tollgauge.core.base.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import ranking, statistics
 

@@ -6,8 +6,8 @@ several machines take a lease first, which stopping gives back. The lease is sho
 work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
 that cannot renew it is ended before the lease is. Stopping waits for the rounds in flight.
 
-How rounds end is noted in the database (store/job_rounds), for `tollgauge status`: once a minute,
-and when a loop begins or ceases to fail.
+How rounds end is noted in the database (store/schedule/job_rounds), for `tollgauge status`: once a
+minute, and when a loop begins or ceases to fail.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from tollgauge.core.units import MINUTE_MS, SECOND_MS, Clock
+from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.db import leases
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, cause_of, log, place_of
-from tollgauge.store import job_rounds
+from tollgauge.store.schedule import job_rounds
 
 LEASE_MS: Final = 100 * SECOND_MS
 """How long a lease holds that nobody renews, and so how long the work of a dead machine waits."""

@@ -1,8 +1,8 @@
 """The loops of the schedule: how often each endpoint can be probed, and the alarm of late probes.
 
-`run` counts all endpoints every two minutes and plans what hosts and sites share (core/budgets):
-one machine does it for all. `Lateness` looks, on every machine, for how long the host has waited
-that waits longest, and raises the alarm when that passes `late_ms`.
+`run` counts all endpoints every two minutes and plans what hosts and sites share
+(core/probe/budgets): one machine does it for all. `Lateness` looks, on every machine, for how long
+the host has waited that waits longest, and raises the alarm when that passes `late_ms`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.core.budgets import HostShare, plan
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import SECOND_MS, Clock
+from tollgauge.core.base.units import SECOND_MS, Clock
+from tollgauge.core.probe.budgets import HostShare, plan
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.observe import PROBE_OVERDUE, log
-from tollgauge.store.endpoints import standings
+from tollgauge.store.schedule import standings
 
 _CHANGE: Final = 16
 """A share is written again when it changed by more than one part in so many."""

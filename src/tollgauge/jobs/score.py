@@ -12,8 +12,8 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, Clock
+from tollgauge.core.base.units import DAY_MS, Clock
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.observe import SCORES, log

@@ -2,7 +2,8 @@
 who signed the changes of payTo that they announce.
 
 A request goes through egress, with its caps and its deadline, under the host's lease. When a host
-is due and what is stored, monitor/seller_files decides; what a file means, core/seller_file.
+is due and what is stored, monitor/seller_files decides; what a file means,
+core/directory/seller_file.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.egress.client import Egress, Request
-from tollgauge.core.endpoint import ResourceError
-from tollgauge.core.exchange import Answer, Fault
-from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, pause_ms
-from tollgauge.core.seller_file import (
+from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
+from tollgauge.core.directory.seller_file import (
     PATH,
     Announcement,
     SellerFile,
     SignedAnnouncement,
     read,
 )
-from tollgauge.core.signature import recovered, text_digest
-from tollgauge.core.units import MINUTE_MS, SECOND_MS, Clock
+from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.probe.exchange import Answer, Fault
+from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, pause_ms
 from tollgauge.db.engine import Store
 from tollgauge.monitor import seller_files
-from tollgauge.store.endpoints import hosts
+from tollgauge.store.schedule import hosts
 
 BATCH: Final = 16
 """How many hosts are asked at once."""

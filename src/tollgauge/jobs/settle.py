@@ -15,7 +15,7 @@ from typing import Final
 
 from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.units import Clock
+from tollgauge.core.base.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.observe import alarm

@@ -11,10 +11,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tollgauge.core.units import Clock
+from tollgauge.core.base.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
-from tollgauge.store.endpoints import alternative_counts
+from tollgauge.store.lists import alternative_counts
 
 if TYPE_CHECKING:
     from tollgauge.core.similarity.index import Index

@@ -9,7 +9,7 @@ Rules (docs/similarity.md):
 - refreshing takes at most one part in REST of the time: a search begins a refresh when the index is
   older than REST times as long as the last one took;
 - an endpoint may be an alternative while a directory lists it, it has a score, that score's advice
-  lets pay (core/advice.PAYABLE), and it has no confirmed outage;
+  lets pay (core/score/advice.PAYABLE), and it has no confirmed outage;
 - what is expected to be payable in 24 hours comes first (core/similarity/index);
 - the index only proposes: candidates are checked and ranked by their present rows, so that an
   answer never names an endpoint that has since been delisted, moved or marked `avoid`;
@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.advice import PAYABLE
-from tollgauge.core.endpoint import Listing
-from tollgauge.core.endpoint_filter import Figures
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.forecast import is_expected
-from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
-from tollgauge.core.units import is_test_network
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import is_test_network
+from tollgauge.core.directory.endpoint_filter import Figures
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.score.advice import PAYABLE
+from tollgauge.core.score.forecast import is_expected
+from tollgauge.core.similarity.search_terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
-from tollgauge.store.endpoints import alternative_counts
-from tollgauge.store.endpoints.alternative_counts import ScoredEndpoint
+from tollgauge.store.lists import alternative_counts
+from tollgauge.store.lists.alternative_counts import ScoredEndpoint
 
 if TYPE_CHECKING:
     from tollgauge.core.similarity.index import Entry, Index

@@ -19,13 +19,13 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.bundle import Bundle, Variant, bundle_of, line_of, variants_of
-from tollgauge.core.policy import POLICY
+from tollgauge.core.guard.bundle import Bundle, Variant, bundle_of, line_of, variants_of
+from tollgauge.core.score.policy import POLICY
 from tollgauge.db.engine import Store
 from tollgauge.monitor.trust_records import record_of
-from tollgauge.store import bundles
-from tollgauge.store.endpoints import ranking, trust_records
-from tollgauge.store.endpoints.trust_records import RecordRow
+from tollgauge.store.lists import ranking
+from tollgauge.store.scores import bundles, trust_records
+from tollgauge.store.scores.trust_records import RecordRow
 
 BATCH: Final = 500
 EARLY: Final = 12

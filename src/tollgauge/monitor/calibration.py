@@ -1,9 +1,10 @@
 """Calibration of the service's own forecasts: they are stored when they are made, compared with the
 probes once they could have come true, and counted by policy version.
 
-Each hour the forecasts of another sample of endpoints are stored (core/calibration.sample). A
-forecast counts from the as-of of its score, which is at most an hour old. It is compared with later
-probes that say something of the target, 429 included; without one in time it is not counted.
+Each hour the forecasts of another sample of endpoints are stored
+(core/calibration/calibration.sample). A forecast counts from the as-of of its score, which is at
+most an hour old. It is compared with later probes that say something of the target, 429 included;
+without one in time it is not counted.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.baselines import Baselines
-from tollgauge.core.calibration import (
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.core.calibration.baselines import Baselines
+from tollgauge.core.calibration.calibration import (
     DAY,
     DAY_NEAR_MS,
     KEPT,
@@ -26,13 +28,13 @@ from tollgauge.core.calibration import (
     Sums,
     forecast_of,
 )
-from tollgauge.core.outcomes import Outcomes
-from tollgauge.core.probe import ProbeResult
-from tollgauge.core.spans import statement
-from tollgauge.core.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
-from tollgauge.store.endpoints import endpoints, forecasts, scores
-from tollgauge.store.endpoints.forecasts import ForecastRow
+from tollgauge.core.calibration.outcomes import Outcomes
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.spans import statement
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
+from tollgauge.store.scores import forecasts, scores
+from tollgauge.store.scores.forecasts import ForecastRow
 
 SHOWN_DAYS: Final = 30
 """How many days the published figures cover."""

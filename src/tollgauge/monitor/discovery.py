@@ -2,7 +2,7 @@
 
 Rules:
 - an endpoint is listed while any source lists it; only a complete crawl takes listings away: those
-  of its source that it did not see (whether a whole crawl is suspicious: core/discovery);
+  of its source that it did not see (whether a whole crawl is suspicious: core/directory/discovery);
 - the first source that lists an endpoint speaks for it (its declared input, its texts, and its
   price until a probe saw one); the others fill in what it left out;
 - the first directory to list an endpoint is the event `listed`, the first after it was delisted
@@ -12,7 +12,7 @@ Rules:
 - an endpoint that was adopted on request has no listing and is never delisted;
 - what happened is dated `at`, when the listing was taken; what is due counts from `now`.
 
-Reading a directory is clients/directories', reading an entry core/listing's, the rows are
+Reading a directory is clients/directories', reading an entry core/directory/listing's, the rows are
 store/endpoints/listings'.
 """
 
@@ -25,25 +25,25 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
-from tollgauge.core import discovery
-from tollgauge.core.changes import Change, term_changes
-from tollgauge.core.discovery import DELISTED, LISTED, RELISTED, carried
-from tollgauge.core.endpoint import Endpoint, Listing, Resource
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.schedule import is_dead
-from tollgauge.core.terms import Advertised, Quote
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.directory import discovery
+from tollgauge.core.directory.discovery import DELISTED, LISTED, RELISTED, carried
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
+from tollgauge.core.endpoint.terms import Advertised, Quote
+from tollgauge.core.probe.schedule import is_dead
+from tollgauge.core.watch.changes import Change, term_changes
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes as watched_changes
+from tollgauge.monitor import watched_changes
 from tollgauge.monitor.seller_files import is_announced
 from tollgauge.monitor.terms import discovery_event
 from tollgauge.store import rows
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint, StoredListing
-from tollgauge.store.probes import changes as change_rows
+from tollgauge.store.probes import change_rows
 from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS

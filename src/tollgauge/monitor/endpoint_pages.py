@@ -15,14 +15,14 @@ from typing import Final, Literal
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Resource
-from tollgauge.core.endpoint_filter import Figures, Filter, Sort
-from tollgauge.core.search_text import Host, Named, PayTo, Words
-from tollgauge.core.similarity.terms import terms_of_question
+from tollgauge.core.directory.endpoint_filter import Figures, Filter, Sort
+from tollgauge.core.directory.search_text import Host, Named, PayTo, Words
+from tollgauge.core.endpoint.identity import Resource
+from tollgauge.core.similarity.search_terms import terms_of_question
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import PROPOSALS, Alternatives
-from tollgauge.store.endpoints import endpoint_list
-from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
+from tollgauge.store.lists import endpoint_list
+from tollgauge.store.lists.endpoint_list import DescribedEndpoint
 
 LIST_ROWS: Final = 100
 """How many endpoints one page of a list has."""

@@ -11,9 +11,9 @@ from typing import Final
 
 import orjson
 
-from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.finding import Lint
+from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import HEADERS_READ, lint
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 ENDPOINTS_MAX: Final = 20_000
 """How many endpoints a process remembers: some 25 MB."""

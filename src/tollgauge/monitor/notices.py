@@ -7,7 +7,7 @@ Rules (docs/watching.md):
 - the id of a delivery follows from its event and its destination, so that deciding twice queues it
   once.
 
-Which changes there are is decided in monitor/changes; sending is jobs/alert.
+Which changes there are is decided in monitor/watched_changes; sending is jobs/alert.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Final
 import orjson
 from sqlalchemy import Connection
 
-from tollgauge.core import notice
-from tollgauge.core import watch as rules
-from tollgauge.core.changes import Change
-from tollgauge.core.endpoint import page_url
-from tollgauge.core.finding import Severity
-from tollgauge.core.units import DAY_MS, iso_seconds
-from tollgauge.core.watch import WatchState
+from tollgauge.core.base.units import DAY_MS, iso_seconds
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.endpoint.identity import page_url
+from tollgauge.core.watch import notice
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.changes import Change
+from tollgauge.core.watch.watch import WatchState
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes as watched_changes
+from tollgauge.monitor import watched_changes
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import StoredChange
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes.change_rows import StoredChange
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.outbox import Notice

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tollgauge.clients.x402 import PAYMENT_REQUIRED
-from tollgauge.core.attribution import network_failure
-from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.probe import ProbeResult
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.probe.attribution import network_failure
+from tollgauge.core.probe.probe import ProbeResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,14 @@
 
 The steps, in order:
 1. `probe`, or `probe_alone`: one exchange (clients/x402), linted (core/lint) and judged by itself
-   (core/probe), and whether a 402 of its host means anything, where that is due: paths that nobody
-   lists answer otherwise, and endpoints with the same terms do not all sell the same;
+   (core/probe/probe), and whether a 402 of its host means anything, where that is due: paths that
+   nobody lists answer otherwise, and endpoints with the same terms do not all sell the same;
 2. `attributed`: whose fault a failure is, from what everybody of ours saw in the last minute, how
-   the endpoints stood before, the operator's reference URLs (core/attribution), and what the other
-   vantages see (core/vantage);
-3. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
-   due time, the mark that a score is owed and the end of the host's lease, in one transaction: a
-   crash leaves all or nothing. Several results may share one, which costs as many statements as
+   the endpoints stood before, the operator's reference URLs (core/probe/attribution), and what the
+   other vantages see (core/probe/vantage);
+3. `record`: the evidence, the price it quoted, the changes it causes (monitor/watched_changes), the
+   next due time, the mark that a score is owed and the end of the host's lease, in one transaction:
+   a crash leaves all or nothing. Several results may share one, which costs as many statements as
    one does.
 
 Which endpoints are probed, when, and who holds their hosts' leases is the callers' work: jobs/probe
@@ -28,7 +28,10 @@ from sqlalchemy import Connection
 
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, Request
-from tollgauge.core.attribution import (
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, SAMPLE
+from tollgauge.core.endpoint.identity import Endpoint, Resource
+from tollgauge.core.probe.attribution import (
     RECENT_MS,
     Asked,
     LastUp,
@@ -42,25 +45,24 @@ from tollgauge.core.attribution import (
     unproven,
     unresolved,
 )
-from tollgauge.core.endpoint import Endpoint, Resource
-from tollgauge.core.exchange import Answer
-from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
-from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
-from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
+from tollgauge.core.probe.exchange import Answer
+from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
+from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes, discovery, terms
+from tollgauge.monitor import discovery, terms
 from tollgauge.monitor import vantages as other_vantages
+from tollgauge.monitor import watched_changes as changes
 from tollgauge.monitor.lint_cache import LintCache
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.offer_keys import OfferKeys
-from tollgauge.store.endpoints import endpoints, hosts, listings
-from tollgauge.store.endpoints.hosts import HostState
+from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.probes import NewProbe
+from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import HostState
 
 WILDCARD_EVERY_MS: Final = DAY_MS
 
@@ -251,7 +253,7 @@ def _asked_since(tx: Connection, since: int, *, vantages: Vantages) -> tuple[Ask
 
 
 def _as_asked(tx: Connection, observations: Sequence[Observation], *, vantages: Vantages) -> Wave:
-    """Observations that are not recorded yet, as core/attribution judges them."""
+    """Observations that are not recorded yet, as core/probe/attribution judges them."""
     ids = [seen.endpoint.id for seen in observations]
     if vantages.is_primary:
         known = probes.last_up_of(tx, ids)

@@ -2,8 +2,8 @@
 
 Rules:
 - the leaderboard has at most SIZE endpoints, at most SITE_ROWS of one site, and only those whose
-  advice lets pay (core/advice.PAYABLE); how many more a site has is counted up to MORE_MAX. The
-  candidates are read in at most PAGES pages from the index of ranks, without the sites that are
+  advice lets pay (core/score/advice.PAYABLE); how many more a site has is counted up to MORE_MAX.
+  The candidates are read in at most PAGES pages from the index of ranks, without the sites that are
   full, so that many paths of one site hide no other;
 - a ranking of more than COUNTED_MAX endpoints is stored (jobs/rank): it is computed again once it
   is REFRESH_MS old, and used until it is USE_MS old. Where none is stored, each request computes
@@ -21,11 +21,12 @@ from typing import Final, Literal
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.advice import PAYABLE
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.score.advice import PAYABLE
 from tollgauge.monitor.cached_value import CachedValue
-from tollgauge.store.endpoints import endpoints, ranking
-from tollgauge.store.endpoints.ranking import Candidate, Population
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.lists import ranking
+from tollgauge.store.lists.ranking import Candidate, Population
 
 SIZE: Final = 25
 SITE_ROWS: Final = 3

@@ -1,8 +1,8 @@
 """Scoring: gather the evidence of endpoints, score it, save the scores.
 
-The score itself is a function of the evidence alone (core/scoring); the loop (jobs/score) and the
-paid reports (monitor/reports) use the same steps. The evidence of a batch is gathered in as many
-statements as that of one endpoint.
+The score itself is a function of the evidence alone (core/score/scoring); the loop (jobs/score) and
+the paid reports (monitor/reports) use the same steps. The evidence of a batch is gathered in as
+many statements as that of one endpoint.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.evidence import (
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.text import injection_suspected
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
+from tollgauge.core.score.evidence import (
     ChainEvidence,
     ChainSums,
     Evidence,
@@ -24,21 +29,18 @@ from tollgauge.core.evidence import (
     LatestState,
     to_json,
 )
-from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
-from tollgauge.core.score import Score, ScoreError, score_to_json
-from tollgauge.core.scoring import score
-from tollgauge.core.site import site
-from tollgauge.core.terms import Quote
-from tollgauge.core.text import injection_suspected
-from tollgauge.core.units import DAY_MS, WINDOW_MS, chain_of
+from tollgauge.core.score.score import Score, ScoreError, score_to_json
+from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 from tollgauge.store import rows
 from tollgauge.store.chain import volumes
 from tollgauge.store.chain.volumes import NO_COVERAGE, Coverage
-from tollgauge.store.endpoints import endpoints, hosts, listings, scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import window
+from tollgauge.store.schedule import hosts
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 NEW_PATH_MS: Final = 7 * DAY_MS
 """For so long a new path is not taken for better than its site."""

@@ -1,5 +1,5 @@
 """Sellers' files: when a host is asked for its file, what is stored of it, and whether a change of
-payTo was announced (core/seller_file).
+payTo was announced (core/directory/seller_file).
 
 Rules (docs/selling.md):
 - a host is asked once a day (each time up to a tenth of a day later), and soon after a probe saw
@@ -18,11 +18,13 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.seller_file import VARIES, Announcement, SellerFile
-from tollgauge.core.terms import Advertised
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.store.endpoints import budgets, hosts, listings, seller_files
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.directory.seller_file import VARIES, Announcement, SellerFile
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.endpoint.terms import Advertised
+from tollgauge.store.endpoints import listings
+from tollgauge.store.endpoints import seller_file_states as seller_files
+from tollgauge.store.schedule import budgets, hosts
 
 EVERY_MS: Final = DAY_MS
 SOONEST_MS: Final = HOUR_MS

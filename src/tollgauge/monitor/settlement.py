@@ -12,7 +12,7 @@ This module decides:
   block is final: if the chain has lost the transfer, it becomes `unknown` again.
 
 When a chain is asked for what is jobs/index and jobs/settle; what a transfer means for a wallet is
-core/settlement; the rows are in store/chain and store/ledger.
+core/chain/settlement; the rows are in store/chain and store/ledger.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.authorization import ChainAnswer
-from tollgauge.core.blocks import Span
-from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
-from tollgauge.core.retention import SETTLEMENTS_MS
-from tollgauge.core.settlement import Deposit, Entry
-from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.chain.blocks import Span
+from tollgauge.core.chain.settlement import Deposit, Entry
+from tollgauge.core.sale.payment import FINAL_MS, REST_MS, State, proven_state
+from tollgauge.core.watch.retention import SETTLEMENTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, deposits, payers, transfers, volumes, wallets

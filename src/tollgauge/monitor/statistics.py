@@ -1,6 +1,6 @@
 """Statistics: how scores, uptime, latency, prices and networks are spread over all endpoints.
 
-They are those of the ranked population (store/endpoints/ranking). Where it is large, a worker
+They are those of the ranked population (store/lists/ranking). Where it is large, a worker
 counts them (jobs/rank) and readers get the stored counts; else each request counts them.
 """
 
@@ -14,11 +14,11 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.monitor import ranking
 from tollgauge.monitor.cached_value import CachedValue
-from tollgauge.store.endpoints import spread
-from tollgauge.store.endpoints.spread import NO_BIN
+from tollgauge.store.schedule import spread
+from tollgauge.store.schedule.spread import NO_BIN
 
 SCORES: Final = tuple(range(100, 1_000, 100))
 """Edges of the bins of scores, in tenths."""

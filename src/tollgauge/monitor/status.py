@@ -6,7 +6,7 @@ Rules:
   not later (config/advice has the same of the settings);
 - nothing here names a payer, a secret, or what somebody bought, except for its route.
 
-The rows are read by store/backlog and store/job_rounds.
+The rows are read by store/backlog and store/schedule/job_rounds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db import meta, size
 from tollgauge.db.size import Size
-from tollgauge.store import backlog, bundles, job_rounds
+from tollgauge.store import backlog
 from tollgauge.store.backlog import LastCrawl, Queue, StuckPayment
-from tollgauge.store.bundles import StoredBundle
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.job_rounds import JobRound
+from tollgauge.store.schedule import job_rounds
+from tollgauge.store.schedule.job_rounds import JobRound
+from tollgauge.store.scores import bundles
+from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.store.watches import outbox
 from tollgauge.store.watches.outbox import Depth
 

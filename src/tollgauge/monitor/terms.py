@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from tollgauge.core import discovery
-from tollgauge.core.discovery import PAYTO_CHANGED, TERM_EVENTS
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.evidence import TermChange
-from tollgauge.core.payto_history import PayToHistory
-from tollgauge.core.terms import Quote
+from tollgauge.core.directory import discovery
+from tollgauge.core.directory.discovery import PAYTO_CHANGED, TERM_EVENTS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.endpoint.payto_history import PayToHistory
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.codec import clean_quote
 from tollgauge.monitor.seller_files import ask_soon, is_announced, is_variation_announced
 from tollgauge.store.endpoints import listings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tollgauge.core.score import flag_codes
-from tollgauge.core.trust_record import DECIMALS, PaidAddress, TrustRecord, addresses_of
-from tollgauge.store.endpoints import trust_records
-from tollgauge.store.endpoints.trust_records import RecordRow
+from tollgauge.core.guard.trust_record import DECIMALS, PaidAddress, TrustRecord, addresses_of
+from tollgauge.core.score.score import flag_codes
+from tollgauge.store.scores import trust_records
+from tollgauge.store.scores.trust_records import RecordRow
 
 
 def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:

@@ -1,8 +1,8 @@
 """Probing from the vantages beside the primary one: which endpoints are due there, what is stored
 of their results, and what they learn of the primary one's.
 
-These probes confirm or contradict the primary vantage (core/vantage) and are part of no score. The
-steps of a probe are monitor/probing's; this module replaces its claiming and recording.
+These probes confirm or contradict the primary vantage (core/probe/vantage) and are part of no
+score. The steps of a probe are monitor/probing's; this module replaces its claiming and recording.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.attribution import LastUp
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.probe import Attribution, ProbeResult
-from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, next_due
-from tollgauge.core.units import HOUR_MS
-from tollgauge.core.vantage import PARTLY_REACHABLE
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.attribution import LastUp
+from tollgauge.core.probe.probe import Attribution, ProbeResult
+from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, next_due
+from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor.observation import Observation
-from tollgauge.store.endpoints import hosts
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.vantages import VantageResult
+from tollgauge.store.schedule import hosts
 
 ASKED_MS: Final = 2 * HOUR_MS
 """For so long after a failure at the primary vantage an endpoint is probed as if it were watched,
-so that this vantage's result is never older than core/vantage.RECENT_MS.
+so that this vantage's result is never older than core/probe/vantage.RECENT_MS.
 """
 _NEW: Final = 1_000
 """How many endpoints get a row at once."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Listing
-from tollgauge.core.payment import CONCLUDED
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.sale.payment import CONCLUDED
 from tollgauge.db.schema import crawl, endpoint, host
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import Cursor, chain_cursor

@@ -10,18 +10,18 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.retention import UNLISTED_MS
-from tollgauge.core.units import day_of
+from tollgauge.core.base.units import day_of
+from tollgauge.core.watch.retention import UNLISTED_MS
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.store.endpoints.alternative_counts import alternative_count
-from tollgauge.store.endpoints.hosts import unleased
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
-from tollgauge.store.endpoints.seller_files import seller_file
-from tollgauge.store.probes.changes import change, change_state_row
+from tollgauge.store.endpoints.seller_file_states import seller_file
+from tollgauge.store.lists.alternative_counts import alternative_count
+from tollgauge.store.probes.change_rows import change, change_state_row
 from tollgauge.store.probes.closed_days import closed_days
 from tollgauge.store.probes.vantages import vantage_probe
+from tollgauge.store.schedule.hosts import unleased
 from tollgauge.store.watches.watches import watch
 
 _BY_DAY: Final = (schema.probe, schema.probe_day)

@@ -6,11 +6,14 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
-from tollgauge.store import bundles, job_rounds
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
-from tollgauge.store.endpoints import alternative_counts, evidence, forecasts, seller_files
+from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import answers, attempts, books, payments
-from tollgauge.store.probes import changes, closed_days, vantages
+from tollgauge.store.lists import alternative_counts
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes import closed_days, vantages
+from tollgauge.store.schedule import job_rounds
+from tollgauge.store.scores import bundles, evidence, forecasts
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (

@@ -23,7 +23,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.monitor.status import Status, document
 from tollgauge.observe import (

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tollgauge.core.answer_signature import PublicKey
-from tollgauge.core.endpoint import ID_PATTERN
+from tollgauge.core.endpoint.identity import ID_PATTERN
+from tollgauge.core.sale.answer_signature import PublicKey
 from tollgauge.db.engine import Store
-from tollgauge.web.demo import DemoSettings, Loading
+from tollgauge.web.edge.demo import DemoSettings, Loading
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import PaidDependencies

@@ -1,7 +1,7 @@
 """The table of routes, and the application that serves it.
 
-The rows (web/route) of each folder of `web` stand in its own `routes` module: free, paid, watches
-and pages. Those of health, tools and the demo's wallet stand here.
+The rows (web/route) of what is free and of the pages stand in web/free/free_routes and
+web/pages/page_routes, all others here.
 
 Every request passes web/edge first (sizes, rate limit, cache, headers of every answer); web/errors
 turns exceptions into answers.
@@ -20,23 +20,25 @@ from fastapi import FastAPI
 from mcp.server.lowlevel import Server
 from starlette.responses import Response
 
-from tollgauge.web import demo
 from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.edge import demo
 from tollgauge.web.edge.health import Readiness, healthz
 from tollgauge.web.edge.middleware import Edge
 from tollgauge.web.errors import add_error_handlers, error_response
-from tollgauge.web.free.routes import discovery_routes, free_routes
+from tollgauge.web.free.free_routes import discovery_routes, free_routes
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
-from tollgauge.web.pages.routes import page_routes
+from tollgauge.web.pages.page_routes import page_routes
+from tollgauge.web.paid import request
 from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.prices import BULK
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
-from tollgauge.web.paid.routes import paid_routes
 from tollgauge.web.route import PlainRoute, Route, describe, serve
 from tollgauge.web.watches import create as create_watch
+from tollgauge.web.watches import edit, poll, rotate
 from tollgauge.web.watches import renew as renew_watch
-from tollgauge.web.watches.routes import watch_routes
+from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import openapi
 
 VERSION: Final = "2.1.0"
@@ -52,14 +54,14 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *free_routes(dependencies),
         _interface_route(dependencies),
         *_tool_routes(dependencies),
-        *paid_routes(dependencies, products(dependencies)),
+        *_paid_routes(dependencies, products(dependencies)),
     )
     documented = tuple(route for route in described if route.example is not None)
     return (
         *described,
         *page_routes(dependencies, documented),
         *discovery_routes(dependencies, documented),
-        *watch_routes(dependencies),
+        *_watch_routes(dependencies),
         *_health_routes(dependencies),
         *_demo_routes(dependencies),
     )
@@ -119,6 +121,57 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
         request=transport.REQUEST,
         example=orjson.dumps(_LIST_TOOLS).decode(),
     )
+
+
+def _paid_routes(dependencies: Dependencies, sold: tuple[Product, ...]) -> Iterable[Route]:
+    """What is sold: a POST for each product, and a GET that shows its terms."""
+    for product in sold:
+        yield Route(
+            "POST",
+            product.route,
+            product.summary,
+            request.buy(product, dependencies.gate.serve),
+            f"post_{request.operation_suffix(product)}",
+            request.buy_answers(product),
+            tag="paid",
+            request=request.buy_description(product),
+            micro_usd=dependencies.settings.micro_usd(product.route),
+            example=orjson.dumps(product.example).decode(),
+            **_tool_of(product),
+        )
+    for product in sold:
+        yield Route(
+            "GET",
+            product.route,
+            "What the same path asks by POST",
+            request.show_terms(product),
+            f"get_{request.operation_suffix(product)}",
+            request.terms_answers(product),
+            tag="paid",
+            request={"parameters": product.path_parameters()},
+        )
+
+
+def _tool_of(product: Product) -> dict[str, Any]:
+    """The tool that sells a product, and an example of its arguments."""
+    tiers = {route: {"tier": tier} for tier, route in BULK.items()}
+    arguments = {**(product.tool.example or product.example), **tiers.get(product.route, {})}
+    return {"tool": product.tool.name, "tool_example": orjson.dumps(arguments).decode()}
+
+
+def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What the owner of a watch reads and changes."""
+    watch, events = "/v1/watch/{id}", poll.Polling(dependencies).poll
+    watching, rotation = edit.Watching(dependencies), rotate.Rotation(dependencies)
+    row = partial(Route, tag="watch", strict_query=True)
+    for method, path, summary, handler, answers, body in (
+        ("GET", f"{watch}/events", "What a watch has seen", events, poll.ANSWERS, SECURITY),
+        ("PATCH", watch, edit.EDIT, watching.edit, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
+        ("DELETE", watch, edit.CANCEL, watching.cancel, edit.CANCEL_ANSWERS, SECURITY),
+        ("POST", f"{watch}/rotate", rotate.ROTATE, rotation.rotate, rotate.ANSWERS, rotate.REQUEST),
+    ):
+        id_ = f"watch_{handler.__name__}"
+        yield row(method, path, summary, handler, id_, answers, request=body)
 
 
 def _health_routes(dependencies: Dependencies) -> Iterable[Route]:

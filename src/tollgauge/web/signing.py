@@ -1,8 +1,8 @@
 """The key that signs answers, and those that did: the `signing` section of the configuration; and
 the header of a signed answer.
 
-How an answer is signed is core/answer_signature's; docs/signatures.md says what is signed, and how
-a key is retired.
+How an answer is signed is core/sale/answer_signature's; docs/signatures.md says what is signed, and
+how a key is retired.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import AfterValidator, NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.answer_signature import (
+from tollgauge.core.sale.answer_signature import (
     HEADER,
     PublicKey,
     SignatureError,

@@ -14,7 +14,7 @@ from tests.support.tls_server import Reply, TlsServer
 from tollgauge.clients.directories import bazaar
 from tollgauge.clients.directories.document import DirectoryError, Step
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.listing import SkippedItem
+from tollgauge.core.directory.listing import SkippedItem
 
 BASE = f"https://{HOST}/platform/v2/x402"
 

@@ -11,7 +11,7 @@ from tests.support.directory import names, write
 
 from tollgauge.clients.directories import file
 from tollgauge.clients.directories.document import DirectoryError, parse_document
-from tollgauge.core.listing import ListedItem, read_item
+from tollgauge.core.directory.listing import ListedItem, read_item
 
 TWO = ["https://a.dev/x", "https://b.dev/y"]
 

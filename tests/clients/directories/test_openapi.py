@@ -14,7 +14,7 @@ from tests.support.tls_server import Reply, TlsServer
 from tollgauge.clients.directories import file, openapi
 from tollgauge.clients.directories.document import DirectoryError
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.listing import ListedItem, read_item
+from tollgauge.core.directory.listing import ListedItem, read_item
 
 OPENAPI: dict[str, Any] = {
     "openapi": "3.1.0",

@@ -21,8 +21,8 @@ from tollgauge.clients.egress.client import (
     Request,
     RequestError,
 )
-from tollgauge.core.endpoint import ResourceError
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 
 GOOD = "https://good.sellers.example"
 DEADLINE_MS = 20_000

@@ -13,9 +13,9 @@ import pytest
 from tests.support.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
 from tollgauge.core.lint import lint
-from tollgauge.core.probe import judge
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.probe.probe import judge
 
 GOOD = "https://good.sellers.example"
 DEADLINE_MS = 1_500

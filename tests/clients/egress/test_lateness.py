@@ -15,9 +15,9 @@ from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import TICK_S, Lateness
 from tollgauge.clients.egress.transfer import Plan, Transfer
-from tollgauge.core.exchange import Exchange, Fault
-from tollgauge.core.finding import Lint
-from tollgauge.core.probe import LATE_HERE, LATE_MS, Attribution, ProbeResult, judge
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.probe.exchange import Exchange, Fault
+from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, Attribution, ProbeResult, judge
 
 HOST = "good.sellers.example"
 DEADLINE_MS = 900

@@ -19,8 +19,8 @@ from tests.support.hostile_server import World, hostile_world
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.egress.transfer import Plan, Transfer
-from tollgauge.core.endpoint import ResourceError
-from tollgauge.core.exchange import Exchange, Fault, FaultKind
+from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
 CORPUS = Path(__file__).parents[4] / "shared/data/adversarial/corpus.jsonl"
 PUBLIC = "93.184.215.14"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.lint import lint, read_capture
 from tollgauge.core.lint.capture import exchange_from_capture
 from tollgauge.core.lint.diagnosis import diagnose
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 V1_BODY = {
     "x402Version": 1,

@@ -20,13 +20,13 @@ from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.mechanisms.evm.upto.server import UptoEvmScheme
 from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 
-from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.finding import Lint
+from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import ALL_RULES, lint, read_capture
 from tollgauge.core.lint.example import FACILITATOR, PAYEE
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, Kind
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 FIXES = Path(__file__).resolve().parents[3] / "src" / "tollgauge" / "core" / "lint" / "fixes"
 SLUGS = [rule.slug for rule in ALL_RULES]

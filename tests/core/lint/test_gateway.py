@@ -13,7 +13,7 @@ from tests.support.official_clients import ask_typescript, python_client, questi
 from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
 from x402.mechanisms.evm.types import ExactEIP3009Authorization
 
-from tollgauge.core.finding import Severity
+from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint.example import GATEWAY
 
 ENTRY = "accepts.0."

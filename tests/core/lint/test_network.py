@@ -25,10 +25,10 @@ from tests.support.lint_envelopes import (
 from x402.mechanisms.evm.default_assets import DEFAULT_ASSETS
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS, V1_NETWORKS
 
-from tollgauge.core import units
-from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.base import units
+from tollgauge.core.base.units import ASSETS, SOLANA_NETWORKS, V1_NETWORKS_DIVIDED
+from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint.network import MEMO_MAX
-from tollgauge.core.units import ASSETS, SOLANA_NETWORKS, V1_NETWORKS_DIVIDED
 
 ENTRY = "accepts.0."
 MAINNET = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"

@@ -23,8 +23,8 @@ from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.exact import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 
-from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint import lint
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 sys.setrecursionlimit(1_000)
 # The EVM libraries raise it to 100000 on import, under which CPython's own json can be crashed.

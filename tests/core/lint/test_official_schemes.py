@@ -24,10 +24,10 @@ from tests.support.official_clients import (
 )
 from x402.mechanisms.tvm.default_assets import DEFAULT_ASSETS as TON_ASSETS
 
-from tollgauge.core.finding import Severity
+from tollgauge.core.base.units import ASSETS, SOLANA_NETWORKS, TON_NETWORKS, V1_NETWORKS
+from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint.example import SOLANA_UPTO, TON
 from tollgauge.core.lint.reading import SCHEMES
-from tollgauge.core.units import ASSETS, SOLANA_NETWORKS, TON_NETWORKS, V1_NETWORKS
 
 pytestmark = pytest.mark.node
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tollgauge.core.finding import Lint
+from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import lint
 from tollgauge.core.lint.capture import exchange_from_capture
 from tollgauge.core.lint.diagnosis import diagnose

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tollgauge.core.endpoint import Listing, endpoint_id
-from tollgauge.core.endpoint_filter import GRADES, Figures, Filter, Sort, at_least
+from tollgauge.core.directory.endpoint_filter import GRADES, Figures, Filter, Sort, at_least
+from tollgauge.core.endpoint.identity import Listing, endpoint_id
 from tollgauge.core.similarity.columns import Columns, CursorError
 
 INFINITE = float("inf")

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tollgauge.core.endpoint import Listing
-from tollgauge.core.endpoint_filter import Figures, Filter
+from tollgauge.core.directory.endpoint_filter import Figures, Filter
+from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE
-from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of_question
-from tollgauge.core.similarity.terms import terms_of as read
+from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of_question
+from tollgauge.core.similarity.search_terms import terms_of as read
 
 
 def terms(*weights: tuple[int, int]) -> WeightedTerms:

@@ -14,7 +14,7 @@ import pytest
 
 from bench import relevance
 from bench.relevance import Quality, Service
-from tollgauge.core.similarity.terms import Wording
+from tollgauge.core.similarity.search_terms import Wording
 
 LABELS = Path(__file__).resolve().parents[4] / "shared/data/similarity/labels.jsonl"
 FLOORS = {

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.support.guard_cases import record_of
 from tests.support.signing import KEY as SERVICE_KEY
 
-from tollgauge.core import bundle as service_bundle
-from tollgauge.core.bundle import Variant, line_of
+from tollgauge.core.guard import bundle as service_bundle
+from tollgauge.core.guard.bundle import Variant, line_of
 from tollgauge_guard import bundle as module
 from tollgauge_guard.bundle import BundleError, read_bundle
 from tollgauge_guard.record import RecordError, read_record

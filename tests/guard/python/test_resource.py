@@ -10,8 +10,8 @@ from guard.cases import variant_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.endpoint import ResourceError as ServiceError
-from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.endpoint.identity import ResourceError as ServiceError
+from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge_guard.resource import ResourceError, parse, variants
 
 SHARED = Path("guard/cases/resources.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
 
-from tollgauge.core.units import ASSETS
+from tollgauge.core.base.units import ASSETS
 from tollgauge_guard.address import parse_address
 from tollgauge_guard.units import USDC, V1_NETWORKS, dollars, parse_amount
 

@@ -10,16 +10,17 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.evidence import Evidence
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
+from tollgauge.core.score.evidence import Evidence
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
-from tollgauge.monitor import ranking, reports, scoring
-from tollgauge.monitor.ranking import MORE_MAX, PAGE
-from tollgauge.monitor.reports import MoreOfSite
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.monitor import ranking, scoring
+from tollgauge.monitor.ranking import MORE_MAX, PAGE, MoreOfSite
+from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.scores import scores
 
 STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
 GOOD = payable()
@@ -48,8 +49,8 @@ async def add(
         await store.writing(scores.save, row)
 
 
-async def board(store: Store) -> reports.Leaderboard:
-    return await store.reading(reports.leaderboard, now=AS_OF)
+async def board(store: Store) -> Leaderboard:
+    return await store.reading(leaderboard, now=AS_OF)
 
 
 @pytest.mark.parametrize(

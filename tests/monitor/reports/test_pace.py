@@ -6,22 +6,23 @@ from dataclasses import replace
 
 import orjson
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.evidence import from_json
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import NORMAL
+from tollgauge.core.score.evidence import from_json
 from tollgauge.db.engine import Store
 from tollgauge.jobs import schedule
 from tollgauge.monitor import scoring
 from tollgauge.monitor.reports.endpoint import view
 from tollgauge.monitor.reports.pace import Pace
-from tollgauge.monitor.reports.trust import live
+from tollgauge.monitor.reports.trust_reports import live
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
-from tollgauge.web import wire
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.trust import trust_report
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 REASON = "Probed every 1 h, because 4,000 paths share what its host can be asked."
@@ -56,7 +57,7 @@ async def test_what_a_crowded_host_allows_stands_in_evidence_report_and_page(sto
         assert shown is not None
         assert (shown.pace, report.pace) == (pace, pace)
         assert pace is None or from_json(row.evidence).interval == pace.every_ms
-        document = orjson.loads(wire.dump(wire.trust_report(report, base_url=examples.BASE_URL)))
+        document = orjson.loads(dump(trust_report(report, base_url=examples.BASE_URL)))
         assert document.get("pace") == (
             None if pace is None else {"everySeconds": 4_210, "reason": REASON}
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.score_rows import endpoint, row, save
 
 from tollgauge.db.engine import Store
-from tollgauge.monitor import reports
+from tollgauge.monitor.reports import snapshots
 from tollgauge.monitor.reports.snapshots import PROVIDER_ROWS
 from tollgauge.store.endpoints import endpoints
 
@@ -17,7 +17,7 @@ async def test_the_pages_of_a_provider_have_each_of_its_endpoints_once(store: St
     shown: list[str] = []
     after = None
     for length in (PROVIDER_ROWS, PROVIDER_ROWS, 1):
-        provider = await store.reading(reports.provider, "a.com", after)
+        provider = await store.reading(snapshots.provider, "a.com", after)
         assert provider is not None
         assert (len(provider.rows), provider.after) == (length, after)
         shown += [listed.resource for listed in provider.rows]
@@ -30,6 +30,6 @@ async def test_the_pages_of_a_provider_have_each_of_its_endpoints_once(store: St
 async def test_a_page_that_ends_with_the_last_endpoint_has_no_next_one(store: Store) -> None:
     paths = [f"/{number}" for number in range(PROVIDER_ROWS)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
-    provider = await store.reading(reports.provider, "a.com")
+    provider = await store.reading(snapshots.provider, "a.com")
     assert provider is not None
     assert (len(provider.rows), provider.next_after) == (PROVIDER_ROWS, None)

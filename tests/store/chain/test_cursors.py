@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.statements import fetch
 
-from tollgauge.core.blocks import Header, Span
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.evidence import ChainSums, PayerSums
-from tollgauge.core.settlement import Entry
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS
+from tollgauge.core.chain.blocks import Header, Span
+from tollgauge.core.chain.settlement import Entry
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import ChainSums, PayerSums
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement

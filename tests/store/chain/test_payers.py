@@ -6,9 +6,9 @@ import hashlib
 
 from tests.support.statements import fetch
 
-from tollgauge.core.organic import First
-from tollgauge.core.settlement import Entry
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.chain.settlement import Entry
+from tollgauge.core.score.organic import First
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import payers
 

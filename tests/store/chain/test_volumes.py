@@ -6,12 +6,12 @@ import hashlib
 
 from tests.support.attacks import AS_OF, CENT, USD, Trade, address, market_of
 
-from tollgauge.core.blocks import Header
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.organic import intervals
-from tollgauge.core.settlement import Entry
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.settlement import Entry
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.organic import intervals
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.store.chain import cursors, volumes, wallets

@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 from tests.support.statements import fetch
 
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.retention import CRAWLS_MS, DISCOVERY_EVENTS_MS
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.watch.retention import CRAWLS_MS, DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery

@@ -12,15 +12,17 @@ import pytest
 from sqlalchemy import Connection
 from tests.support.record_probe import record_probe
 
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.exchange import Timings
-from tollgauge.core.payto_history import PayToHistory
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.terms import Quote
+from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
+from tollgauge.core.endpoint.payto_history import PayToHistory
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import claims, endpoints, hosts, scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
+from tollgauge.store.schedule import claims, hosts
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 OpenStore = Callable[[], Store]
 NOW = 1_760_000_000_000

@@ -18,24 +18,34 @@ from tests.support.ready_answers import forget
 from tests.support.record_probe import record_probe
 from tests.support.statements import execute, fetch
 
-from tollgauge.core import changes as rules
-from tollgauge.core.endpoint import Endpoint, Perimeter, Resource, endpoint_id, parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.listing import ListedItem
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import NORMAL, Cadence
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.watch import PERIOD_MS, WatchRequest
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import (
+    Endpoint,
+    Perimeter,
+    Resource,
+    endpoint_id,
+    parse_resource,
+)
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import NORMAL, Cadence
+from tollgauge.core.watch import changes as rules
+from tollgauge.core.watch.watch import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
-from tollgauge.monitor import alternatives, discovery, probing, reports
+from tollgauge.monitor import alternatives, discovery, probing
 from tollgauge.monitor.observation import Observation
+from tollgauge.monitor.reports.trust_reports import live, preview, shared
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import alternative_counts as similar_rows
-from tollgauge.store.endpoints import crawls, endpoints, hosts, public, scores
-from tollgauge.store.probes import changes, latest, probes
+from tollgauge.store.endpoints import crawls, endpoints, public
+from tollgauge.store.lists import alternative_counts as similar_rows
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes import latest, probes
+from tollgauge.store.schedule import hosts
+from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
 
@@ -77,7 +87,7 @@ def asked_for(
     probing.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
     stored = endpoints.get(tx, endpoint.id)
     assert stored is not None
-    scores.save(tx, reports.live(tx, stored, probe.result, cadence=NORMAL, now=at).row)
+    scores.save(tx, live(tx, stored, probe.result, cadence=NORMAL, now=at).row)
     changes.add(tx, [(stored.id, rules.delisting(at=at, source="a-source"))])
     similar_rows.save_counts(tx, {stored.id: 3})
     return stored
@@ -179,7 +189,7 @@ async def test_its_buyer_still_gets_the_report(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW)
     known = await store.reading(latest.of, DEFAMING)
-    again = await store.reading(reports.shared, known, seen(NOW, sells=False))
+    again = await store.reading(shared, known, seen(NOW, sells=False))
     assert again is not None
     assert again.endpoint.resource == DEFAMING.url
     assert again.score.grade is not None
@@ -191,7 +201,7 @@ async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     scored = await store.reading(similar_rows.get, DEFAMING.id)
     assert scored is not None
     assert not alternatives.is_offered(scored)
-    samples = await store.reading(reports.preview, now=NOW)
+    samples = await store.reading(preview, now=NOW)
     assert DEFAMING.id not in [sample.report.endpoint.id for sample in samples]
 
 

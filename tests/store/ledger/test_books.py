@@ -29,12 +29,12 @@ from tests.support.books import (
 )
 from tests.support.statements import execute
 
-from tollgauge.core.blocks import Span
-from tollgauge.core.books import Account, Day
-from tollgauge.core.payment import State
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.chain.blocks import Span
+from tollgauge.core.sale.books import Account, Day
+from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
-from tollgauge.jobs import books as job
+from tollgauge.jobs import close_books as job
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import OvertakenError

@@ -6,19 +6,21 @@ from dataclasses import replace
 
 from tests.support.record_probe import record_probe
 
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import endpoints, evidence, hosts, scores
-from tollgauge.store.endpoints.hosts import HostState
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, latest, vantages
 from tollgauge.store.probes.latest import Latest
 from tollgauge.store.probes.vantages import VantageResult
+from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import HostState
+from tollgauge.store.scores import evidence, scores
+from tollgauge.store.scores.scores import ScoreRow
 
 NOW = 1_760_000_000_000
 RESOURCE = parse_resource("https://api.shop.com/a")

@@ -27,12 +27,12 @@ from tests.support.probe_archive import (
 from tests.support.record_probe import record_probe
 from tests.support.statements import fetch
 
-from tollgauge.core.attribution import Asked, LastUp, Sign
-from tollgauge.core.endpoint import endpoint_id
-from tollgauge.core.history_row import HistoryRow
-from tollgauge.core.probe import Outcome, ProbeResult
-from tollgauge.core.rollup import rollup
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.endpoint.identity import endpoint_id
+from tollgauge.core.probe.attribution import Asked, LastUp, Sign
+from tollgauge.core.probe.history_row import HistoryRow
+from tollgauge.core.probe.probe import Outcome, ProbeResult
+from tollgauge.core.probe.rollup import rollup
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms

@@ -29,16 +29,18 @@ from tests.support.probe_archive import (
 )
 from tests.support.record_probe import record_probe
 
-from tollgauge.core.evidence import RECENT_MS
-from tollgauge.core.probe import ProbeResult
-from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.rollup import Rollup, rollup
-from tollgauge.core.spans import NO_SPANS, Statement, spans, statement
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.rollup import Rollup, rollup
+from tollgauge.core.probe.spans import NO_SPANS, Statement, spans, statement
+from tollgauge.core.score.evidence import RECENT_MS
+from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.probes import archive, changes, closed_days, probes, window
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import archive, closed_days, probes, window
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
 

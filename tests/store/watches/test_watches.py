@@ -12,18 +12,17 @@ from sqlalchemy import Connection
 from tests.support.open_transaction import open_transaction
 from tests.support.statements import execute, fetch
 
-from tollgauge.core.changes import delisting
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.listing import ListedItem, read_item
-from tollgauge.core.retention import CHANGES_MS
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.directory.listing import ListedItem, read_item
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.watch.changes import delisting
+from tollgauge.core.watch.retention import CHANGES_MS
+from tollgauge.core.watch.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.monitor import changes as watched_changes
-from tollgauge.monitor import discovery, terms
+from tollgauge.monitor import discovery, terms, watched_changes
 from tollgauge.store.endpoints import crawls, endpoints
-from tollgauge.store.probes import changes
+from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
 from tollgauge.store.watches.delivery_queue import DeliveryResult
 from tollgauge.store.watches.destinations import Destination, destination

@@ -26,12 +26,13 @@ from tests.support.prepared import command as prepared_command
 from tests.support.readiness import ready
 from tests.support.statements import fetch
 
-from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.db import meta
 from tollgauge.monitor.discovery import new_endpoint
-from tollgauge.store.endpoints import endpoints, standings
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.payments import payment
+from tollgauge.store.schedule import standings
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 from tollgauge.web.paid import prices
 

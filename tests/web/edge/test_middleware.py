@@ -20,7 +20,7 @@ from tests.support.http_service import (
 )
 from tests.support.ready_answers import grow_old
 
-from tollgauge.monitor import reports
+from tollgauge.monitor.reports.leaderboard import leaderboard
 from tollgauge.web.edge.cache import CACHE_BYTES, FRESH_SECONDS, STALE_SECONDS
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 
@@ -85,8 +85,7 @@ async def test_who_has_it_gets_304_without_a_body(running: Running) -> None:
 async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Running) -> None:
     now = running.clock()
     first, later = [
-        await running.service.store.reading(reports.leaderboard, now=now + wait)
-        for wait in (0, 60_000)
+        await running.service.store.reading(leaderboard, now=now + wait) for wait in (0, 60_000)
     ]
     assert first == later
     assert first.as_of <= now

@@ -12,7 +12,7 @@ from tests.support import http_service
 from tests.support.http_service import WEATHER, WEATHER_ID, Running
 from tests.support.signing import KEY, canonical, header_of, verify
 
-from tollgauge.core.answer_signature import HEADER, SignatureError, read
+from tollgauge.core.sale.answer_signature import HEADER, SignatureError, read
 from tollgauge.web.edge.cache import FRESH_SECONDS
 from tollgauge.web.signing import SigningSettings
 

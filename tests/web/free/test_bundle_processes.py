@@ -8,8 +8,8 @@ import pytest
 from tests.support.http_service import Running, configuration, opened
 from tests.support.trust_records import add, content, priced
 
-from tollgauge.core.units import HOUR_MS
-from tollgauge.web.free.bundle import CHECK_MS
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.web.free.bundle_download import CHECK_MS
 
 
 @pytest.fixture

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from tests.support.http_service import BASE, NOW, Running, configuration, opened
 
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.evidence import Evidence
-from tollgauge.core.terms import Quote
+from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import Evidence
 from tollgauge.monitor import alternatives, scoring
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.wire import lists
 from tollgauge.web.wire.trust import AdvertisedBy
 

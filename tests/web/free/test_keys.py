@@ -10,7 +10,7 @@ from joserfc.jwk import KeySet
 from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK, verify
 
-from tollgauge.core.answer_signature import SignatureError, read_keys
+from tollgauge.core.sale.answer_signature import SignatureError, read_keys
 from tollgauge.web.free.keys import did
 from tollgauge.web.signing import RetiredKey, SigningSettings
 

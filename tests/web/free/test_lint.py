@@ -22,15 +22,15 @@ from tests.support.http_service import (
 )
 from tests.support.statements import fetch
 
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.lint.example import GOOD, encoded
 from tollgauge.core.lint.examples import EXAMPLES
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 from tollgauge.monitor import discovery
 from tollgauge.store.probes import probes
-from tollgauge.web import wire
+from tollgauge.web.wire.figures import iso
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -184,7 +184,7 @@ async def test_what_is_stored_of_a_probe_is_what_is_said(
     answer = await linted(running, {"resource": WEATHER})
     (finding,) = answer["findings"]
     assert answer["terms"] == []
-    assert answer["probedAt"] == wire.iso(result.at)
+    assert answer["probedAt"] == iso(result.at)
     if answered:
         assert (finding["rule"], finding["message"]) == ("retired", "Mend it.")
         assert "page" not in finding

@@ -11,8 +11,8 @@ from tests.support.http_service import NOW, Running, configuration, opened
 from tests.support.score_rows import endpoint
 from tests.support.trust_records import add, paid_to, priced, scored
 
-from tollgauge.core.units import HOUR_MS
-from tollgauge.web.wire import iso
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.web.wire.figures import iso
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -27,16 +27,16 @@ from tests.support.http_service import NOW, PAY_TO, WEATHER, Running, configurat
 from tests.support.signing import canonical, header_of
 
 from tollgauge.clients.facilitator import FacilitatorSettings
-from tollgauge.core.payment import State, canonical_body, decode, request_digest
+from tollgauge.core.sale.payment import State, canonical_body, decode, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
-from tollgauge.web import wire
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_header
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
+from tollgauge.web.wire.shape import Shape
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,7 +46,7 @@ TX = "0x" + "77" * 32
 ARGUMENTS = {"resource": WEATHER, "why": "before paying it"}
 
 
-class GradeShape(wire.Shape):
+class GradeShape(Shape):
     """The answer of this world."""
 
     grade: str

@@ -19,7 +19,7 @@ from tests.support.paid_service import PaidService, header, opened
 from tests.support.record_probe import record_probe
 from tests.web.paid.products.test_bulk import endpoint, known, probe, url, urls
 
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web import routes as web
 from tollgauge.web.paid import prices

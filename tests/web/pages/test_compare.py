@@ -12,9 +12,9 @@ import pytest_asyncio
 from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
 from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasured, view
 
-from tollgauge.core.endpoint import PUBLIC, endpoint_id
-from tollgauge.core.score import Down, Settlement
-from tollgauge.monitor.reports import EndpointView
+from tollgauge.core.endpoint.identity import PUBLIC, endpoint_id
+from tollgauge.core.score.score import Down, Settlement
+from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.web.pages.compare import Asked, asked_for, compare_html
 
 DOWN = Down(since=0, reason="it answered with an error", confirmed=True)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader
 
-from tollgauge.core.payment import Offer
+from tollgauge.core.sale.payment import Offer
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.snippets import Language

@@ -11,13 +11,13 @@ import pytest
 from tests.support.page_reader import BASE, HOSTILE, Reader
 from tests.support.watch_service import ID, QUOTE, RESOURCE, WatchService
 
-from tollgauge.core import changes as core_changes
-from tollgauge.core.changes import Change
-from tollgauge.core.finding import Severity
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.watch import changes as core_changes
+from tollgauge.core.watch.changes import Change
 from tollgauge.monitor.reports.incidents import PAGE_ROWS, Incidents, incidents
-from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import Incident
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages.incidents import incidents_html
 
 NOW = 1_795_000_000_000

@@ -17,8 +17,8 @@ from tests.support.http_service import BASE, WEATHER, WEATHER_ID, Running, confi
 from tests.support.page_reader import HOSTILE, Reader
 from tests.support.statements import fetch
 
-from tollgauge.core.endpoint import endpoint_id, parse_resource
-from tollgauge.core.payment import Offer
+from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
+from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor import discovery
 from tollgauge.web.pages.search import ROWS, search_html, unknown_html
 from tollgauge.web.paid.prices import SaleSettings

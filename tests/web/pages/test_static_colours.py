@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tollgauge.web.free import badge
+from tollgauge.web.pages import badge
 from tollgauge.web.pages.assets import ASSETS
 
 CSS = ASSETS["tollgauge.css"].body.decode()

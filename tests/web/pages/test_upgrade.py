@@ -12,10 +12,10 @@ from tests.support import http_service
 from tests.support.http_service import PAY_TO
 from tests.support.page_reader import BASE, BIDI, FORBIDDEN, HOSTILE, Reader, snapshot
 
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.payment import Offer
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.discovery import new_endpoint
-from tollgauge.monitor.reports import Snapshot
+from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html

@@ -27,14 +27,15 @@ from tests.support.page_reader import (
     view,
 )
 
-from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY, Cap
-from tollgauge.core.score import Component
-from tollgauge.core.scoring import FLAG_RULES
-from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.core.window import DayScore
-from tollgauge.monitor.reports import DayBar, EndpointView, Provider, TimelineEvent
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.score.policy import POLICY, Cap
+from tollgauge.core.score.score import Component
+from tollgauge.core.score.scoring import FLAG_RULES
+from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.window import DayScore
+from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
+from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS

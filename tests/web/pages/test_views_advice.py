@@ -9,16 +9,17 @@ import pytest
 from tests.support.evidence_by_time import AS_OF, dead, payable
 from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats, unmeasured, view
 
-from tollgauge.core.evidence import Evidence, LatestState
-from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY, Cap
-from tollgauge.core.probe import Outcome
-from tollgauge.core.score import Activity
-from tollgauge.core.scoring import score
-from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.verdict import summary
-from tollgauge.monitor.reports import EndpointView, MoreOfSite
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.score.evidence import Evidence, LatestState
+from tollgauge.core.score.policy import POLICY, Cap
+from tollgauge.core.score.score import Activity
+from tollgauge.core.score.scoring import score
+from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.verdict import summary
+from tollgauge.monitor.ranking import MoreOfSite
+from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.web.pages import views
 from tollgauge.web.pages.labels import date
 

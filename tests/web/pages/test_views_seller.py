@@ -9,9 +9,10 @@ import pytest
 from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, snapshot, view
 from tests.support.seller_files import announcement
 
-from tollgauge.core.improvement import Improvement
-from tollgauge.monitor.reports import EndpointView, Provider, TimelineEvent
-from tollgauge.store.endpoints.seller_files import StoredSellerFile
+from tollgauge.core.score.improvement import Improvement
+from tollgauge.monitor.reports.endpoint import EndpointView, TimelineEvent
+from tollgauge.monitor.reports.snapshots import Provider
+from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.web.pages import views
 
 

@@ -21,7 +21,7 @@ from tests.support.gate_world import NOW, World, sale, settled
 from tests.support.signed_payments import signed
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.payment import decode
+from tollgauge.core.sale.payment import decode
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payer_limit, payments

@@ -17,7 +17,7 @@ from tests.support.paid_service import PaidService
 from tests.support.postgres import Postgres, Server, server
 from tests.support.statements import fetch
 
-from tollgauge.core.payment import State, decode
+from tollgauge.core.sale.payment import State, decode
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.store.ledger.answers import StoredAnswer
@@ -25,7 +25,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.gate import LEASE_MS
-from tollgauge.web.paid.settlement import SETTLE_LEASE_MS
+from tollgauge.web.paid.settle import SETTLE_LEASE_MS
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
 
 async def abandon(client: GateClient, state: State) -> None:
     """Leave a payment as a worker that died in `state` would."""
-    from tollgauge.core.payment import canonical_body, request_digest
+    from tollgauge.core.sale.payment import canonical_body, request_digest
 
     digest = request_digest("POST", "/v1/a", canonical_body({"q": 1}))
     claim = await client.store.writing(

@@ -20,7 +20,7 @@ from tests.support.signed_payments import signed
 from tollgauge.clients import breaker
 from tollgauge.clients.breaker import SILENT
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.payment import State
+from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments

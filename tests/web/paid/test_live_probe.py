@@ -17,11 +17,11 @@ from tests.support.ledger_world import held_claim
 from tests.support.record_probe import record_probe
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.core.endpoint import Endpoint, Perimeter, endpoint_id, parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Endpoint, Perimeter, endpoint_id, parse_resource
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe

@@ -15,7 +15,7 @@ from tests.support.receivers import NAMES, SELLER, challenge
 from tests.support.statements import fetch
 from tests.support.watch_service import WatchService
 
-from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.store.ledger import attempts, payer_limit
 from tollgauge.web.paid import live_probe
 

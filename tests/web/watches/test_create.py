@@ -15,7 +15,7 @@ from starlette.responses import Response
 from tests.support.receivers import SELLER
 from tests.support.watch_service import CREATE, ID, QUOTE, RESOURCE, WatchService, opened
 
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.probes import probes
@@ -123,7 +123,7 @@ async def test_an_endpoint_of_a_directory_is_watched_whatever_it_answers(
 
 
 async def listed(watch_service: WatchService) -> None:
-    from tollgauge.core.listing import ListedItem, read_item
+    from tollgauge.core.directory.listing import ListedItem, read_item
 
     item = read_item({"resource": RESOURCE})
     assert isinstance(item, ListedItem)

@@ -17,7 +17,7 @@ from tests.support.watch_service import (
     path,
 )
 
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
 
 
 def stamp(headers: dict[str, str]) -> Any:

@@ -18,9 +18,9 @@ from tests.support.statements import execute
 from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, path
 
 from tollgauge.clients.webhooks import Signing
-from tollgauge.core.payment import State as PaymentState
-from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, Target, WatchState
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.sale.payment import State as PaymentState
+from tollgauge.core.watch.watch import PERIOD_MS, READABLE_MS, Kind, Target, WatchState
 from tollgauge.jobs import alert
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches

@@ -15,7 +15,7 @@ from tests.support.watch_service import (
     path,
 )
 
-from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 
 
 async def test_a_watch_is_bought_and_probed_every_five_minutes(

@@ -9,7 +9,7 @@ from tests.support.watch_service import (
     path,
 )
 
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
 
 
 async def test_a_renewal_needs_no_body(watch_service: WatchService) -> None:

@@ -23,8 +23,8 @@ from tests.support.http_service import BASE, Clock, Running, configuration, open
 from tests.support.paid_service import facilitator, header, payment
 
 from tollgauge.clients.directories import file
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
 from tollgauge.web.paid import prices

@@ -23,13 +23,16 @@ from tests.support.http_service import (
     opened,
 )
 
-from tollgauge.core.endpoint import endpoint_id, parse_resource
-from tollgauge.core.policy import POLICY
-from tollgauge.core.scoring import recompute
-from tollgauge.monitor import discovery, reports
-from tollgauge.store.endpoints import endpoints, hosts
-from tollgauge.web import wire
+from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.scoring import recompute
+from tollgauge.monitor import discovery
+from tollgauge.monitor.reports.trust_reports import preview
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.schedule import hosts
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.trust import trust_report
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -153,15 +156,10 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
 
 
 async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
-    best = (await running.service.store.reading(reports.preview, now=NOW))[0].report
+    best = (await running.service.store.reading(preview, now=NOW))[0].report
     marked, real = best, replace(best, endpoint=replace(best.endpoint, simulated=False))
-    assert (
-        json.loads(wire.dump(wire.trust_report(marked, base_url=examples.BASE_URL)))["simulated"]
-        is True
-    )
-    assert "simulated" not in json.loads(
-        wire.dump(wire.trust_report(real, base_url=examples.BASE_URL))
-    )
+    assert json.loads(dump(trust_report(marked, base_url=examples.BASE_URL)))["simulated"] is True
+    assert "simulated" not in json.loads(dump(trust_report(real, base_url=examples.BASE_URL)))
 
 
 async def test_flags_come_as_an_object_and_as_rows_that_agree(

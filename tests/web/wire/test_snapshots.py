@@ -5,9 +5,10 @@ from __future__ import annotations
 import orjson
 from tests.support.page_reader import BASE, NOW, snapshot
 
-from tollgauge.core.improvement import Improvement
-from tollgauge.store.endpoints.seller_files import StoredSellerFile
-from tollgauge.web import wire
+from tollgauge.core.score.improvement import Improvement
+from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
+from tollgauge.web.wire import snapshots
+from tollgauge.web.wire.shape import dump
 
 
 def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none() -> None:
@@ -19,14 +20,14 @@ def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none()
         opt_out=False,
         problems=("ours",),
     )
-    shape = wire.snapshot(snapshot(seller_file=file), now=NOW, base_url=BASE)
-    assert orjson.loads(wire.dump(shape))["providerStatement"] == {
+    shape = snapshots.snapshot(snapshot(seller_file=file), now=NOW, base_url=BASE)
+    assert orjson.loads(dump(shape))["providerStatement"] == {
         "statement": "We moved.",
         "contact": "ops@example.com",
         "optOut": False,
         "readAt": "2026-01-01T00:00:00Z",
     }
-    without = wire.dump(wire.snapshot(snapshot(), now=NOW, base_url=BASE))
+    without = dump(snapshots.snapshot(snapshot(), now=NOW, base_url=BASE))
     assert b"providerStatement" not in without
 
 
@@ -39,8 +40,8 @@ def test_what_would_raise_the_score_has_points_score_grade_and_fix() -> None:
         fix="Bring it back.",
         in_days=0,
     )
-    shape = wire.snapshot(snapshot(improvements=(row,)), now=NOW, base_url=BASE)
-    assert orjson.loads(wire.dump(shape))["improvements"] == [
+    shape = snapshots.snapshot(snapshot(improvements=(row,)), now=NOW, base_url=BASE)
+    assert orjson.loads(dump(shape))["improvements"] == [
         {
             "code": "down-now",
             "points": 41.5,

@@ -8,20 +8,26 @@ from hypothesis import strategies as st
 from tests.support.examples import examples as count
 from tests.support.whole_report import whole_report
 
-from tollgauge.core import finding
-from tollgauge.web import wire
-from tollgauge.web.wire import examples
+from tollgauge.core.endpoint import finding
+from tollgauge.web.wire import examples, trust
 from tollgauge.web.wire.scores import DetailedFlag, FlagShape
-from tollgauge.web.wire.trust import SHORT_BYTES, FindingShape
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.trust import (
+    SHORT_BYTES,
+    FindingShape,
+    PreviewShape,
+    TrustReportShape,
+    outline,
+)
 
-WHOLE = wire.TrustReportShape.model_validate(whole_report())
+WHOLE = TrustReportShape.model_validate(whole_report())
 SEVERITIES = [severity.value for severity in finding.Severity]
 FLAGS = st.lists(
     st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 400), st.integers(0, 200)), max_size=70
 )
 
 
-def report_with(flags: list[tuple[str, int, int]], description: str = "") -> wire.TrustReportShape:
+def report_with(flags: list[tuple[str, int, int]], description: str = "") -> TrustReportShape:
     """A report with flags and findings of these severities and lengths of message and fix."""
     rows = sorted(flags, key=lambda row: SEVERITIES.index(row[0]))
     detailed = [
@@ -52,8 +58,8 @@ def test_a_short_report_has_at_most_4_kb_and_names_the_worst(
     flags: list[tuple[str, int, int]], description: str
 ) -> None:
     whole = report_with(flags, description)
-    short = wire.short(whole)
-    assert len(wire.dump(short)) <= SHORT_BYTES
+    short = trust.short(whole)
+    assert len(dump(short)) <= SHORT_BYTES
     codes = [row.code for row in whole.flags_detailed]
     shown = [row.code for row in short.flags_detailed]
     assert shown == codes[: len(shown)]
@@ -64,13 +70,13 @@ def test_a_short_report_has_at_most_4_kb_and_names_the_worst(
 
 
 def test_texts_are_left_out_only_where_there_is_no_room() -> None:
-    short = wire.short(report_with([("warn", 80, 60)] * 3))
+    short = trust.short(report_with([("warn", 80, 60)] * 3))
     assert all(flag.message and flag.fix for flag in short.flags.values())
     assert all(row.message for row in short.flags_detailed)
 
 
 def test_the_message_of_an_error_is_the_last_text_to_go() -> None:
-    short = wire.short(report_with([("error", 300, 100), *[("info", 300, 100)] * 11]))
+    short = trust.short(report_with([("error", 300, 100), *[("info", 300, 100)] * 11]))
     assert short.flags_detailed[0].message
     assert not short.flags_detailed[-1].message
 
@@ -79,6 +85,6 @@ def test_an_outline_of_three_reports_leaves_room_in_an_agents_context() -> None:
     sample = examples.preview()["samples"][0]
     report = report_with([("warn", 200, 100)] * 12).model_dump(by_alias=True)
     samples = [sample | {"report": report}] * 3
-    text = wire.outline(wire.PreviewShape.model_validate({"samples": samples}))
+    text = outline(PreviewShape.model_validate({"samples": samples}))
     assert 2 * len(text) < 8_000
     assert set(orjson.loads(text)["samples"][0]) == {"role", "populationRank", "report"}

@@ -10,7 +10,7 @@ What is true here (docs/payments.md):
 - a node of another chain is not believed.
 
 The nodes are asked in order, and the first that answers is taken. Raises RpcError only. What a
-proof does to a ledger row is core/payment's judgement.
+proof does to a ledger row is core/sale/payment's judgement.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
-from tollgauge.core.payment import Authorization, Proof
-from tollgauge.core.settlement import (
+from tollgauge.core.base.units import EVM_WORD_PATTERN
+from tollgauge.core.chain.settlement import (
     AUTHORIZATION_CANCELED,
     AUTHORIZATION_USED,
     LogError,
     events,
     paired,
 )
-from tollgauge.core.units import EVM_WORD_PATTERN
+from tollgauge.core.sale.payment import Authorization, Proof
 
 AUTHORIZATION_STATE: Final = "0xe94a0102"
 """Selector of `authorizationState(address,bytes32)`, EIP-3009."""

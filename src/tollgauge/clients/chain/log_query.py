@@ -27,7 +27,7 @@ from tollgauge.clients.chain.rpc import (
     quantity,
     uncollected,
 )
-from tollgauge.core.settlement import Events, LogError, Transfer, Used, events
+from tollgauge.core.chain.settlement import Events, LogError, Transfer, Used, events
 
 TOPICS_MAX: Final = 500
 QUERIES_PER_BATCH: Final = 20

@@ -10,7 +10,7 @@ What is true here:
   something, neither is.
 
 Raises RpcError only, whatever the nodes send. Which node is asked is clients/chain/nodes' work, how
-it is asked clients/chain/log_query's, and what the transfers mean core/settlement's.
+it is asked clients/chain/log_query's, and what the transfers mean core/chain/settlement's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tollgauge.clients.chain.log_query import TOPICS_MAX, Blocks, LogReader, QuerySize
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
-from tollgauge.core.blocks import Header, Span
-from tollgauge.core.settlement import (
+from tollgauge.core.base.units import hex_text
+from tollgauge.core.chain.blocks import Header, Span
+from tollgauge.core.chain.settlement import (
     AUTHORIZATION_USED,
     TRANSFER,
     Deposit,
@@ -41,7 +42,6 @@ from tollgauge.core.settlement import (
     matched,
     matched_by_receipts,
 )
-from tollgauge.core.units import hex_text
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)

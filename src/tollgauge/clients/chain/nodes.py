@@ -23,8 +23,8 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
-from tollgauge.core.blocks import Header
-from tollgauge.core.settlement import LogError, word
+from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.settlement import LogError, word
 
 
 class View(NamedTuple):

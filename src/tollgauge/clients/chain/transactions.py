@@ -10,7 +10,7 @@ What is true here:
   payments come from the logs, unless the caller named it;
 - a malformed reply is RpcUnavailable and never anything else.
 
-What the parts mean is core/trace's work; what a caller sees of an error, the web's.
+What the parts mean is core/chain/trace's work; what a caller sees of an error, the web's.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from tollgauge.clients.chain.rpc import (
     quantity,
 )
 from tollgauge.clients.web_url import WebUrl
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.trace.call_trace import CallTrace, read_call_trace
-from tollgauge.core.trace.catalogue import NETWORKS, Model
-from tollgauge.core.trace.decode import decode, not_found
-from tollgauge.core.trace.result import Token, TraceResult
-from tollgauge.core.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
-from tollgauge.core.trace.transaction import (
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import eip3009_assets, evm_chain_id
+from tollgauge.core.chain.trace.call_trace import CallTrace, read_call_trace
+from tollgauge.core.chain.trace.catalogue import NETWORKS, Model
+from tollgauge.core.chain.trace.decode import decode, not_found
+from tollgauge.core.chain.trace.result import Token, TraceResult
+from tollgauge.core.chain.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
+from tollgauge.core.chain.trace.transaction import (
     Block,
     Receipt,
     TraceInputError,
@@ -48,7 +49,6 @@ from tollgauge.core.trace.transaction import (
     read_receipt,
     read_transaction,
 )
-from tollgauge.core.units import eip3009_assets, evm_chain_id
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8

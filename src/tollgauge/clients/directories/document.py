@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.clients.egress.client import Egress, Request, RequestError
-from tollgauge.core.endpoint import ResourceError
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Answer, Fault
-from tollgauge.core.page import Page
-from tollgauge.core.strictjson import depth
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.strictjson import depth
+from tollgauge.core.directory.page import Page
+from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.probe.exchange import Answer, Fault
 
 DEPTH_MAX: Final = 200
 RECORDED_AT_ONCE: Final = 1_000

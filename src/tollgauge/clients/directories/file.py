@@ -35,10 +35,10 @@ from tollgauge.clients.directories.json_reader import (
     JsonReader,
     NotJsonError,
 )
-from tollgauge.core.declared import as_mapping
-from tollgauge.core.listing import EXCERPT_MAX, SkippedItem
-from tollgauge.core.page import LISTS, Page, is_page, opened, read_page
-from tollgauge.core.text import clean_text
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.directory.declared import as_mapping
+from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
+from tollgauge.core.directory.page import LISTS, Page, is_page, opened, read_page
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from tollgauge.clients.directories.document import DEPTH_MAX, DirectoryError, integer
-from tollgauge.core.strictjson import depth
+from tollgauge.core.base.strictjson import depth
 
 VALUE_MAX: Final = 64 * 1024 * 1024
 """The most characters of a value that is read whole."""

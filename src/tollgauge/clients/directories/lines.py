@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.clients.directories.document import DirectoryError
-from tollgauge.core.declared import read_method
-from tollgauge.core.listing import EXCERPT_MAX, SkippedItem
-from tollgauge.core.text import clean_text
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.directory.declared import read_method
+from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
 
 URL_COLUMNS: Final = ("resource", "url", "endpoint", "uri", "link", "href")
 """The names of the column that holds an entry's URL, the first that a header has counts."""

@@ -20,11 +20,11 @@ from urllib.parse import urljoin, urlsplit
 
 from tollgauge.clients.directories.document import DirectoryError, Step, ask, parse_document
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS, as_mapping
-from tollgauge.core.exchange import Answer, Fault
-from tollgauge.core.listing import EXCERPT_MAX, UNVERIFIED, SkippedItem, is_free
-from tollgauge.core.page import Page, entries, read_page
-from tollgauge.core.text import clean_text
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.directory.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS, as_mapping
+from tollgauge.core.directory.listing import EXCERPT_MAX, UNVERIFIED, SkippedItem, is_free
+from tollgauge.core.directory.page import Page, entries, read_page
+from tollgauge.core.probe.exchange import Answer, Fault
 
 _REF_HOPS: Final = 8
 _REF_MAX: Final = 512
@@ -159,7 +159,7 @@ def _paid(
 
 def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
     """The entries of a `/.well-known/x402` document: absolute URLs of this origin, or paths, each
-    with or without a method before it, or objects (core/page). Never raises.
+    with or without a method before it, or objects (core/directory/page). Never raises.
     """
     page = read_page(document)
     # A path under the base of another origin becomes a URL of that origin, which is left out.
@@ -249,8 +249,8 @@ def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]
 
 
 def _read_keys(schema: Mapping[str, object]) -> dict[str, object]:
-    """The part of a schema that core/declared reads: many operations may refer to a large one, and
-    each entry has a copy.
+    """The part of a schema that core/directory/declared reads: many operations may refer to a large
+    one, and each entry has a copy.
     """
     return {key: schema[key] for key in SCHEMA_KEYS if key in schema}
 

@@ -1,14 +1,14 @@
 """Egress: the only way to addresses that others choose.
 
 Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
-- a URL is parsed once by core/endpoint, and only its canonical form is used;
+- a URL is parsed once by core/endpoint/identity, and only its canonical form is used;
 - one resolution an attempt (clients/egress/resolve), all of it public, the final socket address
   checked again (clients/egress/transfer);
 - no redirects, cookies, proxies or credentials; TLS verified; a fresh connection each time;
 - one deadline for everything, caps on wire, header and body bytes;
 - a failed attempt is an Exchange with a Fault, never an exception;
 - every attempt says how late this process was (`Timings.delay` and `overrun`).
-What an exchange means, core/probe decides. How often a host is asked, jobs decide.
+What an exchange means, core/probe/probe decides. How often a host is asked, jobs decide.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import LoopLateness
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.egress.transfer import Plan, Transfer
-from tollgauge.core.declared import METHODS
-from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.directory.declared import METHODS
+from tollgauge.core.endpoint.identity import (
+    PUBLIC,
+    Perimeter,
+    Resource,
+    ResourceError,
+    parse_resource,
+)
+from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, Timings
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
@@ -114,7 +120,7 @@ class EgressSettings:
 
     @property
     def perimeter(self) -> Perimeter:
-        """What core/endpoint may accept beyond the public internet."""
+        """What core/endpoint/identity may accept beyond the public internet."""
         return Perimeter(ports=self.ports, mapped=frozenset(self.mapped))
 
 

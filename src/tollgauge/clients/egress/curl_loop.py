@@ -21,7 +21,7 @@ import pycurl
 
 from tollgauge.clients.egress.lateness import TICK_S, Lateness
 from tollgauge.clients.egress.transfer import Transfer
-from tollgauge.core.exchange import Exchange
+from tollgauge.core.probe.exchange import Exchange
 
 OnEnd = Callable[[Exchange], None]
 """Called once when a transfer has ended, on the loop's thread."""

@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tollgauge.core.address import address_class
-from tollgauge.core.exchange import Fault, FaultKind
+from tollgauge.core.base.address import address_class
+from tollgauge.core.probe.exchange import Fault, FaultKind
 
 Lookup = Callable[[str], Sequence[str]]
 """The addresses of a host name, blocking; raises `socket.gaierror` like `getaddrinfo`."""

@@ -27,7 +27,7 @@ from typing import Any, Final
 import pycurl
 
 from tollgauge.clients.egress.head import Head
-from tollgauge.core.exchange import (
+from tollgauge.core.probe.exchange import (
     BODY_METHODS,
     Answer,
     Defect,

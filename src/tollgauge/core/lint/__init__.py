@@ -2,7 +2,7 @@
 
 `lint` judges one exchange, `read_capture` reads a saved one; `ALL_RULES` is every rule;
 `terms_of_accepts` reads listings the way challenges are read. Only reading a saved exchange raises
-on foreign bytes. What a finding costs is core/probe's and core/scoring's concern.
+on foreign bytes. What a finding costs is core/probe/probe's and core/score/scoring's concern.
 """
 
 from tollgauge.core.lint.accepts import terms_of_accepts

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tollgauge.core.terms import Terms
-from tollgauge.core.units import UINT256_MAX, legacy_network
+from tollgauge.core.base.units import UINT256_MAX, legacy_network
+from tollgauge.core.endpoint.terms import Terms
 
 ENTRIES_MAX: Final = 64
 """Entries that are read. No real challenge has nearly as many; a hostile one may have thousands."""

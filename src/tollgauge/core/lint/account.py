@@ -14,7 +14,7 @@ from typing import Final
 
 from eth_utils.address import to_checksum_address
 
-from tollgauge.core.units import EVM_ADDRESS_PATTERN
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN
 
 _KEY: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"

@@ -14,9 +14,9 @@ from typing import Final
 
 import orjson
 
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.lint.header import HEADER, HeaderFault, read_header
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 _FORM: Final = (
     'Write {"status": 402, "headers": {"name": "value"}, "body": "text", "url": "https://…",'

@@ -16,20 +16,20 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.lint.accepts import AMOUNT_KEYS, atomic_amount
-from tollgauge.core.lint.entry import LONG_S
-from tollgauge.core.lint.example import encoded
-from tollgauge.core.lint.header import HEADER, load_json, members
-from tollgauge.core.lint.judge import lint
-from tollgauge.core.lint.reading import Entry, Reading, read
-from tollgauge.core.units import (
+from tollgauge.core.base.units import (
     ASSETS,
     LEGACY_NETWORKS,
     NETWORK_NAMES,
     known_asset,
     legacy_network,
 )
+from tollgauge.core.lint.accepts import AMOUNT_KEYS, atomic_amount
+from tollgauge.core.lint.entry import LONG_S
+from tollgauge.core.lint.example import encoded
+from tollgauge.core.lint.header import HEADER, load_json, members
+from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.reading import Entry, Reading, read
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 ABSENT: Final = object()
 """The correction of a member that is left out, and the value of one that is not there."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from tollgauge.core.exchange import Exchange, Fault
-from tollgauge.core.finding import Finding, Lint
+from tollgauge.core.endpoint.finding import Finding, Lint
 from tollgauge.core.lint.correction import ABSENT, Correction, corrected, correction, value_at
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read
+from tollgauge.core.probe.exchange import Exchange, Fault
 
 VALUE_MAX: Final = 100
 """Characters of a value that are quoted."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from tollgauge.core.lint.reading import FLOWS, Entry
 from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.payment import SETTLE_MARGIN_S
+from tollgauge.core.sale.payment import SETTLE_MARGIN_S
 
 TIGHT_S: Final = 10
 """Seconds; a shorter timeout leaves little time to settle."""

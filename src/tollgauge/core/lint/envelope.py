@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tollgauge.core.finding import NOT_EVALUATED
+from tollgauge.core.endpoint.finding import NOT_EVALUATED
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
 from tollgauge.core.lint.entries import alternative_entry, is_payable
 from tollgauge.core.lint.header import HeaderFault, members
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.terms import Quote
 
 _SIGN_IN = "sign-in-with-x"
 

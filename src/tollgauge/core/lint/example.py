@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 
 URL: Final = "https://api.example.com/weather"
 GOOD_HEADERS: Final = (

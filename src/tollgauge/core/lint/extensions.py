@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from tollgauge.core.exchange import BODY_METHODS
-from tollgauge.core.finding import SIGNED_OFFER_MISMATCH
+from tollgauge.core.endpoint.finding import SIGNED_OFFER_MISMATCH
 from tollgauge.core.lint.header import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import Verdict
 from tollgauge.core.lint.signed_offer import Standing
+from tollgauge.core.probe.exchange import BODY_METHODS
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_TYPES: Final = ("json", "form-data", "text")

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from tollgauge.core.finding import Severity
+from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint.examples import EXAMPLES, Entry
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES, Remedy

@@ -12,8 +12,8 @@ from typing import Final
 
 import orjson
 
-from tollgauge.core.exchange import Answer
-from tollgauge.core.strictjson import depth
+from tollgauge.core.base.strictjson import depth
+from tollgauge.core.probe.exchange import Answer
 
 HEADER: Final = "payment-required"
 DEPTH_MAX: Final = 32

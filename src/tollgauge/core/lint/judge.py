@@ -22,14 +22,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tollgauge.core.exchange import Exchange
-from tollgauge.core.finding import Finding, Lint, Severity
-from tollgauge.core.lint import envelope, extensions, resource, status, transport
+from tollgauge.core.endpoint.finding import Finding, Lint, Severity
+from tollgauge.core.lint import envelope, extensions, resource, transport
+from tollgauge.core.lint import status_code as status
 from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
 from tollgauge.core.lint.header import HEADER
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 from tollgauge.core.lint.signed_offer import HostKeys
+from tollgauge.core.probe.exchange import Exchange
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
     status, transport, envelope, resource, extensions

@@ -1,6 +1,6 @@
 """Rules about the scheme and the network of one entry, and what only Solana or only TON asks.
 
-CAIP-2; the tables of names and clusters are those of the official clients (core/units). Chains
+CAIP-2; the tables of names and clusters are those of the official clients (core/base/units). Chains
 that we do not evaluate are never called wrong: at most a payee that belongs to another chain.
 """
 
@@ -10,11 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.accepts import atomic_amount
-from tollgauge.core.lint.account import fits_other_chain, solana_key, ton_address
-from tollgauge.core.lint.reading import Entry
-from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.units import (
+from tollgauge.core.base.units import (
     ASSETS,
     CAIP2_PATTERN,
     LEGACY_NETWORKS,
@@ -23,6 +19,10 @@ from tollgauge.core.units import (
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
 )
+from tollgauge.core.lint.accepts import atomic_amount
+from tollgauge.core.lint.account import fits_other_chain, solana_key, ton_address
+from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.rule import error, note, warning
 
 MEMO_MAX: Final = 256
 """Longest memo in bytes that clients on Solana take."""

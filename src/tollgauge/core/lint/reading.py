@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.base.units import TON_NETWORKS, V1_NETWORKS, legacy_network
+from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.accepts import (
     AMOUNT_KEYS,
     ENTRIES_MAX,
@@ -41,8 +42,7 @@ from tollgauge.core.lint.header import (
 from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.lint.signed_offer import HostKeys, Standing, judge_offers
-from tollgauge.core.terms import Terms
-from tollgauge.core.units import TON_NETWORKS, V1_NETWORKS, legacy_network
+from tollgauge.core.probe.exchange import Answer, Exchange
 
 FLOWS: Final = (None, "authorization", "upfront", "escrow")
 """The payment flows that clients know; they leave out entries with another."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from tollgauge.core.address import literal_class
+from tollgauge.core.base.address import literal_class
 from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, warning

@@ -16,7 +16,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.endpoint.finding import Finding, Severity
 
 Subject = TypeVar("Subject")
 Check = Callable[[Subject], Iterator[str]]
@@ -27,7 +27,7 @@ class Rule(Generic[Subject]):
     """A named check. `fix` is the message of its findings: it says what to write instead;
     `expected` names in a few words what belongs at the place of a finding.
     `revision` is raised when the check begins to find what it passed before, so that our change is
-    not reported as a change of endpoints (core/change_state).
+    not reported as a change of endpoints (core/watch/change_state).
     """
 
     slug: str

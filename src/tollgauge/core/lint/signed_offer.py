@@ -19,8 +19,8 @@ from typing import Final
 
 from eth_utils.crypto import keccak
 
+from tollgauge.core.base.signature import recovered
 from tollgauge.core.lint.header import members
-from tollgauge.core.signature import recovered
 
 OFFERS_MAX: Final = 32
 """How many offers of an answer are judged."""

@@ -1,8 +1,8 @@
 """Rules about the token and the payee of one entry of `accepts`.
 
 Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009), on Solana
-and on TON; the known tokens are those of core/units. What only the chain can tell (does the payee
-exist, is the domain separator right for an unknown token) is not asked here.
+and on TON; the known tokens are those of core/base/units. What only the chain can tell (does the
+payee exist, is the domain separator right for an unknown token) is not asked here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tollgauge.core.base.units import ASSETS, Asset
 from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
-from tollgauge.core.units import ASSETS, Asset
 
 _SYMBOLS: Final = {
     address: {asset.symbol for (_, other), asset in ASSETS.items() if other == address}

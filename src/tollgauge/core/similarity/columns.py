@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.endpoint_filter import Figures, Filter, Sort
-from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.directory.endpoint_filter import Figures, Filter, Sort
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int32]

@@ -5,8 +5,8 @@ Rules (docs/similarity.md):
 - similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
 - below FLOOR percent two endpoints do not serve a similar purpose: among the labelled services,
   chance alone goes so far;
-- what is expected to be payable in 24 hours (core/forecast) comes before what is not; then ranked
-  by similarity, the chance of that, score, price (none advertised comes last) and id;
+- what is expected to be payable in 24 hours (core/score/forecast) comes before what is not; then
+  ranked by similarity, the chance of that, score, price (none advertised comes last) and id;
 - endpoints of the same host or with the same payTo are left out;
 - only an entry that is `offered` and has a score may be an alternative;
 - a question finds every listed entry: ranked by the cosine in whole percents, then score, price
@@ -26,9 +26,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.endpoint import Listing
-from tollgauge.core.endpoint_filter import Figures, Filter
-from tollgauge.core.forecast import EXPECTED_PERMILLE
+from tollgauge.core.directory.endpoint_filter import Figures, Filter
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.score.forecast import EXPECTED_PERMILLE
 from tollgauge.core.similarity.columns import Columns
 from tollgauge.core.similarity.postings import (
     FIRST,
@@ -40,7 +40,7 @@ from tollgauge.core.similarity.postings import (
     Steps,
     build,
 )
-from tollgauge.core.similarity.terms import WeightedTerms
+from tollgauge.core.similarity.search_terms import WeightedTerms
 
 Sums = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.similarity.terms import WeightedTerms
+from tollgauge.core.similarity.search_terms import WeightedTerms
 
 SCALE: Final = 4_096
 FIRST: Final = 4_096

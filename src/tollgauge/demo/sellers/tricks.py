@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo import behaviours, tricks
 from tollgauge.demo.seller import Seller, payee
 

@@ -8,25 +8,27 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.discovery import PRICE_CHANGED
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.history_row import HistoryRow
-from tollgauge.core.latency import percentiles
-from tollgauge.core.policy import Cap
-from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Activity, Component, Score, Settlement, score_from_json
-from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, dollars
-from tollgauge.core.vantage import VantageState
-from tollgauge.core.window import DayScore, with_silent_days
+from tollgauge.core.base.units import ASSETS, WINDOW_MS, day_of, dollars
+from tollgauge.core.directory.discovery import PRICE_CHANGED
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.history_row import HistoryRow
+from tollgauge.core.probe.latency import percentiles
+from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.vantage import VantageState
+from tollgauge.core.score.policy import Cap
+from tollgauge.core.score.score import Activity, Component, Score, Settlement, score_from_json
+from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.window import DayScore, with_silent_days
+from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
-from tollgauge.store.endpoints import listings, public, scores, seller_files
-from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.endpoints.seller_files import StoredSellerFile
+from tollgauge.store.endpoints import listings, public
+from tollgauge.store.endpoints import seller_file_states as seller_files
+from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.store.probes import closed_days, probes, vantages, window
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 PAGE_DAYS: Final = RAW_DAYS
 """How many days the page shows of an endpoint that is known for so long."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tollgauge.core.evidence import from_stored
-from tollgauge.core.improvement import Improvement, improvements
-from tollgauge.core.score import Score
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.core.score.evidence import from_stored
+from tollgauge.core.score.improvement import Improvement, improvements
+from tollgauge.core.score.score import Score
+from tollgauge.store.scores.scores import ScoreRow
 
 
 def improvements_of(row: ScoreRow | None, score: Score | None) -> tuple[Improvement, ...]:

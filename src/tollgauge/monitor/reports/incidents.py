@@ -7,9 +7,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import Incident
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes.change_rows import Incident
 
 PAGE_ROWS: Final = 40
 

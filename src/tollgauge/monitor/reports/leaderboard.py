@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from tollgauge.core.advice import PAYABLE
-from tollgauge.core.policy import POLICY
+from tollgauge.core.score.advice import PAYABLE
+from tollgauge.core.score.policy import POLICY
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints import ranking as ranks
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.lists import ranking as ranks
+from tollgauge.store.scores import scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

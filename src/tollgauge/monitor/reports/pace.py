@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import orjson
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.units import HOUR_MS, MINUTE_MS
-from tollgauge.store.endpoints import hosts, scores
-from tollgauge.store.endpoints.hosts import HostState
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import HostState
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

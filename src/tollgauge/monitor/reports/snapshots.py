@@ -8,23 +8,20 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.improvement import Improvement
-from tollgauge.core.policy import POLICY
-from tollgauge.core.score import Down, Score, score_from_json
-from tollgauge.core.vantage import VantageState, partly_reachable
-from tollgauge.core.verdict import UNPROBED, summary
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.probe.vantage import VantageState, partly_reachable
+from tollgauge.core.score.improvement import Improvement
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.score import Down, Score, score_from_json
+from tollgauge.core.score.verdict import UNPROBED, summary
 from tollgauge.monitor.reports.improvements import improvements_of
-from tollgauge.store.endpoints import (
-    alternative_counts,
-    endpoint_list,
-    public,
-    scores,
-    seller_files,
-)
-from tollgauge.store.endpoints.endpoint_list import ListedEndpoint
-from tollgauge.store.endpoints.seller_files import StoredSellerFile
+from tollgauge.store.endpoints import public
+from tollgauge.store.endpoints import seller_file_states as seller_files
+from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
+from tollgauge.store.lists import alternative_counts, endpoint_list
+from tollgauge.store.lists.endpoint_list import ListedEndpoint
 from tollgauge.store.probes import vantages
+from tollgauge.store.scores import scores
 
 PROVIDER_ROWS: Final = 100
 """How many endpoints of a host one page has."""
@@ -152,7 +149,7 @@ def read_snapshot(
 
 
 def provider(tx: Connection, host: str, after: str | None = None) -> Provider | None:
-    """A page of one host's public endpoints (store/endpoints/endpoint_list); None when there are
+    """A page of one host's public endpoints (store/lists/endpoint_list); None when there are
     none.
     """
     listed = endpoint_list.of_host(tx, host, after=after, limit=PROVIDER_ROWS + 1)

@@ -20,9 +20,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.blocks import Header, Span
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.settlement import Deposit, Entry
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.chain.blocks import Header, Span
+from tollgauge.core.chain.settlement import Deposit, Entry
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata

@@ -23,9 +23,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.blocks import Span
-from tollgauge.core.settlement import Deposit
-from tollgauge.core.units import hex_text
+from tollgauge.core.base.units import hex_text
+from tollgauge.core.chain.blocks import Span
+from tollgauge.core.chain.settlement import Deposit
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows

@@ -7,7 +7,7 @@ Rules:
 - a payer without payments for as long as transfers are kept is forgotten, and is new if it pays
   again.
 
-What it means to be new is core/organic's.
+What it means to be new is core/score/organic's.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.organic import First
-from tollgauge.core.settlement import Entry
-from tollgauge.core.units import day_of
+from tollgauge.core.base.units import day_of
+from tollgauge.core.chain.settlement import Entry
+from tollgauge.core.score.organic import First
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 

@@ -10,7 +10,7 @@ Rules:
 - amounts are decimal strings, added in Python: the sum of a wash trader's transfers may exceed any
   integer column.
 
-Which blocks are indexed is store/chain/cursors's, what the sums mean core/signals'.
+Which blocks are indexed is store/chain/cursors's, what the sums mean core/score/signals'.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.blocks import Span
-from tollgauge.core.settlement import Entry
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.chain.blocks import Span
+from tollgauge.core.chain.settlement import Entry
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import payers

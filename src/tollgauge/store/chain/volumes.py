@@ -1,7 +1,7 @@
 """Volumes: the sums of the indexed transfers of a window, for one wallet and for a whole chain.
 
-`wallet_sums` holds what core/organic computes of all wallets of a chain at once, because each one's
-sums depend on all others: jobs/index computes it from time to time, each score reads it.
+`wallet_sums` holds what core/score/organic computes of all wallets of a chain at once, because each
+one's sums depend on all others: jobs/index computes it from time to time, each score reads it.
 
 Rules:
 - a window is exact: whole UTC days come from their sums, the partly covered days at its ends from
@@ -24,10 +24,10 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import ChainSums, PayerVolume
-from tollgauge.core.organic import Market, intervals
-from tollgauge.core.signals.volume import NO_SUMS, Flow, flow_sums
-from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.core.score.evidence import ChainSums, PayerVolume
+from tollgauge.core.score.organic import Market, intervals
+from tollgauge.core.score.signals.volume import NO_SUMS, Flow, flow_sums
 from tollgauge.db import meta
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
@@ -44,7 +44,7 @@ wallet_sums = sa.Table(
     sa.Column("wallet", sa.LargeBinary, primary_key=True),
     # The end of their window (ms UTC).
     sa.Column("as_of", sa.BigInteger, nullable=False),
-    # core/evidence's ChainSums as JSON.
+    # core/score/evidence's ChainSums as JSON.
     sa.Column("sums", sa.Text, nullable=False),
     sqlite_with_rowid=False,
 )

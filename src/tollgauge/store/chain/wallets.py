@@ -14,7 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.units import hex_text
+from tollgauge.core.base.units import hex_text
 from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata

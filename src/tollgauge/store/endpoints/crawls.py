@@ -3,7 +3,7 @@
 Rules:
 - at most one crawl of a source is open; an interrupted one is resumed within a day, but a file is
   always read from its start;
-- whether a crawl is complete or suspicious is decided in core/discovery.
+- whether a crawl is complete or suspicious is decided in core/directory/discovery.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.discovery import Census
-from tollgauge.core.retention import CRAWLS_MS
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.directory.discovery import Census
+from tollgauge.core.watch.retention import CRAWLS_MS
 from tollgauge.db import upsert
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table

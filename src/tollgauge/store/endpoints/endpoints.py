@@ -2,9 +2,9 @@
 
 A score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
 again if the worker dies (see the columns in db/schema). Endpoints that are due for a probe are
-claimed in store/endpoints/claims.
+claimed in store/schedule/claims.
 
-Hosts are store/endpoints/hosts', listings store/endpoints/listings', probes
+Hosts are store/schedule/hosts', listings store/endpoints/listings', probes
 store/probes/probes'.
 """
 
@@ -16,14 +16,14 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import due_hosts
-from tollgauge.store.endpoints.endpoint_rows import COLUMNS, from_row, to_row
+from tollgauge.store.endpoint_rows import COLUMNS, from_row, to_row
+from tollgauge.store.schedule import due_hosts
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _NO_WILDCARD: Final = sa.exists().where(

@@ -14,18 +14,18 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.discovery import PAYTO_CHANGED
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.retention import DISCOVERY_EVENTS_MS
-from tollgauge.core.terms import Advertised
+from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.endpoint.terms import Advertised
+from tollgauge.core.watch.retention import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
 from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.upsert import Upsert, either
 from tollgauge.store import rows
+from tollgauge.store.endpoint_rows import from_row, to_row
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
-from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 LISTINGS_TURN: Final = "listings"
 """The turn of whoever adds or removes endpoints or changes listings."""
@@ -60,7 +60,7 @@ _EVENTS: Final = PreparedAny(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryEvent:
     """Something that happened to an endpoint's listing or price. `announced`: it is a change of
-    payTo that the seller announced ahead (core/seller_file).
+    payTo that the seller announced ahead (core/directory/seller_file).
     """
 
     at: int

@@ -16,11 +16,11 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.store.endpoints.endpoint_rows import from_row
+from tollgauge.store.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
 
 _ONE: Final = Prepared(

@@ -6,7 +6,7 @@ Rules:
   that a reorganisation removed leaves its sale without one;
 - `book_day` keeps the difference of a complete day as it was reported, so that it is reported once.
 
-What the sums mean is decided in core/books.
+What the sums mean is decided in core/sale/books.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
-from tollgauge.core.payment import State
-from tollgauge.core.units import DAY_MS, chain_of, day_of
+from tollgauge.core.base.units import DAY_MS, chain_of, day_of
+from tollgauge.core.sale.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
+from tollgauge.core.sale.payment import State
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor

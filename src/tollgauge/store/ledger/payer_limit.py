@@ -12,9 +12,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
-from tollgauge.core.site import site
-from tollgauge.core.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.site import site
+from tollgauge.core.sale.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
 from tollgauge.db.prepared import Prepared
 from tollgauge.store.ledger.attempts import payment_attempt
 from tollgauge.store.ledger.payments import LedgerRow, payment

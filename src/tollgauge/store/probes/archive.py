@@ -21,18 +21,18 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.probe import ProbeResult
-from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.core.window import NO_DAYS, ClosedDay, ClosedDays, DayScore, day_of_probes
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.score.window import NO_DAYS, ClosedDay, ClosedDays, DayScore, day_of_probes
+from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.db import meta
 from tollgauge.db.packing import pack, unpack
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import scores
 from tollgauge.store.probes import closed_days
 from tollgauge.store.probes.probe_rows import result_from_row
+from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
 
 CLOSE_TURN: Final = "close-days"

@@ -1,8 +1,8 @@
 """Closed days: the sums of an endpoint's past days, all in one row.
 
 The days that a score reads are one column, older days for charts another one: a score does not pay
-for what it does not read. Both are msgpack of core/window's structs, compressed. Days are dropped
-RAW_DAYS after the newest closed one, as the packed probes are.
+for what it does not read. Both are msgpack of core/score/window's structs, compressed. Days are
+dropped RAW_DAYS after the newest closed one, as the packed probes are.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.probe import ProbeResult
-from tollgauge.core.retention import RAW_DAYS
-from tollgauge.core.window import NO_DAYS, ClosedDay, ClosedDays
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.score.window import NO_DAYS, ClosedDay, ClosedDays
+from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata

@@ -12,18 +12,18 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Resource
-from tollgauge.core.probe import ProbeResult
+from tollgauge.core.endpoint.identity import Endpoint, Resource
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint, host, probe, score
 from tollgauge.store import rows
-from tollgauge.store.endpoints import scores
-from tollgauge.store.endpoints.endpoint_rows import from_row
-from tollgauge.store.endpoints.hosts import LEASE_UNTIL, HostState
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.endpoint_rows import from_row
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probe_rows import result_from_row
 from tollgauge.store.probes.vantages import vantage_probe
+from tollgauge.store.schedule.hosts import LEASE_UNTIL, HostState
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 _TABLES: Final = (endpoint, host, probe, score)
 _ROW_TYPES: Final[tuple[Any, ...]] = tuple(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgauge.core.exchange import Timings
-from tollgauge.core.history_row import HistoryRow, Judgement
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.units import day_of
+from tollgauge.core.base.units import day_of
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.history_row import HistoryRow, Judgement
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 from tollgauge.db.codec import (
     findings_from_json,
     findings_to_json,

@@ -25,12 +25,12 @@ import sqlalchemy as sa
 from msgspec import structs
 from sqlalchemy import Connection
 
-from tollgauge.core.attribution import Asked, LastUp, sign
-from tollgauge.core.history_row import HistoryRow
-from tollgauge.core.probe import Attribution, ProbeResult
-from tollgauge.core.rollup import Rollup, merge, rollup
-from tollgauge.core.spans import NO_SPANS, statement
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.probe.attribution import Asked, LastUp, sign
+from tollgauge.core.probe.history_row import HistoryRow
+from tollgauge.core.probe.probe import Attribution, ProbeResult
+from tollgauge.core.probe.rollup import Rollup, merge, rollup
+from tollgauge.core.probe.spans import NO_SPANS, statement
 from tollgauge.db import upsert
 from tollgauge.db.codec import quote_fields, texts_to_json
 from tollgauge.db.packing import unpack, unpack_history

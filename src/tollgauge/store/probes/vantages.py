@@ -16,17 +16,18 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.attribution import Asked, LastUp, sign
-from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.vantage import VantageState
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.probe.attribution import Asked, LastUp, sign
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.vantage import VantageState
 from tollgauge.db import upsert
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.schedule import hosts
 
 vantage_probe = sa.Table(
     "vantage_probe",

@@ -15,9 +15,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.probe import ProbeResult
-from tollgauge.core.units import day_of
-from tollgauge.core.window import DAYS, NO_DAYS, Window, window_of
+from tollgauge.core.base.units import day_of
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.score.window import DAYS, NO_DAYS, Window, window_of
 from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import probe as probe_table

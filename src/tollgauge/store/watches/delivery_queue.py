@@ -19,7 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch import Kind, WatchState, masked_host
+from tollgauge.core.watch.watch import Kind, WatchState, masked_host
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, delivery, delivery_from_row

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch import Kind
+from tollgauge.core.watch.watch import Kind
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.retention import DELIVERIES_MS
-from tollgauge.core.watch import WatchState
+from tollgauge.core.watch.retention import DELIVERIES_MS
+from tollgauge.core.watch.watch import WatchState
 from tollgauge.db import upsert
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.store import rows

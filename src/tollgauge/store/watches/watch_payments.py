@@ -16,11 +16,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core import watch as rules
-from tollgauge.core.payment import CONCLUDED
-from tollgauge.core.payment import State as PaymentState
-from tollgauge.core.retention import WATCHES_MS
-from tollgauge.core.watch import WatchState
+from tollgauge.core.sale.payment import CONCLUDED
+from tollgauge.core.sale.payment import State as PaymentState
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.retention import WATCHES_MS
+from tollgauge.core.watch.watch import WatchState
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment

@@ -20,13 +20,13 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core import watch as rules
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import WatchRequest, WatchState
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.watch import WatchRequest, WatchState
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
-from tollgauge.store.endpoints import due_hosts
+from tollgauge.store.schedule import due_hosts
 from tollgauge.store.watches import destinations, watch_events
 from tollgauge.store.watches.destinations import Destination
 

@@ -1,10 +1,10 @@
-"""The JSON body of a request, by strict rules (core/strictjson)."""
+"""The JSON body of a request, by strict rules (core/base/strictjson)."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 
-from tollgauge.core import strictjson
+from tollgauge.core.base import strictjson
 from tollgauge.web.edge.limits import BODY_MAX
 from tollgauge.web.edge.problem import Problem, body_too_large
 

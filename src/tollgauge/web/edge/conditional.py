@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.base.units import SECOND_MS
 
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.ASCII)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tollgauge.core import answer_signature
+from tollgauge.core.sale import answer_signature
 
 EVERY_ANSWER: Final = (
     (b"access-control-allow-origin", b"*"),

@@ -18,12 +18,12 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from tollgauge.core.units import SECOND_MS, Clock
+from tollgauge.core.base.units import SECOND_MS, Clock
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
-from tollgauge.store.endpoints import standings
 from tollgauge.store.readiness import rehearse_sale
-from tollgauge.web.demo import Loading
+from tollgauge.store.schedule import standings
+from tollgauge.web.edge.demo import Loading
 from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5 * SECOND_MS

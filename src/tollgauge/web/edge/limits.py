@@ -1,5 +1,5 @@
 """The sizes that every request is held to, in bytes. That of a payment header is the protocol's:
-core/payment.HEADER_MAX.
+core/sale/payment.HEADER_MAX.
 """
 
 from __future__ import annotations

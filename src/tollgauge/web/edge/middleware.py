@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tollgauge.core.payment import HEADER_MAX
+from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.observe import log
 from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cached_answer
 from tollgauge.web.edge.compress import accepts_gzip

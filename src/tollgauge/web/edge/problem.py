@@ -12,8 +12,8 @@ from typing import Final
 import orjson
 from starlette.responses import Response
 
-from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import HEADER_MAX
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.web.edge.limits import BODY_MAX
 
 _AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from tollgauge.core.text import clean_text
+from tollgauge.core.base.text import clean_text
 from tollgauge.web.edge.problem import Invalid, Problem
 
 _NAME_MAX: Final = 64

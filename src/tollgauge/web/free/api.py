@@ -8,17 +8,23 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.answer_signature import Typ
-from tollgauge.core.score import Down
-from tollgauge.monitor import calibration, reports, statistics
-from tollgauge.web import wire
+from tollgauge.core.sale.answer_signature import Typ
+from tollgauge.monitor import calibration, statistics
+from tollgauge.monitor.reports import counts, trust_reports
+from tollgauge.monitor.reports import leaderboard as reports_leaderboard
+from tollgauge.monitor.reports.snapshots import detailed
+from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.badge import badge_shape, badge_svg
 from tollgauge.web.signing import signature_header
+from tollgauge.web.wire import calibration_answers, snapshots, trust
+from tollgauge.web.wire.counts import ecosystem
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
+from tollgauge.web.wire.shape import Shape, dump
+from tollgauge.web.wire.snapshots import LeaderboardShape
+from tollgauge.web.wire.trust import PreviewShape
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
@@ -39,10 +45,10 @@ class FreeApi:
         """The best, the median and the worst endpoint, as they were scored last."""
         return self._signed(await self.samples(), "tollgauge-report")
 
-    async def samples(self) -> wire.PreviewShape:
+    async def samples(self) -> PreviewShape:
         """What the preview shows."""
-        samples = await self.dependencies.read_now(reports.preview)
-        return wire.preview(samples, base_url=self.dependencies.base_url)
+        samples = await self.dependencies.read_now(trust_reports.preview)
+        return trust.preview(samples, base_url=self.dependencies.base_url)
 
     async def preview_by_post(self, request: Request) -> Response:
         """The same as GET; the body is optional and takes no parameters."""
@@ -54,21 +60,21 @@ class FreeApi:
         """The leaderboard."""
         return json_response(await self.best())
 
-    async def best(self) -> wire.LeaderboardShape:
+    async def best(self) -> LeaderboardShape:
         """What the leaderboard shows."""
-        board = await self.dependencies.read_now(reports.leaderboard)
-        return wire.leaderboard(board, base_url=self.dependencies.base_url)
+        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        return snapshots.leaderboard(board, base_url=self.dependencies.base_url)
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
-        stats = await self.dependencies.read_now(reports.ecosystem)
+        stats = await self.dependencies.read_now(counts.ecosystem)
         spread = await self.dependencies.read_now(statistics.current)
-        return json_response(wire.ecosystem(stats, spread))
+        return json_response(ecosystem(stats, spread))
 
     async def calibration(self) -> Response:
         """Forecasts held against what happened, by policy."""
         report = await self.dependencies.read_now(calibration.report)
-        return json_response(wire.calibration(report, now=self.dependencies.clock()))
+        return json_response(calibration_answers.calibration(report, now=self.dependencies.clock()))
 
     async def snapshot(self, resource: ResourceQuery) -> Response:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""
@@ -77,8 +83,8 @@ class FreeApi:
     async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """A snapshot by endpoint id."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
-        snapshot = await self.dependencies.read_endpoint(reports.detailed, id, now=now)
-        shape = wire.snapshot(snapshot, now=now, base_url=base_url)
+        snapshot = await self.dependencies.read_endpoint(detailed, id, now=now)
+        shape = snapshots.snapshot(snapshot, now=now, base_url=base_url)
         return self._signed(shape, "tollgauge-snapshot")
 
     async def evidence(self, digest: Digest) -> Response:
@@ -86,7 +92,7 @@ class FreeApi:
         not ask again.
         """
         document = await self.dependencies.store.reading(
-            reports.evidence_of, digest, now=self.dependencies.clock()
+            evidence_of, digest, now=self.dependencies.clock()
         )
         if document is None:
             raise Problem(
@@ -98,19 +104,7 @@ class FreeApi:
             document, media_type="application/json", headers={"Cache-Control": IMMUTABLE}
         )
 
-    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint, grey while nothing is known of it."""
-        now = self.dependencies.clock()
-        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        return Response(badge_svg(*_badge_values(snapshot)), media_type="image/svg+xml")
-
-    async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint for shields.io."""
-        now = self.dependencies.clock()
-        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        return json_response(badge_shape(*_badge_values(snapshot)))
-
-    def _signed(self, shape: wire.Shape, typ: Typ) -> Response:
+    def _signed(self, shape: Shape, typ: Typ) -> Response:
         """A shape as the body of a response, with its signature where there is a key. The cache
         keeps both, so that an answer is signed once however often it is read.
         """
@@ -120,11 +114,6 @@ class FreeApi:
         return response
 
 
-def _badge_values(snapshot: reports.Snapshot) -> tuple[str, str | None, int | None, Down | None]:
-    """The arguments of `badge_svg` and `badge_shape`."""
-    return snapshot.recommendation, snapshot.grade, snapshot.score_tenths, snapshot.down
-
-
-def json_response(shape: wire.Shape) -> Response:
+def json_response(shape: Shape) -> Response:
     """A shape as the body of a response."""
-    return Response(wire.dump(shape), media_type="application/json")
+    return Response(dump(shape), media_type="application/json")

@@ -12,13 +12,13 @@ from typing import Final, Literal
 
 from starlette.responses import PlainTextResponse, Response
 
-from tollgauge.core.answer_signature import HEADER, JWKS
-from tollgauge.core.units import dollars
-from tollgauge.web import wire
+from tollgauge.core.base.units import dollars
+from tollgauge.core.sale.answer_signature import HEADER, JWKS
 from tollgauge.web.free.api import json_response
-from tollgauge.web.free.bundle import PATH as BUNDLE
+from tollgauge.web.free.bundle_download import PATH as BUNDLE
 from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
+from tollgauge.web.wire.shape import Shape
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
@@ -28,7 +28,7 @@ _GUARDS: Final = (
 )
 
 
-class ResourcesShape(wire.Shape):
+class ResourcesShape(Shape):
     """What is sold here: each as `POST https://…`."""
 
     version: Literal[1]

@@ -18,15 +18,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.advice import RECOMMENDATIONS
-from tollgauge.core.endpoint import Listing, ResourceError
-from tollgauge.core.endpoint_filter import GRADES, Filter, Sort, at_least
-from tollgauge.core.search_text import Named, read_search_text
+from tollgauge.core.directory.endpoint_filter import GRADES, Filter, Sort, at_least
+from tollgauge.core.directory.search_text import Named, read_search_text
+from tollgauge.core.endpoint.identity import Listing, ResourceError
+from tollgauge.core.score.advice import RECOMMENDATIONS
 from tollgauge.core.similarity.columns import CursorError
 from tollgauge.monitor import endpoint_pages
 from tollgauge.monitor.alternatives import IndexBuilding
 from tollgauge.monitor.endpoint_pages import LIST_ROWS, EndpointPage, Search
-from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.headers import accepts_csv
@@ -41,6 +40,7 @@ from tollgauge.web.wire.request_model import (
     refuse,
     without_fraction,
 )
+from tollgauge.web.wire.shape import Grade, OneOf, Recommendation, camel
 
 SEARCH: Final = "/trust/search"
 SEMANTIC_SEARCH: Final = "/v1/semantic-search"
@@ -82,11 +82,11 @@ _MIN_GRADE: Final = "Only those with this grade or a better"
 class _ListedRequest(RequestModel):
     """What searches and lists filter by."""
 
-    model_config = ConfigDict(alias_generator=wire.camel)
+    model_config = ConfigDict(alias_generator=camel)
 
     max_amount_usd: Annotated[_Price | None, _NotNull] = Field(None, description=_MAX_PRICE)
     network: Annotated[RequestedNetwork | None, _NotNull] = Field(None, description=NETWORK)
-    recommendation: Annotated[wire.Recommendation | None, _NotNull] = Field(
+    recommendation: Annotated[Recommendation | None, _NotNull] = Field(
         None, description=_RECOMMENDATION
     )
 
@@ -109,7 +109,7 @@ class SearchRequest(_ListedRequest):
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(without_fraction)] = Field(
         5, description="How many at most"
     )
-    min_grade: Annotated[wire.Grade | None, _NotNull] = Field(None, description=_MIN_GRADE)
+    min_grade: Annotated[Grade | None, _NotNull] = Field(None, description=_MIN_GRADE)
 
     def wanted(self) -> Filter:
         """The filter of the search."""
@@ -119,10 +119,10 @@ class SearchRequest(_ListedRequest):
 class ListRequest(_ListedRequest):
     """Which endpoints to list, in which order."""
 
-    sort: Annotated[str, wire.OneOf(Sort)] = "score"
-    grade: wire.Grade | None = None
+    sort: Annotated[str, OneOf(Sort)] = "score"
+    grade: Grade | None = None
     host: Annotated[str, Field(max_length=253), AfterValidator(_host)] | None = None
-    status: Annotated[str, wire.OneOf(Listing)] = "listed"
+    status: Annotated[str, OneOf(Listing)] = "listed"
     cursor: Annotated[str, Field(max_length=_CURSOR_MAX)] = ""
 
     def wanted(self) -> Filter:
@@ -138,7 +138,7 @@ def _parameter(description: str, example: object, **schema: Any) -> Any:
 class _Parameters(BaseModel):
     """A query string as it comes: texts, which a RequestModel reads."""
 
-    model_config = ConfigDict(alias_generator=wire.camel)
+    model_config = ConfigDict(alias_generator=camel)
 
     max_amount_usd: str | None = _parameter(
         _MAX_PRICE, 0.01, type="number", minimum=0, maximum=1_000_000

@@ -14,13 +14,14 @@ from xml.etree import ElementTree as ET
 
 from starlette.responses import Response
 
-from tollgauge.core import notice
-from tollgauge.core.endpoint import page_url
-from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, day_of, iso_seconds
-from tollgauge.store.endpoints import endpoint_list, public
-from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import Incident
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import DAY_MS, day_of, iso_seconds
+from tollgauge.core.endpoint.identity import page_url
+from tollgauge.core.watch import notice
+from tollgauge.store.endpoints import public
+from tollgauge.store.lists import endpoint_list
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.wire.parameters import EndpointId, Host, IncidentType
 

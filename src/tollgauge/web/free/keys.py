@@ -15,39 +15,39 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field
 from starlette.responses import Response
 
-from tollgauge.core.answer_signature import PublicKey
-from tollgauge.web import wire
+from tollgauge.core.sale.answer_signature import PublicKey
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.shape import OneOf, Shape, absent_if_null
 
 DID: Final = "/.well-known/did.json"
 _CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/suites/jws-2020/v1"]
 
 
-class JwkShape(wire.Shape):
+class JwkShape(Shape):
     """A public Ed25519 key (RFC 8037). `kid` is its thumbprint (RFC 7638); a retired key counts for
     what was signed from `nbf` until `exp` (unix seconds).
     """
 
-    kty: Annotated[str, wire.OneOf(("OKP",))]
-    crv: Annotated[str, wire.OneOf(("Ed25519",))]
+    kty: Annotated[str, OneOf(("OKP",))]
+    crv: Annotated[str, OneOf(("Ed25519",))]
     x: str
     kid: str
-    alg: Annotated[str, wire.OneOf(("EdDSA",))]
-    use: Annotated[str, wire.OneOf(("sig",))]
-    nbf: int | None = wire.absent_if_null()
-    exp: int | None = wire.absent_if_null()
+    alg: Annotated[str, OneOf(("EdDSA",))]
+    use: Annotated[str, OneOf(("sig",))]
+    nbf: int | None = absent_if_null()
+    exp: int | None = absent_if_null()
 
 
-class JwksShape(wire.Shape):
+class JwksShape(Shape):
     """The keys of all signatures; none where nothing is signed."""
 
     keys: list[JwkShape]
 
 
-class MethodShape(wire.Shape):
+class MethodShape(Shape):
     """A key in the form of a DID document."""
 
     id: str
@@ -56,7 +56,7 @@ class MethodShape(wire.Shape):
     public_key_jwk: JwkShape
 
 
-class DidShape(wire.Shape):
+class DidShape(Shape):
     """The DID document of the service's host."""
 
     context: list[str] = Field(serialization_alias="@context")

@@ -17,17 +17,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core import lint as linter
-from tollgauge.core.exchange import Exchange
 from tollgauge.core.lint.examples import EXAMPLES
-from tollgauge.monitor import reports
-from tollgauge.web import wire
+from tollgauge.core.probe.exchange import Exchange
+from tollgauge.monitor.reports import lint_reports
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.limits import BODY_MAX
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
+from tollgauge.web.wire import lint_answers
 from tollgauge.web.wire.examples import BASE_URL
+from tollgauge.web.wire.lint_answers import LintShape, stored_lint
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid
+from tollgauge.web.wire.shape import dump
 
 LINT_PATH: Final = "/v1/lint"
 SUMMARY: Final = "What is wrong with a 402, and how to mend it"
@@ -66,7 +68,7 @@ class Linting:
         """The lint of the answer in the request's body. Raises Problem 400, 404 or 422."""
         return json_response(await self.result(await read_body(request)))
 
-    async def result(self, document: object) -> wire.LintShape:
+    async def result(self, document: object) -> LintShape:
         """What the linter says to a request. Raises Problem 404 or 422."""
         asked = LintRequest.read(document, self.dependencies.perimeter)
         # By the names that are there: null is not in the published schema.
@@ -76,7 +78,7 @@ class Linting:
             return await self.stored(asked.resource.id)
         raise invalid("capture", "Give either capture or resource.")
 
-    async def captured(self, text: str) -> wire.LintShape:
+    async def captured(self, text: str) -> LintShape:
         """The lint of a captured answer. Raises Problem 422."""
         try:
             exchange = linter.read_capture(text.encode("utf-8", "replace"))
@@ -85,12 +87,12 @@ class Linting:
         # A hostile schema takes some milliseconds, which other requests should not wait for.
         return await asyncio.to_thread(_explained, exchange, self.dependencies.base_url)
 
-    async def stored(self, endpoint_id: str) -> wire.LintShape:
+    async def stored(self, endpoint_id: str) -> LintShape:
         """The lint of an endpoint's last probe, by its id. Raises Problem 404."""
-        stored = await self.dependencies.read_endpoint(reports.stored_lint, endpoint_id)
+        stored = await self.dependencies.read_endpoint(lint_reports.stored_lint, endpoint_id)
         if stored.lint is None:
             raise Problem(404, "not-probed", "This resource was not probed yet.")
-        return wire.stored_lint(
+        return stored_lint(
             stored.lint,
             base_url=self.dependencies.base_url,
             resource=stored.resource,
@@ -102,11 +104,11 @@ class Linting:
 def example_answer() -> Any:
     """The answer to the example as JSON value, for the interface description."""
     exchange = linter.read_capture(EXAMPLE["capture"].encode())
-    return orjson.loads(wire.dump(_explained(exchange, BASE_URL)))
+    return orjson.loads(dump(_explained(exchange, BASE_URL)))
 
 
-def _explained(exchange: Exchange, base_url: str) -> wire.LintShape:
-    return wire.lint(linter.lint(exchange), exchange, base_url=base_url)
+def _explained(exchange: Exchange, base_url: str) -> LintShape:
+    return lint_answers.lint(linter.lint(exchange), exchange, base_url=base_url)
 
 
 def _unreadable(error: linter.CaptureError) -> Problem:

@@ -6,23 +6,23 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from tollgauge.core.trace.catalogue import DECODERS, NETWORKS, Model
-from tollgauge.web import wire
+from tollgauge.core.chain.trace.catalogue import DECODERS, NETWORKS, Model
 from tollgauge.web.free.api import json_response
+from tollgauge.web.wire.shape import OneOf, Shape
 
 
-class ModelShape(wire.Shape):
+class ModelShape(Shape):
     """A decoder: the node's methods that it needs, what it gives, and its price in dollars, which
     comes on top of the route's.
     """
 
-    id: Annotated[str, wire.OneOf(Model)]
+    id: Annotated[str, OneOf(Model)]
     needs: list[str]
     gives: str
     price_usd: float
 
 
-class ModelsShape(wire.Shape):
+class ModelsShape(Shape):
     """The catalogue, cheapest first, and the networks that requests can name."""
 
     models: list[ModelShape]

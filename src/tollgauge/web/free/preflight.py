@@ -1,7 +1,8 @@
 """`GET /trust/preflight`: whether an offer may be paid, by what is known of its endpoint.
 
-The rules are core/preflight's, the record is the newest one (monitor/trust_records). The bundle
-(web/free/bundle) has the same records, for whoever wants to tell nobody what is paid.
+The rules are core/guard/preflight's, the record is the newest one (monitor/trust_records). The
+bundle (web/free/bundle_download) has the same records, for whoever wants to tell nobody what is
+paid.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import Final
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from tollgauge.core.preflight import Offer, decide
+from tollgauge.core.guard.preflight import Offer, decide
 from tollgauge.monitor import trust_records
-from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire.parameters import (
@@ -23,13 +23,14 @@ from tollgauge.web.wire.parameters import (
     OfferedPayTo,
     ResourceQuery,
 )
-from tollgauge.web.wire.preflight import PreflightShape, preflight
+from tollgauge.web.wire.preflight_answers import PreflightShape, preflight
 from tollgauge.web.wire.request_model import (
     NETWORK,
     RequestedNetwork,
     RequestedResource,
     RequestModel,
 )
+from tollgauge.web.wire.shape import camel
 
 PATH: Final = "/trust/preflight"
 SUMMARY: Final = "Whether an offer may be paid, by what is known of its endpoint"
@@ -38,7 +39,7 @@ SUMMARY: Final = "Whether an offer may be paid, by what is known of its endpoint
 class PreflightRequest(RequestModel):
     """An offer of an endpoint; what is left out is not judged."""
 
-    model_config = ConfigDict(alias_generator=wire.camel)
+    model_config = ConfigDict(alias_generator=camel)
 
     resource: RequestedResource
     pay_to: str | None = Field(None, description="The address that the offer asks to pay")

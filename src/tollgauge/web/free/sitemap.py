@@ -21,10 +21,10 @@ from starlette.responses import PlainTextResponse, Response
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.monitor import ranking
 from tollgauge.store.endpoints import public
-from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.wire.lint import RULES_PATH
+from tollgauge.web.wire.figures import day
+from tollgauge.web.wire.lint_answers import RULES_PATH
 from tollgauge.web.wire.parameters import SitemapPart
 
 XML: Final = "application/xml"
@@ -97,7 +97,7 @@ class Sitemap:
             [
                 f"<url>{self._loc(path)}</url>"
                 if at is None
-                else f"<url>{self._loc(path)}<lastmod>{wire.day(at)}</lastmod></url>"
+                else f"<url>{self._loc(path)}<lastmod>{day(at)}</lastmod></url>"
                 for path, at in pages
             ],
         )

@@ -17,13 +17,13 @@ from typing import Annotated, Any, Final, TypeVar
 import orjson
 from pydantic import ConfigDict, Field, create_model
 
-from tollgauge.core.payment import State
+from tollgauge.core.sale.payment import State
 from tollgauge.store.ledger.payments import LedgerRow
-from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import Brief
 from tollgauge.web.wire.request_model import RequestModel, invalid
+from tollgauge.web.wire.shape import OneOf, camel
 
 Order = TypeVar("Order")
 
@@ -39,7 +39,7 @@ _MORE: Final = (
 class PageRequest(RequestModel):
     """Which page of which stored answer an agent wants."""
 
-    model_config = ConfigDict(alias_generator=wire.camel)
+    model_config = ConfigDict(alias_generator=camel)
 
     answer_id: Annotated[str, Field(pattern=f"^{_ID}$")] | None = Field(
         None, description="`answerId` of an answer that you paid for, in place of other arguments"
@@ -52,7 +52,7 @@ class PageRequest(RequestModel):
 def page_request(brief: Brief) -> type[PageRequest]:
     """The model of the page arguments of one tool."""
     field = Field(None, description=PageRequest.model_fields["details"].description)
-    details: Any = Annotated[str, wire.OneOf(brief.lists)] | None
+    details: Any = Annotated[str, OneOf(brief.lists)] | None
     return create_model("PageRequest", __base__=PageRequest, details=(details, field))
 
 

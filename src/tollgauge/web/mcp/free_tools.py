@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field
 
 from tollgauge.monitor import ranking
-from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import FreeApi
@@ -28,8 +27,13 @@ from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
 from tollgauge.web.watches.shapes import ID_PATTERN
 from tollgauge.web.watches.watch_auth import own_watch
 from tollgauge.web.wire import lists
-from tollgauge.web.wire.preflight import PreflightShape
+from tollgauge.web.wire.counts import EcosystemShape
+from tollgauge.web.wire.lint_answers import brief
+from tollgauge.web.wire.preflight_answers import PreflightShape
 from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.snapshots import LeaderboardShape
+from tollgauge.web.wire.trust import outline
 
 _NO_ARGUMENTS: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -150,7 +154,7 @@ class FreeTools:
                     f"to {ranking.SIZE}."
                 ),
                 arguments=LeaderboardArguments.json_schema(),
-                output=of_shape(wire.LeaderboardShape),
+                output=of_shape(LeaderboardShape),
                 answer=self._leaderboard,
             ),
             FreeTool(
@@ -173,7 +177,7 @@ class FreeTools:
                     "compliant, and what they were paid in 30 days."
                 ),
                 arguments=_NO_ARGUMENTS,
-                output=of_shape(wire.EcosystemShape),
+                output=of_shape(EcosystemShape),
                 answer=self._stats,
             ),
             FreeTool(
@@ -266,11 +270,11 @@ class FreeTools:
         """The first rows of the leaderboard. Raises Problem 422."""
         limit = LeaderboardArguments.read(arguments).limit
         board = await FreeApi(self.dependencies).best()
-        return wire.dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
+        return dump(board.model_copy(update={"endpoints": board.endpoints[:limit]}))
 
     async def _preview(self, _arguments: Mapping[str, Any]) -> bytes:
         """The sample reports in short: an agent reads all that it is given."""
-        return wire.outline(await FreeApi(self.dependencies).samples())
+        return outline(await FreeApi(self.dependencies).samples())
 
     async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
         return bytes((await FreeApi(self.dependencies).stats()).body)
@@ -283,12 +287,12 @@ class FreeTools:
 
     async def _preflight(self, arguments: Mapping[str, Any]) -> bytes:
         """The verdict about an offer. Raises Problem 422."""
-        return wire.dump(await Preflights(self.dependencies).judge(arguments))
+        return dump(await Preflights(self.dependencies).judge(arguments))
 
     async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
         """The lint of an answer in short. Raises Problem 422."""
         capture = LintArguments.read(arguments).capture
-        return wire.brief(await Linting(self.dependencies).captured(capture))
+        return brief(await Linting(self.dependencies).captured(capture))
 
     async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
         """The poll of a watch. Raises Problem 401, 404 or 422, as the route does."""

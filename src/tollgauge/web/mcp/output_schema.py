@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tollgauge.web import wire
 from tollgauge.web.paid.tool_spec import Brief
+from tollgauge.web.wire.shape import Shape
 
 Schema = dict[str, Any]
 
@@ -49,7 +49,7 @@ def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema
     return {"type": "object", "anyOf": [*answers, *others]}
 
 
-def of_shape(shape: type[wire.Shape], *fields: str) -> Schema:
+def of_shape(shape: type[Shape], *fields: str) -> Schema:
     """The schema of an answer, or of some of its fields."""
     whole = shape.model_json_schema(mode="serialization")
     schema: Schema = _pruned(whole, whole.get("$defs", {}), _DEPTH)
@@ -60,7 +60,7 @@ def of_shape(shape: type[wire.Shape], *fields: str) -> Schema:
     return schema
 
 
-def of_pages(brief: Brief, shape: type[wire.Shape]) -> Iterable[Schema]:
+def of_pages(brief: Brief, shape: type[Shape]) -> Iterable[Schema]:
     """The schemas of the pages of a long answer: of its table, and of each of its lists."""
     frame: Schema = {
         "total": {"type": "integer"},

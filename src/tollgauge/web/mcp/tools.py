@@ -31,9 +31,10 @@ from x402.extensions.bazaar import (
     declare_mcp_discovery_extension,
 )
 
-from tollgauge.core import answer_signature, strictjson
-from tollgauge.core.payment import canonical_body, request_digest
-from tollgauge.core.units import dollars
+from tollgauge.core.base import strictjson
+from tollgauge.core.base.units import dollars
+from tollgauge.core.sale import answer_signature
+from tollgauge.core.sale.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web.dependencies import Dependencies

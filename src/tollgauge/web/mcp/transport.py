@@ -34,7 +34,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
-from tollgauge.core import strictjson
+from tollgauge.core.base import strictjson
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.mcp.tools import Tools, UnknownToolError
 from tollgauge.web.wire import openapi

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.core.endpoint import ID_PATTERN, Perimeter, ResourceError, parse_resource
-from tollgauge.core.search_text import with_scheme
-from tollgauge.monitor.reports import EndpointView
-from tollgauge.monitor.reports.endpoint import LEAST_DAYS
+from tollgauge.core.directory.search_text import with_scheme
+from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
+from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView
 from tollgauge.web.pages.charts.days import uptime_bars
 from tollgauge.web.pages.render import render
 

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import orjson
 
-from tollgauge.core.payment import Offer
-from tollgauge.core.units import BASE
-from tollgauge.web.free.bundle import PATH as BUNDLE_PATH
+from tollgauge.core.base.units import BASE
+from tollgauge.core.sale.payment import Offer
+from tollgauge.web.free.bundle_download import PATH as BUNDLE_PATH
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render

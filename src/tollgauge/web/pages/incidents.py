@@ -1,7 +1,7 @@
 """`GET /incidents`: what changed at all endpoints, with the evidence of each change.
 
-What is shown of a change is what its alert says (core/notice): the texts of endpoints are cleaned
-and cut there, and none of them becomes a link.
+What is shown of a change is what its alert says (core/watch/notice): the texts of endpoints are
+cleaned and cut there, and none of them becomes a link.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from itertools import groupby
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from tollgauge.core import changes, notice
-from tollgauge.core.retention import CHANGES_MS
-from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, day_of, iso_seconds
-from tollgauge.monitor.reports import Incidents
-from tollgauge.store.probes.changes import Incident
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import DAY_MS, day_of, iso_seconds
+from tollgauge.core.watch import changes, notice
+from tollgauge.core.watch.retention import CHANGES_MS
+from tollgauge.monitor.reports.incidents import Incidents
+from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 

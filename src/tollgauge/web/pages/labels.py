@@ -1,8 +1,8 @@
 """Labels: how figures of the read side are written for people.
 
 Rules:
-- dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars (core/units)
-  or `not advertised`;
+- dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars
+  (core/base/units) or `not advertised`;
 - whatever is unknown is a dash, never a zero;
 - texts of others lose control, bidi, zero-width and tag characters here, and their length is
   capped; the template engine escapes them.
@@ -15,15 +15,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from tollgauge.core.endpoint_filter import GRADES
-from tollgauge.core.finding import is_lint
-from tollgauge.core.signals.flag import Flag
-from tollgauge.core.text import clean_text
-from tollgauge.core.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
-from tollgauge.web import wire
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
+from tollgauge.core.directory.endpoint_filter import GRADES
+from tollgauge.core.endpoint.finding import is_lint
+from tollgauge.core.score.signals.flag import Flag
+from tollgauge.web.wire import figures
+from tollgauge.web.wire.lint_answers import rule_page
 
 if TYPE_CHECKING:
-    from tollgauge.monitor.reports import EndpointRow, Snapshot
+    from tollgauge.monitor.reports.snapshots import EndpointRow, Snapshot
 
 DASH: Final = "\N{EM DASH}"
 """The text of a figure that was not measured."""
@@ -46,7 +47,7 @@ _OF_LAST_CHECK: Final = frozenset(
         "validates-before-402",
     ]
 )
-"""The flags whose instant is that of the last check (core/signals/reach and envelope)."""
+"""The flags whose instant is that of the last check (core/score/signals/reach and envelope)."""
 
 _REASONS: Final = {
     "ours": "our own network or limits",
@@ -72,12 +73,12 @@ def _cleaned(line: str) -> str:
 
 def date(at: int | None) -> str:
     """`YYYY-MM-DD` of an instant in milliseconds UTC."""
-    return DASH if at is None else wire.day(at)
+    return DASH if at is None else figures.day(at)
 
 
 def day_date(day: int) -> str:
     """`YYYY-MM-DD` of a UTC day."""
-    return wire.day(day * DAY_MS)
+    return figures.day(day * DAY_MS)
 
 
 def age(at: int, now: int) -> str:
@@ -190,7 +191,7 @@ def token_amount(amount: int, decimals: int) -> str:
 
 def rule_path(code: str) -> str:
     """The path of the page of the rule that a flag's code names; empty for any other flag."""
-    return (wire.rule_page(code, "") or "") if is_lint(code) else ""
+    return (rule_page(code, "") or "") if is_lint(code) else ""
 
 
 def readable(resource: str) -> str:

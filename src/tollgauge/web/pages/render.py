@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tollgauge.core.units import iso_seconds as iso
-from tollgauge.core.units import minute
+from tollgauge.core.base.units import iso_seconds as iso
+from tollgauge.core.base.units import minute
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS

@@ -14,14 +14,15 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from tollgauge.core.endpoint import Listing, Resource
-from tollgauge.core.endpoint_filter import GRADES, Sort
-from tollgauge.core.payment import Offer
-from tollgauge.core.search_text import Named, PayTo
-from tollgauge.core.units import dollars
+from tollgauge.core.base.units import dollars
+from tollgauge.core.directory.endpoint_filter import GRADES, Sort
+from tollgauge.core.directory.search_text import Named, PayTo
+from tollgauge.core.endpoint.identity import Listing, Resource
+from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.endpoint_pages import EndpointPage, Search
-from tollgauge.monitor.reports import row_of
-from tollgauge.store.endpoints import endpoint_list, public
+from tollgauge.monitor.reports.snapshots import row_of
+from tollgauge.store.endpoints import public
+from tollgauge.store.lists import endpoint_list
 from tollgauge.web.dependencies import (
     Dependencies,
     unknown_host,

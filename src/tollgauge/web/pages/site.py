@@ -7,9 +7,14 @@ from functools import partial
 
 from starlette.responses import HTMLResponse, Response
 
-from tollgauge.core.policy import POLICY
-from tollgauge.monitor import calibration, reports, statistics
-from tollgauge.store.endpoints import alternative_counts
+from tollgauge.core.score.policy import POLICY
+from tollgauge.monitor import calibration, statistics
+from tollgauge.monitor.reports import endpoint as reports_endpoint
+from tollgauge.monitor.reports import incidents as reports_incidents
+from tollgauge.monitor.reports import leaderboard as reports_leaderboard
+from tollgauge.monitor.reports import snapshots
+from tollgauge.monitor.reports.counts import ecosystem
+from tollgauge.store.lists import alternative_counts
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
@@ -45,8 +50,8 @@ class Site:
 
     async def home(self) -> Response:
         """The first page."""
-        board = await self.dependencies.read_now(reports.leaderboard)
-        stats = await self.dependencies.read_now(reports.ecosystem)
+        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        stats = await self.dependencies.read_now(ecosystem)
         html = views.home_html(
             board,
             stats,
@@ -57,8 +62,8 @@ class Site:
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
-        board = await self.dependencies.read_now(reports.leaderboard)
-        stats = await self.dependencies.read_now(reports.ecosystem)
+        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        stats = await self.dependencies.read_now(ecosystem)
         html = views.leaderboard_html(
             board,
             stats,
@@ -69,7 +74,7 @@ class Site:
 
     async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
         """A page of one host's endpoints."""
-        provider = await self.dependencies.store.reading(reports.provider, host.lower(), after)
+        provider = await self.dependencies.store.reading(snapshots.provider, host.lower(), after)
         if provider is None:
             raise unknown_host()
         return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))
@@ -96,13 +101,13 @@ class Site:
         after: AfterIncident = None,
     ) -> Response:
         """What changed at all endpoints."""
-        incidents = await self.dependencies.read_now(reports.incidents, type, days, after)
+        incidents = await self.dependencies.read_now(reports_incidents.incidents, type, days, after)
         return HTMLResponse(incidents_html(incidents, base_url=self.dependencies.base_url))
 
     async def statistics(self) -> Response:
         """How the figures of all endpoints are spread."""
         counted = await self.dependencies.read_now(statistics.current)
-        stats = await self.dependencies.read_now(reports.ecosystem)
+        stats = await self.dependencies.read_now(ecosystem)
         html = statistics_html(counted, stats, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
@@ -112,13 +117,13 @@ class Site:
         """Up to four endpoints side by side."""
         asked = asked_for((a, b, c, d), self.dependencies.perimeter)
         ids = [one.id for one in asked if one.id is not None]
-        views_by_id = await self.dependencies.read_now(reports.views, ids)
+        views_by_id = await self.dependencies.read_now(reports_endpoint.views, ids)
         html = compare_html(asked, views_by_id, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
-        board = await self.dependencies.read_now(reports.leaderboard)
+        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
         ids = [row.id for row in board.rows]
         better = await self.dependencies.store.reading(alternative_counts.counts, ids)
         key = self.dependencies.signing_key
@@ -135,7 +140,7 @@ class Site:
     async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The page of one endpoint."""
         now = self.dependencies.clock()
-        view = await self.dependencies.read_endpoint(reports.view, id, now=now)
+        view = await self.dependencies.read_endpoint(reports_endpoint.view, id, now=now)
         offer = report_offer(self.dependencies)
         similar = offer_of(self.dependencies, SIMILAR)
         html = views.endpoint_html(
@@ -167,7 +172,7 @@ class Site:
             if named.id != id:
                 raise invalid("resource", "The path names the id of another resource.")
         try:
-            snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
+            snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
         except Problem as problem:
             if problem.status != 404 or named is None:
                 raise

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tollgauge.core.units import dollars
-from tollgauge.monitor.reports import Ecosystem
+from tollgauge.core.base.units import dollars
+from tollgauge.monitor.reports.counts import Ecosystem
 from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.endpoint import Resource
-from tollgauge.core.payment import Offer
-from tollgauge.core.units import NETWORK_NAMES, dollars, known_asset
-from tollgauge.monitor.reports import EndpointRow, Snapshot
-from tollgauge.web.demo import WALLET_RDNS, DemoSettings
+from tollgauge.core.base.units import NETWORK_NAMES, dollars, known_asset
+from tollgauge.core.endpoint.identity import Resource
+from tollgauge.core.sale.payment import Offer
+from tollgauge.monitor.reports.snapshots import EndpointRow, Snapshot
+from tollgauge.web.edge.demo import WALLET_RDNS, DemoSettings
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 

@@ -5,7 +5,8 @@ Rules:
   caching and headers are web/routes';
 - no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src
   'self'; img-src 'self'` is enough for every page;
-- `loading` is what a page says while the demo loads its past (web/demo), and loads itself again;
+- `loading` is what a page says while the demo loads its past (web/edge/demo), and loads itself
+  again;
 - everything is escaped by the engine, and cleaned of unseen characters on its way out; provider
   text is shown as text, marked as the provider's own, and never becomes a link.
 """
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tollgauge.core.calibration import (
+from tollgauge.core.base.units import WINDOW_MS, day_of, dollars
+from tollgauge.core.calibration.calibration import (
     BIN_MIN,
     DAY,
     NOW,
@@ -23,12 +25,14 @@ from tollgauge.core.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.core.policy import POLICY, Policy
-from tollgauge.core.scoring import FLAG_RULES
-from tollgauge.core.signals.flag import Flag, FlagRule
-from tollgauge.core.units import WINDOW_MS, day_of, dollars
+from tollgauge.core.score.policy import POLICY, Policy
+from tollgauge.core.score.scoring import FLAG_RULES
+from tollgauge.core.score.signals.flag import Flag, FlagRule
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
+from tollgauge.monitor.reports.counts import Ecosystem
+from tollgauge.monitor.reports.endpoint import EndpointView
+from tollgauge.monitor.reports.leaderboard import Leaderboard
+from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.charts import days

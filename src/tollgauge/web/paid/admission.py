@@ -14,9 +14,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients.facilitator import Facilitator
-from tollgauge.core.payment import Payment
-from tollgauge.core.trace.signed import signed_by_payer
-from tollgauge.core.units import whole_seconds
+from tollgauge.core.base.units import whole_seconds
+from tollgauge.core.chain.trace.signed import signed_by_payer
+from tollgauge.core.sale.payment import Payment
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem

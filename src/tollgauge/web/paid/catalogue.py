@@ -17,14 +17,13 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.seal import Sealer
-from tollgauge.core.answer_signature import SigningKey, Typ
-from tollgauge.core.endpoint import Perimeter
-from tollgauge.core.payment import Offer
-from tollgauge.core.units import Clock, known_asset
+from tollgauge.core.base.units import Clock, known_asset
+from tollgauge.core.endpoint.identity import Perimeter
+from tollgauge.core.sale.answer_signature import SigningKey, Typ
+from tollgauge.core.sale.payment import Offer
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.ledger.payments import LedgerRow
-from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import LiveProbe
@@ -33,6 +32,7 @@ from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.paid.waiting import Waiting
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.shape import Shape
 
 _EXAMPLE_MAX: Final = 360
 """Bytes of JSON."""
@@ -146,7 +146,7 @@ class Product:
     request: type[RequestModel]
     example: dict[str, Any]
     answer: dict[str, Any]
-    shape: type[wire.Shape]
+    shape: type[Shape]
     compute: Callable[[Any, HeldClaim], Awaitable[bytes]]
     tool: ToolSpec
     refusals: Mapping[int, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ It reads top to bottom (docs/payments.md):
 Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
 that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again. What a
 caller is told of each state is in web/paid/request; how a payment is settled, and every change of
-its row after the claim, in web/paid/settlement. Where another worker wrote the row first, the
+its row after the claim, in web/paid/settle. Where another worker wrote the row first, the
 caller is answered from that.
 """
 
@@ -32,7 +32,8 @@ from starlette.responses import Response
 
 from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
-from tollgauge.core.payment import (
+from tollgauge.core.base.units import Clock
+from tollgauge.core.sale.payment import (
     BEFORE_SETTLEMENT,
     EXPIRED,
     IN_DOUBT,
@@ -47,7 +48,6 @@ from tollgauge.core.payment import (
     request_digest,
     signed_transfer,
 )
-from tollgauge.core.units import Clock
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import alarm, log, place_of
 from tollgauge.store.ledger import answers, payments
@@ -71,7 +71,7 @@ from tollgauge.web.paid.request import (
     settled_unknown,
     unpaid_reason,
 )
-from tollgauge.web.paid.settlement import OvertakenError, Settlement
+from tollgauge.web.paid.settle import OvertakenError, Settlement
 
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""

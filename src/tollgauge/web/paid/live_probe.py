@@ -26,18 +26,18 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Resource
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.units import MINUTE_MS, SECOND_MS, whole_seconds
-from tollgauge.core.vantage import PARTLY_REACHABLE
+from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, whole_seconds
+from tollgauge.core.endpoint.identity import Endpoint, Resource
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
-from tollgauge.store.endpoints import hosts
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import latest as latest_rows
 from tollgauge.store.probes.latest import Latest
+from tollgauge.store.schedule import hosts
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.waiting import Waiting

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.units import EVM_ADDRESS_PATTERN, known_asset
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, known_asset
 
 TRUST: Final = "/v1/x402-trust"
 HISTORY: Final = "/v1/x402-history"

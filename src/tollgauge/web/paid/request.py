@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo, SettleResponse
 
-from tollgauge.core.payment import (
+from tollgauge.core.sale.payment import (
     EXTENSION,
     HEADER_MAX,
     NEVER_PAID,

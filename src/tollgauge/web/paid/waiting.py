@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from tollgauge.core.site import site
+from tollgauge.core.endpoint.site import site
 from tollgauge.web.edge.problem import Problem
 
 SITE_SHARE: Final = 4

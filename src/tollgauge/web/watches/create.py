@@ -28,17 +28,17 @@ from sqlalchemy import Connection
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, watch_context
 from tollgauge.clients.webhooks import Signing
-from tollgauge.core import watch as rules
-from tollgauge.core.changes import EVENTS
-from tollgauge.core.endpoint import Endpoint, Listing, Resource
-from tollgauge.core.exchange import FaultKind
-from tollgauge.core.probe import Outcome, ProbeResult
-from tollgauge.core.units import iso_seconds
-from tollgauge.core.watch import Kind, WatchRequest
+from tollgauge.core.base.units import iso_seconds
+from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
+from tollgauge.core.probe.exchange import FaultKind
+from tollgauge.core.probe.probe import Outcome, ProbeResult
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.changes import EVENTS
+from tollgauge.core.watch.watch import Kind, WatchRequest
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
-from tollgauge.store.probes import changes
+from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
@@ -50,8 +50,8 @@ from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_request import WatchFields
-from tollgauge.web.wire import OneOf
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
+from tollgauge.web.wire.shape import OneOf
 
 EXAMPLE: Final[dict[str, Any]] = {
     "endpoint": "https://api.example.com/weather",

@@ -18,12 +18,12 @@ from typing import Any, Final
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import destination_context
 from tollgauge.clients.webhooks import Sent, Signing
-from tollgauge.core import notice
-from tollgauge.core import watch as rules
-from tollgauge.core.changes import Change
-from tollgauge.core.exchange import FaultKind
-from tollgauge.core.finding import Severity
-from tollgauge.core.watch import Target
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import FaultKind
+from tollgauge.core.watch import notice
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.changes import Change
+from tollgauge.core.watch.watch import Target
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.web.edge.problem import Invalid, Problem

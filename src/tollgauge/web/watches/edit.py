@@ -19,9 +19,9 @@ from starlette.responses import Response
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.units import iso_seconds
-from tollgauge.core.watch import Kind, Target, WatchState
+from tollgauge.core.base.units import iso_seconds
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.watch.watch import Kind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
@@ -41,7 +41,8 @@ from tollgauge.web.watches.watch_auth import (
     unknown_watch,
 )
 from tollgauge.web.watches.watch_request import WatchFields, check_count
-from tollgauge.web.wire import OneOf, openapi
+from tollgauge.web.wire import openapi
+from tollgauge.web.wire.shape import OneOf
 
 _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_sensitivity_n": 3}
 

@@ -16,25 +16,25 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core import notice
-from tollgauge.core import watch as rules
-from tollgauge.core.changes import EVENTS
-from tollgauge.core.endpoint import Endpoint, page_url
-from tollgauge.core.units import MINUTE_MS, iso_seconds
-from tollgauge.core.watch import WatchState
-from tollgauge.monitor import changes as watched_changes
+from tollgauge.core.base.units import MINUTE_MS, iso_seconds
+from tollgauge.core.endpoint.identity import Endpoint, page_url
+from tollgauge.core.watch import notice
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.changes import EVENTS
+from tollgauge.core.watch.watch import WatchState
+from tollgauge.monitor import watched_changes
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import StoredChange
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.probes.change_rows import StoredChange
 from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
-from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, WatchStateName
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import invalid
+from tollgauge.web.wire.shape import OneOf, Severity
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
@@ -54,8 +54,8 @@ class EventShape(SnakeShape):
     """A change of the endpoint. `observed_at` is in unix seconds."""
 
     event_id: str
-    type: Annotated[str, wire.OneOf(EVENTS)]
-    severity: wire.Severity
+    type: Annotated[str, OneOf(EVENTS)]
+    severity: Severity
     observed_at: int
     observed_at_iso: str
     watch_id: str
@@ -71,7 +71,7 @@ class WatchEventShape(SnakeShape):
     """Something that happened to the watch itself."""
 
     event_id: str
-    type: Annotated[str, wire.OneOf(rules.LIFECYCLE)]
+    type: Annotated[str, OneOf(rules.LIFECYCLE)]
     observed_at: int
     observed_at_iso: str
     detail: dict[str, Any]

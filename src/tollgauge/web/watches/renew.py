@@ -8,11 +8,10 @@ from typing import Annotated, Final
 from pydantic import Field
 from sqlalchemy import Connection
 
-from tollgauge.core.units import iso_seconds
-from tollgauge.core.watch import WatchState
+from tollgauge.core.base.units import iso_seconds
+from tollgauge.core.watch.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
-from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
@@ -27,6 +26,7 @@ from tollgauge.web.watches.shapes import (
     links,
 )
 from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.shape import dump
 
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
 
@@ -100,7 +100,7 @@ async def _renew(dependencies: PaidDependencies, watch_id: str, claim: HeldClaim
         expires_at=iso_seconds(until),
         **links(dependencies.base_url, watch_id, "poll_url", "renew_url"),
     )
-    return wire.dump(shape)
+    return dump(shape)
 
 
 def _record_renewal(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tuple[str, int]:

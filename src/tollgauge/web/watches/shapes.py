@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict
 
-from tollgauge.core.watch import WatchState
-from tollgauge.web import wire
+from tollgauge.core.watch.watch import WatchState
+from tollgauge.web.wire.shape import OneOf, Shape
 
 ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
 ID_PATTERN: Final = f"^{ID.pattern}$"
@@ -18,12 +18,12 @@ EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 
 
 WatchStateName = Annotated[
-    str, wire.OneOf([state for state in WatchState if state is not WatchState.PENDING])
+    str, OneOf([state for state in WatchState if state is not WatchState.PENDING])
 ]
 """The state of a watch that its owner sees: nobody sees one before its payment has settled."""
 
 
-class SnakeShape(wire.Shape):
+class SnakeShape(Shape):
     """A JSON object in snake_case, as published clients know it."""
 
     model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)

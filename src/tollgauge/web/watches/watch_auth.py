@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.core.watch import WatchState
+from tollgauge.core.watch.watch import WatchState
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
-from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.shapes import EXAMPLE_ID, ID_PATTERN
+from tollgauge.web.wire.shape import Shape
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
 """What OpenAPI says of an owner's route."""
@@ -96,7 +96,7 @@ def unknown_watch() -> Problem:
     return Problem(404, "unknown-watch", "There is no such watch of this bearer.")
 
 
-def answer(shape: wire.Shape) -> Response:
+def answer(shape: Shape) -> Response:
     """An answer to the owner, as JSON that no cache keeps."""
     body = shape.model_dump_json().encode()
     return Response(

@@ -13,11 +13,11 @@ from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo, model_validator
 
-from tollgauge.core import watch as rules
-from tollgauge.core.changes import EVENTS
-from tollgauge.core.endpoint import URL_MAX, Perimeter, ResourceError, parse_resource
-from tollgauge.core.text import clean_text
-from tollgauge.core.watch import Kind, Target, WatchRequest
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.endpoint.identity import URL_MAX, Perimeter, ResourceError, parse_resource
+from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch.changes import EVENTS
+from tollgauge.core.watch.watch import Kind, Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
 from tollgauge.web.wire.shape import OneOf

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core import evidence as evidence_form
-from tollgauge.core.improvement import Improvement, improvements
-from tollgauge.core.score import Score
-from tollgauge.core.scoring import recompute
+from tollgauge.core.score import evidence as evidence_form
+from tollgauge.core.score.improvement import Improvement, improvements
+from tollgauge.core.score.score import Score
+from tollgauge.core.score.scoring import recompute
 from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.scores import score_alone
 from tollgauge.web.wire.shape import dump

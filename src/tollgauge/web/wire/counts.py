@@ -9,7 +9,7 @@ from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import Shape
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.reports import Ecosystem
+    from tollgauge.monitor.reports.counts import Ecosystem
     from tollgauge.monitor.statistics import Bin, Statistics
 
 

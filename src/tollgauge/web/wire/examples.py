@@ -15,40 +15,39 @@ from typing import Any, Final
 import orjson
 from msgspec import structs
 
-from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
-from tollgauge.core.exchange import Timings
-from tollgauge.core.improvement import improvements
-from tollgauge.core.policy import POLICY
-from tollgauge.core.preflight import Offer, decide
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.rollup import rollup
-from tollgauge.core.score import score_from_json
-from tollgauge.core.signals.volume import payer_sums
-from tollgauge.core.spans import Spans
-from tollgauge.core.terms import Quote
-from tollgauge.core.trust_record import PaidAddress, TrustRecord
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.guard.preflight import Offer, decide
+from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.rollup import rollup
+from tollgauge.core.probe.spans import Spans
+from tollgauge.core.score.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
+from tollgauge.core.score.improvement import improvements
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.score import score_from_json
+from tollgauge.core.score.signals.volume import payer_sums
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.endpoint_pages import EndpointPage, Search, SearchResult
-from tollgauge.monitor.reports import (
-    Ecosystem,
-    Leaderboard,
-    MoreOfSite,
-    Sample,
-    Snapshot,
-    TrustReport,
-    snapshot_of,
-)
+from tollgauge.monitor.ranking import MoreOfSite
+from tollgauge.monitor.reports.counts import Ecosystem
+from tollgauge.monitor.reports.leaderboard import Leaderboard
+from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
+from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.scoring import scored
 from tollgauge.monitor.statistics import Bin, Statistics
-from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
-from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.web import wire
-from tollgauge.web.wire import lists
-from tollgauge.web.wire.preflight import preflight as shape_of_preflight
+from tollgauge.store.lists.endpoint_list import DescribedEndpoint
+from tollgauge.store.scores.scores import ScoreRow
+from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
+from tollgauge.web.wire.calibration_answers import CalibrationShape
+from tollgauge.web.wire.counts import ecosystem
+from tollgauge.web.wire.preflight_answers import preflight as shape_of_preflight
+from tollgauge.web.wire.shape import Shape, dump
+from tollgauge.web.wire.trust import short
 
 RESOURCE: Final = "https://api.example.com/weather"
 BASE_URL: Final = "https://tollgauge.example.com"
@@ -83,7 +82,7 @@ _ENDPOINT: Final = Endpoint(
 @cache
 def trust_report() -> Any:
     """A trust report as it is sold by default, as JSON value."""
-    return _json(wire.short(wire.trust_report(_report(), base_url=BASE_URL)))
+    return _json(short(trust.trust_report(_report(), base_url=BASE_URL)))
 
 
 @cache
@@ -97,7 +96,7 @@ def preview() -> Any:
     """The preview as JSON value."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
     samples = tuple(Sample(role=role, rank=rank, report=_report()) for role, rank in roles)  # type: ignore[arg-type]
-    return _json(wire.preview(samples, base_url=BASE_URL))
+    return _json(trust.preview(samples, base_url=BASE_URL))
 
 
 @cache
@@ -106,13 +105,13 @@ def leaderboard(base_url: str) -> Any:
     row = _snapshot()
     more = {row.id: MoreOfSite("example.com", 12)}
     board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
-    return _json(wire.leaderboard(board, base_url=base_url))
+    return _json(snapshots.leaderboard(board, base_url=base_url))
 
 
 @cache
 def snapshot(base_url: str) -> Any:
     """A snapshot as JSON value."""
-    return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
+    return _json(snapshots.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
 
 
 @cache
@@ -197,7 +196,7 @@ def stats() -> Any:
         payers=1_204,
         indexed_permille=1_000,
     )
-    return _json(wire.ecosystem(counts, _statistics()))
+    return _json(ecosystem(counts, _statistics()))
 
 
 def _statistics() -> Statistics:
@@ -228,9 +227,9 @@ def calibration() -> Any:
 
 
 @cache
-def _calibration_shape() -> wire.CalibrationShape:
+def _calibration_shape() -> CalibrationShape:
     """Its logarithms take longer than the rest of the table of routes."""
-    return wire.calibration(_calibration(), now=AS_OF)
+    return calibration_answers.calibration(_calibration(), now=AS_OF)
 
 
 @cache
@@ -331,5 +330,5 @@ def _probe(at: int) -> ProbeResult:
     )
 
 
-def _json(shape: wire.Shape) -> Any:
-    return orjson.loads(wire.dump(shape))
+def _json(shape: Shape) -> Any:
+    return orjson.loads(dump(shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from tollgauge.core.units import DAY_MS, date_of
+from tollgauge.core.base.units import DAY_MS, date_of
 
 
 def tenths(value: int | None) -> Any:

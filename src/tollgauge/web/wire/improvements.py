@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tollgauge.core.improvement import Improvement
+from tollgauge.core.score.improvement import Improvement
 from tollgauge.web.wire.figures import tenths
 from tollgauge.web.wire.shape import Grade, Percent, Shape
 

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 import orjson
 
-from tollgauge.core.endpoint import Listing, page_url
-from tollgauge.core.text import shortened
+from tollgauge.core.base.text import shortened
+from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
-from tollgauge.store.endpoints.endpoint_list import DescribedEndpoint
+from tollgauge.store.lists.endpoint_list import DescribedEndpoint
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.scores import DownShape, down
 from tollgauge.web.wire.shape import (

@@ -12,10 +12,10 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from tollgauge.core import answer_signature
-from tollgauge.core.payment import HEADER_MAX
+from tollgauge.core.sale import answer_signature
+from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
-from tollgauge.web.wire import Shape
+from tollgauge.web.wire.shape import Shape
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -28,7 +28,9 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
-from tollgauge.core.endpoint import (
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import CAIP2_PATTERN, legacy_network
+from tollgauge.core.endpoint.identity import (
     PUBLIC,
     URL_MAX,
     Perimeter,
@@ -36,8 +38,6 @@ from tollgauge.core.endpoint import (
     ResourceError,
     parse_resource,
 )
-from tollgauge.core.text import clean_text
-from tollgauge.core.units import CAIP2_PATTERN, legacy_network
 from tollgauge.web.edge.problem import Invalid, Problem
 
 UNKNOWN_FIELDS: Final = (

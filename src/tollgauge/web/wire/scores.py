@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from tollgauge.core.policy import POLICY
-from tollgauge.core.score import Activity, Down, Score, Settlement
-from tollgauge.core.scoring import FIXES
+from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.score import Activity, Down, Score, Settlement
+from tollgauge.core.score.scoring import FIXES
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import (
     Chance,

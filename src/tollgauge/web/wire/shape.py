@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-from tollgauge.core import finding
-from tollgauge.core.advice import RECOMMENDATIONS
-from tollgauge.core.endpoint_filter import GRADES
+from tollgauge.core.directory.endpoint_filter import GRADES
+from tollgauge.core.endpoint import finding
+from tollgauge.core.score.advice import RECOMMENDATIONS
 
 
 @dataclass(frozen=True, slots=True)

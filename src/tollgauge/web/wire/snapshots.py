@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from tollgauge.core.endpoint import Listing, page_url
-from tollgauge.core.improvement import SHOWN
-from tollgauge.core.units import HOUR_MS, is_test_network, minute
+from tollgauge.core.base.units import HOUR_MS, is_test_network, minute
+from tollgauge.core.endpoint.identity import Listing, page_url
+from tollgauge.core.score.improvement import SHOWN
 from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
 from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
 from tollgauge.web.wire.scores import DownShape, down
@@ -23,8 +23,10 @@ from tollgauge.web.wire.shape import (
 )
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
-    from tollgauge.store.endpoints.seller_files import StoredSellerFile
+    from tollgauge.monitor.ranking import MoreOfSite
+    from tollgauge.monitor.reports.leaderboard import Leaderboard
+    from tollgauge.monitor.reports.snapshots import Snapshot
+    from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 
 _NotAdvertised = Annotated[
     Literal["not advertised"],

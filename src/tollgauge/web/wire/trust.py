@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import orjson
 from pydantic import WithJsonSchema
 
-from tollgauge.core.finding import Severity as FindingSeverity
-from tollgauge.core.finding import is_lint
-from tollgauge.core.probe import Attribution
-from tollgauge.core.terms import Quote
-from tollgauge.core.text import shortened
-from tollgauge.core.units import SECOND_MS
-from tollgauge.core.vantage import VantageState
+from tollgauge.core.base.text import shortened
+from tollgauge.core.base.units import SECOND_MS
+from tollgauge.core.endpoint.finding import Severity as FindingSeverity
+from tollgauge.core.endpoint.finding import is_lint
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.probe import Attribution
+from tollgauge.core.probe.vantage import VantageState
 from tollgauge.web.wire.figures import iso, micro_usd
-from tollgauge.web.wire.lint import rule_page
+from tollgauge.web.wire.lint_answers import rule_page
 from tollgauge.web.wire.scores import (
     DownShape,
     ScoreShape,
@@ -32,8 +32,8 @@ from tollgauge.web.wire.shape import (
 )
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.reports import Sample, TrustReport
     from tollgauge.monitor.reports.pace import Pace
+    from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 
 
 class Advertised(Shape):

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.rollup import SLOT_MS
-from tollgauge.core.score import Down
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.window import DayScore
-from tollgauge.monitor.reports import DayBar, TimelineEvent
-from tollgauge.web.free.badge import badge_svg
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.probe.rollup import SLOT_MS
+from tollgauge.core.score.score import Down
+from tollgauge.core.score.window import DayScore
+from tollgauge.monitor.reports.endpoint import DayBar, TimelineEvent
+from tollgauge.web.pages.badge import badge_svg
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.days import (
     day_uptime,

@@ -17,22 +17,24 @@ from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, opened
 from tests.support.record_probe import record_probe
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import NORMAL
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id, parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
-from tollgauge.monitor import discovery, reports, scoring
-from tollgauge.monitor.reports import Scored
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.monitor import discovery, scoring
+from tollgauge.monitor.reports.snapshots import snapshot
+from tollgauge.monitor.reports.trust_reports import Scored
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web import routes as web
-from tollgauge.web import wire
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.products import bulk
+from tollgauge.web.wire.figures import iso
 
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
 FRESH = NOW - 15 * MINUTE_MS
@@ -148,15 +150,15 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
         "payableNow": first["payableNow"],
         "payable24h": (row.payable_24h_permille or 0) / 1000,
         "confidence": row.confidence_hundredths / 100,
-        "probedAt": wire.iso(NOW - 60 * MINUTE_MS),
-        "computedAt": wire.iso(FRESH),
+        "probedAt": iso(NOW - 60 * MINUTE_MS),
+        "computedAt": iso(FRESH),
         "recomputed": False,
         "scoreRange": first["scoreRange"],
         "amountUsd": 0.01,
         "payTo": QUOTE.pay_to,
         "flags": first["flags"],
-        "probed_at": wire.iso(NOW - 60 * MINUTE_MS),
-        "computed_at": wire.iso(FRESH),
+        "probed_at": iso(NOW - 60 * MINUTE_MS),
+        "computed_at": iso(FRESH),
     }
     assert first["reason"].startswith("Only 1 half hour was observed yet. Caution: ")
     assert 0.9 < first["payable24h"] < first["payableNow"] <= 1
@@ -199,7 +201,7 @@ async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
     resource = parse_resource(url(1))
     await paid_server.store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
     await paid_server.store.writing(record_probe, resource.id, probe(NOW - 60 * MINUTE_MS))
-    assert await paid_server.store.reading(reports.snapshot, resource.id, now=NOW) is None
+    assert await paid_server.store.reading(snapshot, resource.id, now=NOW) is None
     (row,) = (await paid_server.buy([url(1)]))["results"]
     assert (row["found"], row["recomputed"]) == (True, True)
     assert row["score"] is not None
@@ -269,7 +271,7 @@ async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
         assert kept is not None
         assert kept.score_tenths == round(row["score"] * 10)
         assert kept.as_of == (FRESH if number == 2 else NOW)
-        assert row["computedAt"] == wire.iso(kept.as_of)
+        assert row["computedAt"] == iso(kept.as_of)
     assert await saved(paid_server.store, 2) == before
     again = await paid_server.buy([url(1)])
     assert again["results"][0]["recomputed"] is False
@@ -298,7 +300,7 @@ async def test_at_most_50_are_computed_again_those_without_a_score_and_the_oldes
     got = await paid_server.buy(urls(52), tier=100)
     left = [row["resource"] for row in got["results"] if not row["recomputed"]]
     assert left == [url(1), url(2)]
-    assert got["results"][1]["computedAt"] == wire.iso(STALE)
+    assert got["results"][1]["computedAt"] == iso(STALE)
     assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is True
     again = await paid_server.buy(urls(52), tier=100)
     assert [row["resource"] for row in again["results"] if row["recomputed"]] == left
@@ -333,7 +335,7 @@ async def test_evidence_that_cannot_be_scored_leaves_the_last_score(
     await paid_server.store.writing(endpoints.update, replace(endpoint(1), first_seen=2**60))
     got = await paid_server.buy([url(1), url(2)])
     assert [row["recomputed"] for row in got["results"]] == [False, True]
-    assert got["results"][0]["computedAt"] == wire.iso(STALE)
+    assert got["results"][0]["computedAt"] == iso(STALE)
     assert got["results"][0]["score"] is not None
     assert got["recomputeLimitHit"] is False
 

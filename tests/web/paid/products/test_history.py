@@ -21,13 +21,13 @@ from sqlalchemy import Connection
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, header, opened
 
-from tollgauge.core.blocks import Header
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.settlement import Entry
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.settlement import Entry
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
 from tollgauge.db import packing
 from tollgauge.monitor import discovery, terms
 from tollgauge.store.chain import cursors
@@ -35,10 +35,10 @@ from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probes
-from tollgauge.web import wire
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryShape
+from tollgauge.web.wire.figures import iso
 
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
 PATH = "/v1/x402-history"
@@ -132,22 +132,22 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
     assert answer.status_code == 200
     got = answer.json()
     assert got["resource"] == RESOURCE.url
-    assert (got["from"], got["to"]) == (wire.iso(NOW - 7 * DAY_MS), wire.iso(NOW))
+    assert (got["from"], got["to"]) == (iso(NOW - 7 * DAY_MS), iso(NOW))
     assert (got["days"], got["truncated"]) == (7, False)
     common = {"attribution": "theirs", "outcome": "payment-required", "up": True, "status": 402}
     assert got["probes"] == [
         common
-        | {"ts": wire.iso(NOW - 3 * DAY_MS), "latencyMs": 161, "compliant": True}
+        | {"ts": iso(NOW - 3 * DAY_MS), "latencyMs": 161, "compliant": True}
         | {"amount": "10000", "amountUsd": 0.01},
         {
-            "ts": wire.iso(NOW - 2 * DAY_MS),
+            "ts": iso(NOW - 2 * DAY_MS),
             "outcome": "timeout",
             "up": False,
             "compliant": False,
             "attribution": "theirs",
         },
         {
-            "ts": wire.iso(NOW - HOUR_MS),
+            "ts": iso(NOW - HOUR_MS),
             "outcome": "throttled",
             "up": False,
             "status": 429,
@@ -155,7 +155,7 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
             "attribution": "ours",
         },
         common
-        | {"ts": wire.iso(NOW - MINUTE_MS), "latencyMs": 161, "compliant": False}
+        | {"ts": iso(NOW - MINUTE_MS), "latencyMs": 161, "compliant": False}
         | {"amount": "1" + "0" * 30},
     ]
     HistoryShape.model_validate_json(answer.content)
@@ -182,7 +182,7 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
     assert got["discovery"] == [
         {
-            "ts": wire.iso(NOW - 2 * DAY_MS),
+            "ts": iso(NOW - 2 * DAY_MS),
             "event": "price-changed",
             "source": "probe",
             "before": "10000",
@@ -252,8 +252,8 @@ async def test_the_window_is_exact_and_thirty_days_by_default(shop: PaidServer) 
         begin = NOW - round(days * DAY_MS)
         got = (await shop.ask({"resource": f"{RESOURCE.url}?q=1#f", **body})).json()
         inside = [at for at in (*instants, NOW) if at > begin]
-        assert [row["ts"] for row in got["probes"]] == [wire.iso(at) for at in inside]
-        assert (got["days"], got["from"]) == (days, wire.iso(begin))
+        assert [row["ts"] for row in got["probes"]] == [iso(at) for at in inside]
+        assert (got["days"], got["from"]) == (days, iso(begin))
 
 
 async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
@@ -336,7 +336,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.process_time() - started < 5  # CPU: the clock counts other programs too
     got = HistoryShape.model_validate_json(answer.content)
-    assert [row.ts for row in got.probes] == [wire.iso(probe.at) for probe in watched(90)]
+    assert [row.ts for row in got.probes] == [iso(probe.at) for probe in watched(90)]
     assert not got.truncated
     assert set(read.values()) == {1}, "a stored day is read once"
     assert len(read) >= 90
@@ -362,7 +362,7 @@ async def test_the_text_of_probes_is_what_a_json_writer_makes_of_their_fields(
     answer = await shop.ask({"resource": RESOURCE.url, "days": 7})
     rows = [
         {
-            "ts": wire.iso(result.at),
+            "ts": iso(result.at),
             "outcome": result.outcome.value,
             "up": result.up,
             "compliant": result.compliant,
@@ -426,7 +426,7 @@ def test_gzip_is_sent_only_to_who_accepts_it(header: str, accepted: bool) -> Non
 def test_a_fast_instant_is_the_wire_s_instant() -> None:
     dice = random.Random(3)
     for at in (0, DAY_MS - 1, DAY_MS, NOW, *(dice.randrange(2 * NOW) for _ in range(2_000))):
-        assert history._instant(at) == wire.iso(at)
+        assert history._instant(at) == iso(at)
 
 
 async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) -> None:

@@ -14,17 +14,21 @@ import pytest
 from tests.support.http_service import BASE, NOW
 from tests.support.paid_service import USDC, PaidService, header, opened
 
-from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.evidence import Evidence
-from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of
-from tollgauge.core.terms import Quote
+from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import Evidence
+from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of
 from tollgauge.db.engine import Store
 from tollgauge.jobs import similar as job
 from tollgauge.monitor import alternatives as module
-from tollgauge.monitor import reports, scoring
+from tollgauge.monitor import scoring
 from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
-from tollgauge.store.endpoints import alternative_counts, endpoints, scores
-from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.monitor.reports import endpoint as reports_endpoint
+from tollgauge.monitor.reports import snapshots
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.lists import alternative_counts
+from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.paid.products.similar import SimilarShape
 
 WEATHER = "Current weather and forecast for any city"
@@ -364,7 +368,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     store: Store,
 ) -> None:
     known = await market(store)
-    snapshot = await store.reading(reports.snapshot, known["unmeasured"].id, now=NOW)
+    snapshot = await store.reading(snapshots.snapshot, known["unmeasured"].id, now=NOW)
     assert snapshot is not None
     assert snapshot.better_alternatives is None
     pause = job.CountingPause()
@@ -372,8 +376,8 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     tally = await job.run(store, shared, pause=pause, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
     counts = await store.reading(alternative_counts.counts, [one.id for one in known.values()])
-    snapshot = await store.reading(reports.snapshot, known["asked"].id, now=NOW)
-    view = await store.reading(reports.view, known["asked"].id, now=NOW)
+    snapshot = await store.reading(snapshots.snapshot, known["asked"].id, now=NOW)
+    view = await store.reading(reports_endpoint.view, known["asked"].id, now=NOW)
     assert snapshot is not None
     assert view is not None
     assert snapshot.better_alternatives == view.snapshot.better_alternatives == 2

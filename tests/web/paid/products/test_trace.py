@@ -22,10 +22,10 @@ from tests.support.trace_world import NETWORK, World, encoded
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.endpoint import parse_resource
-from tollgauge.core.payment import Offer, State, decode
-from tollgauge.core.terms import Quote
-from tollgauge.core.trace.catalogue import NETWORKS, Model
+from tollgauge.core.chain.trace.catalogue import NETWORKS, Model
+from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.sale.payment import Offer, State, decode
 from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC

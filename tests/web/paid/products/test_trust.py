@@ -19,19 +19,22 @@ from tests.support.record_probe import record_probe
 from tests.support.signing import KEY, OTHER_KEY, canonical, header_of
 from tests.support.statements import execute
 
-from tollgauge.core.answer_signature import HEADER
-from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import NORMAL
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.schedule import NORMAL
+from tollgauge.core.sale.answer_signature import HEADER
 from tollgauge.db import schema
-from tollgauge.monitor import reports
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.monitor.reports.trust_reports import TrustReport, live
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import answers
-from tollgauge.web import routes, wire
+from tollgauge.store.scores import scores
+from tollgauge.web import routes
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import SHARE_MS
 from tollgauge.web.paid.products import trust
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.trust import short, trust_report
 
 TRUST = "/v1/x402-trust"
 ORDER = {"resource": WEATHER, "evidence": "full"}
@@ -75,16 +78,16 @@ async def answered(running: Running, *, verified_after_ms: int) -> dict[str, obj
 async def sold_before(running: Running) -> bytes:
     """A report of the probe, as it was sold and kept."""
 
-    def sell(tx: Connection) -> reports.TrustReport:
+    def sell(tx: Connection) -> TrustReport:
         endpoints.insert(tx, ENDPOINT)
         record_probe(tx, ENDPOINT.id, PROBE)
-        earlier = reports.live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 100)
+        earlier = live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 100)
         scores.save(tx, earlier.row)
         return earlier
 
     running.clock.now += 1_000
     report = await running.service.store.writing(sell)
-    return wire.dump(wire.short(wire.trust_report(report, base_url=running.service.base_url)))
+    return dump(short(trust_report(report, base_url=running.service.base_url)))
 
 
 async def test_the_report_that_the_claim_saw_is_the_answer(running: Running) -> None:

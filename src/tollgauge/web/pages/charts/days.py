@@ -14,9 +14,9 @@ from typing import Final
 
 from markupsafe import Markup
 
-from tollgauge.core.units import DAY_MS
-from tollgauge.core.window import DayScore
-from tollgauge.monitor.reports import DayBar
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.score.window import DayScore
+from tollgauge.monitor.reports.endpoint import DayBar
 from tollgauge.web.pages.charts.svg import (
     dots,
     element,

@@ -12,7 +12,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from tollgauge.core.score import Down
+from tollgauge.core.score.score import Down
 from tollgauge.web.pages.charts.svg import element, label, number, picture
 from tollgauge.web.pages.labels import tenths
 

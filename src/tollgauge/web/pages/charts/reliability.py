@@ -11,7 +11,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from tollgauge.core.calibration import Bin
+from tollgauge.core.calibration.calibration import Bin
 from tollgauge.web.pages.charts.svg import element, label, picture, title
 from tollgauge.web.pages.labels import count, percent
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from tollgauge.core.units import day_of
-from tollgauge.monitor.reports import TimelineEvent
+from tollgauge.core.base.units import day_of
+from tollgauge.monitor.reports.endpoint import TimelineEvent
 from tollgauge.web.pages.charts.days import LEFT, WIDTH
 from tollgauge.web.pages.charts.svg import element, label, number, picture
 from tollgauge.web.pages.labels import day_date

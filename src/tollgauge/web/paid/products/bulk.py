@@ -19,29 +19,40 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationInfo, computed_field, create_model
 
-from tollgauge.core.endpoint import Perimeter, Resource
-from tollgauge.core.evidence import EvidenceError
-from tollgauge.core.schedule import Cadence
-from tollgauge.core.score import ScoreError
-from tollgauge.core.units import MINUTE_MS, SECOND_MS, Clock
-from tollgauge.core.verdict import summary
+from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
+from tollgauge.core.endpoint.identity import Perimeter, Resource
+from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.score.evidence import EvidenceError
+from tollgauge.core.score.score import ScoreError
+from tollgauge.core.score.verdict import summary
 from tollgauge.db.engine import ReadOnlyStore
-from tollgauge.monitor import reports
-from tollgauge.monitor.reports import Scored
+from tollgauge.monitor.reports.trust_reports import Scored, scored_again, scored_last
 from tollgauge.observe import log
-from tollgauge.store.endpoints import scores
-from tollgauge.web import wire
+from tollgauge.store.scores import scores
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import Brief, ToolSpec
+from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import (
     RequestedResource,
     RequestModel,
     invalid,
     refuse,
     resource_of,
+)
+from tollgauge.web.wire.scores import FlagShape, ScoreRange, score_alone
+from tollgauge.web.wire.shape import (
+    Chance,
+    Grade,
+    OneOf,
+    Percent,
+    Recommendation,
+    Shape,
+    absent_if_null,
+    camel,
+    dump,
 )
 
 Request = TypeVar("Request", bound="BulkRequest")
@@ -61,13 +72,13 @@ _NOT_SCORED: Final = "Not scored yet: ask again in a few minutes, or buy a repor
 
 def _snake(name: str, kind: Any) -> Any:
     """A field once more, under the name that published clients read."""
-    words = f"The same as `{wire.camel(name)}`"
+    words = f"The same as `{camel(name)}`"
     return computed_field(return_type=kind, alias=name, description=words)(
         property(attrgetter(name))
     )
 
 
-class BulkRow(wire.Shape):
+class BulkRow(Shape):
     """The score of one resource. Where it is not `found`, or was never scored, its figures are
     null. `reason` says why the recommendation is what it is, then what was observed; `payableNow`
     and `payable24h` are the chances that it can be paid in half an hour and in 24 hours; `probedAt`
@@ -76,27 +87,27 @@ class BulkRow(wire.Shape):
 
     resource: str
     found: bool
-    simulated: bool | None = wire.absent_if_null()
-    score: wire.Percent | None
-    grade: wire.Grade | None
-    recommendation: wire.Recommendation
+    simulated: bool | None = absent_if_null()
+    score: Percent | None
+    grade: Grade | None
+    recommendation: Recommendation
     reason: str
-    payable_now: wire.Chance | None
-    payable24h: wire.Chance | None
+    payable_now: Chance | None
+    payable24h: Chance | None
     confidence: Annotated[float, Field(ge=0, le=1)]
     probed_at: str | None
     computed_at: str | None
     recomputed: bool
-    score_range: wire.ScoreRange
+    score_range: ScoreRange
     amount_usd: float | None
     pay_to: str | None
-    flags: dict[str, wire.FlagShape]
+    flags: dict[str, FlagShape]
 
     snake_probed_at = _snake("probed_at", str | None)
     snake_computed_at = _snake("computed_at", str | None)
 
 
-class BulkShape(wire.Shape):
+class BulkShape(Shape):
     """A row for each distinct resource, in the order of the request. `recomputeLimit` is how many
     scores one call computes again at most, `recomputeLimitHit` whether old ones were left.
     """
@@ -181,7 +192,7 @@ class BulkRequest(RequestModel):
 class ToolRequest(BulkRequest):
     """The arguments of the tool, which sells all tiers."""
 
-    tier: Annotated[int | None, wire.OneOf(prices.BULK)] = Field(
+    tier: Annotated[int | None, OneOf(prices.BULK)] = Field(
         None, description="The size to pay for; left out, the smallest that fits `resources`"
     )
 
@@ -272,9 +283,7 @@ async def recompute(
         if now >= until:
             break
         try:
-            done.append(
-                await store.reading(reports.scored_again, old.endpoint, cadence=cadence, now=now)
-            )
+            done.append(await store.reading(scored_again, old.endpoint, cadence=cadence, now=now))
         except (EvidenceError, ScoreError) as error:
             log().error("score.fail", endpoint=old.endpoint.id, error=str(error))
             done.append(old)
@@ -300,7 +309,7 @@ def _product(dependencies: PaidDependencies, tier: int) -> Product:
 
 async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: HeldClaim) -> bytes:
     ids = [resource.id for resource in request.resources]
-    known = await dependencies.store.reading(reports.scored_last, ids)
+    known = await dependencies.store.reading(scored_last, ids)
     stale = _stale((known[id_] for id_ in ids if id_ in known), now=dependencies.clock())
     again = await recompute(
         dependencies.store,
@@ -312,7 +321,7 @@ async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: H
     if rows:
         await claim.writing(scores.save_many, rows)
     now_known = known | {one.endpoint.id: one for one in again}
-    return wire.dump(
+    return dump(
         BulkShape(
             recompute_limit=RECOMPUTE_MAX,
             recompute_limit_hit=len(again) < len(stale),
@@ -342,22 +351,22 @@ def _row(resource: Resource, known: Scored | None) -> BulkRow:
         "confidence": 0,
         "probed_at": None,
         "computed_at": None,
-        "score_range": wire.ScoreRange(low=None, point=None, high=None),
+        "score_range": ScoreRange(low=None, point=None, high=None),
         "flags": {},
     }
     if score is not None:
-        whole = wire.score_alone(score)
+        whole = score_alone(score)
         figures = {name: getattr(whole, name, None) for name in figures} | {
             "reason": summary(score),
-            "probed_at": wire.iso(score.stats.last_probed),
-            "computed_at": wire.iso(score.as_of),
+            "probed_at": iso(score.stats.last_probed),
+            "computed_at": iso(score.as_of),
         }
     return BulkRow(
         resource=resource.url,
         found=known is not None,
         simulated=(endpoint.simulated if endpoint else False) or None,
         recomputed=known is not None and known.row is not None,
-        amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
+        amount_usd=micro_usd(quote.micro_usd if quote else None),
         pay_to=quote.pay_to if quote else None,
         **figures,
     )

@@ -19,24 +19,26 @@ import orjson
 from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
-from tollgauge.core.discovery import EVENTS
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.evidence import PayerVolume
-from tollgauge.core.history_row import HistoryRow, Judgement
-from tollgauge.core.probe import Attribution, Outcome
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS, chain_of
-from tollgauge.monitor import reports
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, chain_of
+from tollgauge.core.directory.discovery import EVENTS
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.probe.history_row import HistoryRow, Judgement
+from tollgauge.core.probe.probe import Attribution, Outcome
+from tollgauge.core.score.evidence import PayerVolume
+from tollgauge.monitor.reports.endpoint import history
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
-from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import Brief, ToolSpec
+from tollgauge.web.wire import figures
+from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
+from tollgauge.web.wire.shape import OneOf, Shape, absent_if_null
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 ANSWER: Final = {
@@ -85,21 +87,21 @@ _ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
 """The parts of an instant after its date: formatting each one would be most of the work."""
 
 
-class HistoryEventShape(wire.Shape):
+class HistoryEventShape(Shape):
     """Something that happened to the listing or the price. `before` and `after` are absent for
     listings; of a price they are atomic amounts, followed by the asset where that changed.
     `announced` is present, and true, for a change of payTo that the seller announced ahead.
     """
 
     ts: str
-    event: Annotated[str, wire.OneOf(EVENTS)]
+    event: Annotated[str, OneOf(EVENTS)]
     source: str
     before: str | None = None
     after: str | None = None
-    announced: bool | None = wire.absent_if_null()
+    announced: bool | None = absent_if_null()
 
 
-class PayerShape(wire.Shape):
+class PayerShape(Shape):
     """Who paid the payTo by EIP-3009 authorizations, in USDC, and what it sent back to them."""
 
     payer: str
@@ -108,32 +110,32 @@ class PayerShape(wire.Shape):
     returned_usd: float
 
 
-class ProbeShape(wire.Shape):
+class ProbeShape(Shape):
     """One probe. `status` is absent without an HTTP answer, `latencyMs` while down, `amount`
     without readable terms, `amountUsd` for a token that is no known dollar. `confirms` is present,
     and true, where it only asked a failure again: it is in no count of probes.
     """
 
     ts: str
-    outcome: Annotated[str, wire.OneOf(Outcome)]
+    outcome: Annotated[str, OneOf(Outcome)]
     up: bool
     status: int | None = None
     latency_ms: int | None = None
     amount: str | None = None
     amount_usd: float | None = None
     compliant: bool
-    attribution: Annotated[str, wire.OneOf(Attribution)]
+    attribution: Annotated[str, OneOf(Attribution)]
     confirms: bool | None = None
 
 
-class HistoryShape(wire.Shape):
+class HistoryShape(Shape):
     """The history of an endpoint with `from < ts <= to`, oldest first, never sampled. `simulated`
     is present, and true, where part of it was made up by the demo. `payers` are the 100 who paid
     most in the 30 days before `to`, as far as the payTo is indexed.
     """
 
     resource: str
-    simulated: bool | None = wire.absent_if_null()
+    simulated: bool | None = absent_if_null()
     since: str = Field(alias="from")
     to: str
     days: float
@@ -233,8 +235,8 @@ async def _answer(
     head = {
         "resource": endpoint.resource,
         **({"simulated": True} if endpoint.simulated else {}),
-        "from": wire.iso(since),
-        "to": wire.iso(until),
+        "from": iso(since),
+        "to": iso(until),
         "days": request.days,
         "discovery": [_event(event) for event in events],
         "payers": [_payer(payer) for payer in payers],
@@ -253,7 +255,7 @@ def _stored(
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
     texts: dict[Judgement, _Text] = {}
-    days = reports.history(tx, endpoint_id, since=since, until=until)
+    days = history(tx, endpoint_id, since=since, until=until)
     probes = b",".join(_rows(day, texts) for day in days)
     return endpoint, events, _payers(tx, endpoint, until=until), probes
 
@@ -272,8 +274,8 @@ def _payer(row: PayerVolume) -> dict[str, Any]:
     return {
         "payer": row.payer,
         "transfers": row.transfers,
-        "paidUsd": wire.micro_usd(row.paid),
-        "returnedUsd": wire.micro_usd(row.returned),
+        "paidUsd": micro_usd(row.paid),
+        "returnedUsd": micro_usd(row.returned),
     }
 
 
@@ -316,7 +318,7 @@ def _inside(fields: Mapping[str, Any]) -> str:
 
 def _price(quote: Quote) -> dict[str, Any]:
     dollars = quote.micro_usd
-    priced = {} if dollars is None else {"amountUsd": wire.micro_usd(dollars)}
+    priced = {} if dollars is None else {"amountUsd": micro_usd(dollars)}
     return {"amount": str(quote.amount), **priced}
 
 
@@ -330,10 +332,10 @@ def _instant(at: int) -> str:
 
 @lru_cache(maxsize=256)
 def _date(day: int) -> str:
-    return wire.day(day * DAY_MS)
+    return figures.day(day * DAY_MS)
 
 
 def _event(event: DiscoveryEvent) -> dict[str, Any]:
-    row = {"ts": wire.iso(event.at), "event": event.event, "source": event.source}
+    row = {"ts": iso(event.at), "event": event.event, "source": event.source}
     more = {"before": event.before, "after": event.after, "announced": event.announced}
     return row | {key: value for key, value in more.items() if value}

@@ -13,15 +13,16 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from tollgauge.core.endpoint import page_url
+from tollgauge.core.endpoint.identity import page_url
 from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlternatives
-from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import ToolSpec
+from tollgauge.web.wire.figures import micro_usd, permille, tenths
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
+from tollgauge.web.wire.shape import Chance, Grade, Percent, Recommendation, Shape, camel, dump
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}
 ANSWER: Final = {
@@ -54,16 +55,16 @@ TOOL: Final = ToolSpec(
 )
 
 
-class AlternativeShape(wire.Shape):
+class AlternativeShape(Shape):
     """One alternative. `similarity` is 0 to 1 in steps of a hundredth, `payable24h` the chance that
     it can be paid in 24 hours.
     """
 
     resource: str
-    score: wire.Percent
-    grade: wire.Grade | None
-    recommendation: wire.Recommendation
-    payable24h: wire.Chance | None
+    score: Percent
+    grade: Grade | None
+    recommendation: Recommendation
+    payable24h: Chance | None
     confidence: Annotated[float, Field(ge=0, le=1)]
     similarity: Annotated[float, Field(ge=0, le=1)]
     amount_usd: float | None
@@ -72,20 +73,20 @@ class AlternativeShape(wire.Shape):
     endpoint_page: str
 
 
-class SimilarShape(wire.Shape):
+class SimilarShape(Shape):
     """Better-scored alternatives, those first that are expected to be payable in 24 hours, the most
     similar of them first; `score` is null while nothing was measured.
     """
 
     resource: str
-    score: wire.Percent | None
+    score: Percent | None
     alternatives: list[AlternativeShape]
 
 
 class SimilarRequest(RequestModel):
     """Which endpoint to replace, by how many others at most, and how much better they must be."""
 
-    model_config = ConfigDict(alias_generator=wire.camel)
+    model_config = ConfigDict(alias_generator=camel)
 
     resource: RequestedResource
     limit: Annotated[int, Field(ge=1, le=25), BeforeValidator(without_fraction)] = Field(
@@ -143,7 +144,7 @@ async def _answer(
         )
     if not ranking.alternatives:
         raise _no_alternatives(ranking, request)
-    return wire.dump(_shape(ranking, base_url=dependencies.base_url))
+    return dump(_shape(ranking, base_url=dependencies.base_url))
 
 
 def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Problem:
@@ -161,7 +162,7 @@ def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Pr
         f"{why} Nothing was charged.",
         extra={
             "resource": ranking.scored.endpoint.resource,
-            "score": wire.tenths(ranking.scored.score_tenths),
+            "score": tenths(ranking.scored.score_tenths),
             "alternatives": [],
             "reason": reason,
         },
@@ -171,7 +172,7 @@ def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Pr
 def _shape(ranking: RankedAlternatives, *, base_url: str) -> SimilarShape:
     return SimilarShape(
         resource=ranking.scored.endpoint.resource,
-        score=wire.tenths(ranking.scored.score_tenths),
+        score=tenths(ranking.scored.score_tenths),
         alternatives=[_row(row, base_url=base_url) for row in ranking.alternatives],
     )
 
@@ -180,13 +181,13 @@ def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
     scored, quote = row.scored, row.scored.endpoint.quote
     return AlternativeShape(
         resource=scored.endpoint.resource,
-        score=wire.tenths(scored.score_tenths),
+        score=tenths(scored.score_tenths),
         grade=scored.grade,
         recommendation=scored.recommendation,
-        payable24h=wire.permille(scored.payable_24h_permille),
+        payable24h=permille(scored.payable_24h_permille),
         confidence=scored.confidence_hundredths / 100,
         similarity=row.percent / 100,
-        amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
+        amount_usd=micro_usd(quote.micro_usd if quote else None),
         cheaper=row.cheaper,
         network=quote.network if quote else None,
         endpoint_page=page_url(base_url, scored.endpoint.id),

@@ -8,7 +8,7 @@ Rules:
 - a transaction without a payment, one that reverted and one that is pending are answers;
 - of a payment to this service the ledger shows its id, route, time and state.
 
-The rest of the answer is core/trace's.
+The rest of the answer is core/chain/trace's.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     Transactions,
 )
-from tollgauge.core.endpoint import Resource
-from tollgauge.core.payment import State
-from tollgauge.core.terms import Quote
-from tollgauge.core.trace.answer import trace_json
-from tollgauge.core.trace.calldata import Method
-from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model, network_name
-from tollgauge.core.trace.decode import not_found
-from tollgauge.core.trace.reason import UNUSED
-from tollgauge.core.trace.result import Status, TracedPayment, TraceResult
-from tollgauge.core.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
+from tollgauge.core.chain.trace.answer import trace_json
+from tollgauge.core.chain.trace.calldata import Method
+from tollgauge.core.chain.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model, network_name
+from tollgauge.core.chain.trace.decode import not_found
+from tollgauge.core.chain.trace.reason import UNUSED
+from tollgauge.core.chain.trace.result import Status, TracedPayment, TraceResult
+from tollgauge.core.endpoint.identity import Resource
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.sale.payment import State
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
-from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.tool_spec import ToolSpec
+from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
+from tollgauge.web.wire.shape import OneOf, Shape, camel
 
 DEADLINE_S: Final = 25.0
 """How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
@@ -93,16 +94,16 @@ ANSWER: Final[dict[str, Any]] = {
 }
 
 
-class BlockShape(wire.Shape):
+class BlockShape(Shape):
     """Where the transaction was mined. `finality` is that of the block now."""
 
     number: int
     hash: str | None
     timestamp: str | None
-    finality: Annotated[str, wire.OneOf(("latest", "safe", "finalized"))] | None
+    finality: Annotated[str, OneOf(("latest", "safe", "finalized"))] | None
 
 
-class TokenShape(wire.Shape):
+class TokenShape(Shape):
     """The token. Unless `amountUsd` is a number, its words are the contract's own, unverified."""
 
     address: str
@@ -110,7 +111,7 @@ class TokenShape(wire.Shape):
     decimals: int | None
 
 
-class AuthorizationShape(wire.Shape):
+class AuthorizationShape(Shape):
     """What was signed: unix seconds as decimal strings, null where only logs tell of it."""
 
     nonce: str
@@ -118,13 +119,13 @@ class AuthorizationShape(wire.Shape):
     valid_before: str | None
 
 
-class PaymentShape(wire.Shape):
+class PaymentShape(Shape):
     """One transfer by authorization. `method` is null where only logs tell of it and the call
     data hides it, `amountUsd` for a token that is no known dollar, `logIndex` (of the Transfer)
     while pending.
     """
 
-    method: Annotated[str, wire.OneOf(Method)] | None
+    method: Annotated[str, OneOf(Method)] | None
     payer: str
     payee: str
     amount: str
@@ -134,17 +135,17 @@ class PaymentShape(wire.Shape):
     log_index: int | None
 
 
-class LedgerShape(wire.Shape):
+class LedgerShape(Shape):
     """Whether this service was paid by the transaction, and what its ledger knows of that."""
 
     match: bool
     payment_id: str | None = None
     route: str | None = None
     at: str | None = None
-    status: Annotated[str, wire.OneOf(State)] | None = None
+    status: Annotated[str, OneOf(State)] | None = None
 
 
-class HintShape(wire.Shape):
+class HintShape(Shape):
     """Whether a payment fits what the resource advertises now; null where that is not known."""
 
     resource: str
@@ -152,7 +153,7 @@ class HintShape(wire.Shape):
     amount_matches: bool | None
 
 
-class AuthorizationUseShape(wire.Shape):
+class AuthorizationUseShape(Shape):
     """The authorization that was asked about; `used` also where a transaction cancelled it."""
 
     payer: str
@@ -160,7 +161,7 @@ class AuthorizationUseShape(wire.Shape):
     used: bool
 
 
-class PaymentTraceShape(wire.Shape):
+class PaymentTraceShape(Shape):
     """The payments of a transaction; the single fields are those of the first payment.
     `authorization` is there where one was asked about, and `txHash` is null while no transaction
     has used it. `reason` says why there is no payment, or what the payments rest on where that is
@@ -171,10 +172,10 @@ class PaymentTraceShape(wire.Shape):
     authorization: AuthorizationUseShape | None = None
     network: str
     chain_id: int
-    status: Annotated[str, wire.OneOf(Status)]
+    status: Annotated[str, OneOf(Status)]
     block: BlockShape | None
     submitter: str | None
-    decoder: Annotated[str, wire.OneOf(Model)]
+    decoder: Annotated[str, OneOf(Model)]
     payments: list[PaymentShape]
     payer: str | None
     payee: str | None
@@ -185,7 +186,7 @@ class PaymentTraceShape(wire.Shape):
     reason: str | None = None
 
 
-_Network = Annotated[str, wire.OneOf((*NETWORKS, *NETWORKS.values())), AfterValidator(network_name)]
+_Network = Annotated[str, OneOf((*NETWORKS, *NETWORKS.values())), AfterValidator(network_name)]
 _Hash = Annotated[str, Field(pattern=f"^{EVM_WORD_PATTERN.pattern}$"), AfterValidator(str.lower)]
 _Address = Annotated[
     str, Field(pattern=f"^{EVM_ADDRESS_PATTERN.pattern}$"), AfterValidator(str.lower)
@@ -198,7 +199,7 @@ class TraceRequest(RequestModel):
     """
 
     model_config = ConfigDict(
-        alias_generator=wire.camel,
+        alias_generator=camel,
         json_schema_extra={"anyOf": [{"required": ["txHash"]}, {"required": ["payer", "nonce"]}]},
     )
 
@@ -211,7 +212,7 @@ class TraceRequest(RequestModel):
         None, description="The resource that the payment is believed to be for"
     )
     network: _Network = DEFAULT_NETWORK
-    model: Annotated[Model, wire.OneOf(Model)] | None = Field(
+    model: Annotated[Model, OneOf(Model)] | None = Field(
         None, description="A decoder of GET /v1/models; the cheapest that does if left out"
     )
 
@@ -351,7 +352,7 @@ def _ledger(row: PaymentSummary | None) -> dict[str, Any]:
         "match": True,
         "paymentId": row.id,
         "route": row.route,
-        "at": wire.iso(row.at),
+        "at": iso(row.at),
         "status": row.state,
     }
 

@@ -12,18 +12,19 @@ from typing import Final, Literal
 from pydantic import Field
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Resource
-from tollgauge.monitor import reports
-from tollgauge.store.endpoints import evidence, scores
+from tollgauge.core.endpoint.identity import Resource
+from tollgauge.monitor.reports.trust_reports import TrustReport, live, shared
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import latest as latest_rows
-from tollgauge.web import wire
+from tollgauge.store.scores import evidence, scores
 from tollgauge.web.paid import prices
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.paid.tool_spec import ToolSpec
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.trust import TrustReportShape, short, trust_report
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
 TOOL: Final = ToolSpec(
@@ -63,7 +64,7 @@ def product(dependencies: PaidDependencies) -> Product:
         request=TrustRequest,
         example=dict(EXAMPLE),
         answer=EXAMPLE | {"score": 84.2, "grade": "A", "recommendation": "proceed"},
-        shape=wire.TrustReportShape,
+        shape=TrustReportShape,
         compute=partial(_answer, dependencies),
         tool=TOOL,
         hosts=lambda request: (payer_limit.for_probe(request.resource.host),),
@@ -81,7 +82,7 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
         report = await dependencies.store.reading(
-            reports.live,
+            live,
             endpoint,
             probe,
             cadence=dependencies.live.prober.cadence,
@@ -90,31 +91,31 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
         claim.with_answer.append(partial(scores.save, row=report.row))
     now, named_at = dependencies.clock(), report.named_at
     claim.with_answer.append(partial(evidence.keep, row=report.row, now=now, named_at=named_at))
-    shape = wire.trust_report(report, base_url=dependencies.base_url)
-    return wire.dump(shape if request.evidence == "full" else wire.short(shape))
+    shape = trust_report(report, base_url=dependencies.base_url)
+    return dump(shape if request.evidence == "full" else short(shape))
 
 
 def _check(
     dependencies: PaidDependencies, tx: Connection, request: TrustRequest
-) -> reports.TrustReport | None:
+) -> TrustReport | None:
     """The report that can be shared with this request at its claim, which saves a transaction of
     its own. Raises Problem 503 as LiveProbe.check does.
     """
     latest, probe = dependencies.live.check(tx, request.resource)
-    return None if probe is None else reports.shared(tx, latest, probe)
+    return None if probe is None else shared(tx, latest, probe)
 
 
-def _still_young(seen: object, *, now: int) -> reports.TrustReport | None:
+def _still_young(seen: object, *, now: int) -> TrustReport | None:
     """What the claim saw, if its probe is young enough to be shared: to verify a payment takes its
     time, and what stands in for a host on hold is older.
     """
-    if not isinstance(seen, reports.TrustReport) or seen.probe is None:
+    if not isinstance(seen, TrustReport) or seen.probe is None:
         return None
     return seen if now - SHARE_MS < seen.probe.at <= now else None
 
 
-def _shared(tx: Connection, resource: Resource, *, now: int) -> reports.TrustReport | None:
+def _shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport | None:
     """The report of a probe that is young enough to be shared: its report is as well."""
     latest = latest_rows.of(tx, resource)
     probe = recent_result(latest, now=now)
-    return None if probe is None else reports.shared(tx, latest, probe)
+    return None if probe is None else shared(tx, latest, probe)

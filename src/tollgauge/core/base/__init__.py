@@ -1,0 +1,1 @@
+"""Units, text, errors and exact arithmetic."""

@@ -1,0 +1,85 @@
+"""Strict JSON for what callers send: every text has one meaning, and none exhausts the parser.
+
+Rules (RFC 8259, RFC 7493): UTF-8 without a byte order mark, depth at most 32, no duplicate keys, no
+NaN or Infinity, no integer that Python refuses to convert (more than 4,300 digits). The depth is
+counted before the parser runs, because a deep text can exhaust the C stack where a library has
+raised the recursion limit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Final
+
+from tollgauge.core.base.errors import TollgaugeError
+
+RECURSION_LIMIT: Final = 3_000
+"""Python's limit where libraries have raised it: a deep text must not exhaust the C stack."""
+DEPTH_MAX: Final = 32
+"""Levels of JSON, the outermost object or array included."""
+_OTHERS: Final = bytes(set(range(256)) - set(b'[{]}"'))
+_BRACES: Final = bytes.maketrans(b"[]", b"{}")
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string, or the rest of a text whose last string does not end. It never backtracks, so it takes
+linear time.
+"""
+
+
+class StrictJsonError(TollgaugeError):
+    """A text that is not strict JSON. The message is ours and safe to show."""
+
+
+def loads(data: bytes) -> object:
+    """The value of a strict JSON text. Raises StrictJsonError, nothing else."""
+    if data[:3] == b"\xef\xbb\xbf" or data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise StrictJsonError("The JSON starts with a byte order mark.")
+    # Most texts hold fewer brackets than they may nest.
+    if data.count(b"[") + data.count(b"{") > DEPTH_MAX and depth(data) > DEPTH_MAX:
+        raise StrictJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
+    try:
+        return _DECODER.decode(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise StrictJsonError("The text is not valid JSON in UTF-8.") from error
+
+
+def depth(data: bytes) -> int:
+    """The deepest nesting of brackets outside strings; an upper bound for broken texts."""
+    braces = (_STRING.sub(b"", data) if b"\\" in data else data).translate(_BRACES, _OTHERS)
+    # Without an escape every second piece is a string; most strings hold no bracket.
+    braces = b"".join(braces.replace(b'""', b"").split(b'"')[::2])
+    rest = braces
+    for level in range(DEPTH_MAX + 1):  # the innermost pairs of what is left are a level
+        if not rest:
+            return level
+        rest = rest.replace(b"{}", b"")
+    level = deepest = 0
+    for char in braces:  # deeper, or not balanced
+        level += 1 if char in b"{" else -1
+        deepest = max(deepest, level)
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise StrictJsonError("The JSON has an object with a duplicate key.")
+    return members
+
+
+def _no_constant(name: str) -> object:
+    raise StrictJsonError(f"The JSON holds {name}, which is not a JSON number.")
+
+
+def _finite(text: str) -> float:
+    """A number with a fraction or an exponent; one too large for a float would become Infinity."""
+    value = float(text)
+    if math.isinf(value):
+        raise StrictJsonError("The JSON holds a number that is too large.")
+    return value
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+)

@@ -1,0 +1,74 @@
+"""Baselines: the trivial rules that a forecast must beat, computed probe by probe.
+
+Exact integers, so that they are the same everywhere; the rules are those of
+`calibration.BASELINES`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from decimal import Decimal, localcontext
+from functools import cache
+from typing import Final
+
+from tollgauge.core.base.rounding import half_up
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
+
+_ONE: Final = 1 << 60
+"""1 as a fixed-point number."""
+_WEIGHTLESS_MINUTES: Final = 60 * 24 * 60
+"""The age from which a probe weighs nothing: 60 half-lives of 24 hours."""
+
+
+class Baselines:
+    """What the trivial rules say of one endpoint, whose probes are added oldest first."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, bool] | None = None
+        self._payable = self._weight = 0
+        self._windows = (_Window(7 * DAY_MS), _Window(30 * DAY_MS))
+
+    def add(self, at: int, *, payable: bool) -> None:
+        """A probe at `at` (ms UTC)."""
+        if self._last is not None:
+            factor = _decay((at - self._last[0]) // MINUTE_MS)
+            self._payable = self._payable * factor // _ONE
+            self._weight = self._weight * factor // _ONE
+        self._payable += payable * _ONE
+        self._weight += _ONE
+        self._last = (at, payable)
+        for window in self._windows:
+            window.add(at, payable=payable)
+
+    def permilles(self) -> tuple[int, ...]:
+        """Thousandths in the order of `calibration.BASELINES`, after at least one probe."""
+        payable = self._last is not None and self._last[1]
+        average = half_up((self._payable, self._weight), 1_000)
+        return (1_000 * payable, average, *(window.permille() for window in self._windows))
+
+
+class _Window:
+    """The share of payable probes of the last `length` milliseconds."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._probes: deque[tuple[int, bool]] = deque()
+        self._payable = 0
+
+    def add(self, at: int, *, payable: bool) -> None:
+        self._probes.append((at, payable))
+        self._payable += payable
+        while self._probes[0][0] <= at - self._length:
+            self._payable -= self._probes.popleft()[1]
+
+    def permille(self) -> int:
+        return half_up((self._payable, len(self._probes)), 1_000)
+
+
+@cache
+def _decay(minutes: int) -> int:
+    """2^(-minutes / 24 hours) in fixed point."""
+    if minutes >= _WEIGHTLESS_MINUTES:
+        return 0
+    with localcontext(prec=28):
+        return int(_ONE * Decimal(2) ** (Decimal(-minutes) / 1_440))

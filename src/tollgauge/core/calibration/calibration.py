@@ -1,0 +1,325 @@
+"""Calibration: forecasts compared with what happened.
+
+Everything is counted: how often a forecast of each thousandth was given, how often the endpoint
+then was payable, and the same for every grade, recommendation and age. Counts of any days and of
+any processes add up exactly, and all figures are computed from them:
+
+- the Brier score, the mean of (forecast - outcome)^2: 0 is perfect, 1/4 is a coin;
+- the log loss, the mean of -ln of the chance that was given to what happened, for which a forecast
+  counts as at least 1/2000 and at most 1999/2000;
+- the AUC, the chance that of two forecasts the one that came true was the higher one;
+- the reliability table: for ten bins of forecasts, how often they came true.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from heapq import nsmallest
+from typing import Final, NamedTuple
+
+from tollgauge.core.base.rounding import half_up
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.wilson import bounds
+from tollgauge.core.score.score import Score
+
+NOW: Final = "now"
+"""Forecasts of the next half hour against the next probe, where it comes soon."""
+NEXT: Final = "next"
+"""Groups against the next probe."""
+DAY: Final = "24h"
+"""Forecasts and groups against the probe nearest to 24 hours later."""
+
+FORECAST: Final = "forecast"
+BASE_RATE: Final = "base-rate"
+BASELINES: Final = ("last-probe", "average-24h", "uptime-7d", "uptime-30d")
+"""Trivial rules that a forecast must beat: what the last probe saw, an average of all probes in
+which one 24 hours old counts half, and the shares of payable probes of 7 and 30 days. The base
+rate, the share of all outcomes, is computed afterwards."""
+AGES: Final = ((1, "first day"), (7, "1 to 6 days"), (30, "7 to 29 days"))
+OLD: Final = "30 days and more"
+NOW_MAX_MS: Final = 2 * HOUR_MS
+"""A forecast of the next half hour is compared with the next probe, if that comes so soon."""
+DAY_NEAR_MS: Final = 30 * MINUTE_MS
+"""How far from 24 hours later a probe may be that a forecast of a day is compared with."""
+BIN_MIN: Final = 200
+"""With fewer forecasts a bin says `not enough data`."""
+_BINS: Final = 10
+_Z: Final = Fraction(196, 100)
+
+
+class Cell(NamedTuple):
+    """What is counted at a horizon: the `value` of a `measure`, as a forecast in thousandths or a
+    grade.
+    """
+
+    horizon: str
+    measure: str
+    value: int | str
+
+
+KEPT: Final = Cell("any", "forecasts", "kept")
+"""Counts all forecasts, whether or not their outcome is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What was said of an endpoint at an instant; chances and baselines in thousandths, the
+    baselines in the order of BASELINES.
+    """
+
+    payable_now: int
+    payable_24h: int
+    grade: str
+    recommendation: str
+    age_days: int
+    baselines: tuple[int, ...]
+
+
+class Sums:
+    """For every cell, how many outcomes there were, and of how many the endpoint was payable."""
+
+    def __init__(self, rows: Iterable[tuple[Cell, int, int]] = ()) -> None:
+        self._count: Counter[Cell] = Counter()
+        self._hits: Counter[Cell] = Counter()
+        for cell, count, hits in rows:
+            self._count[cell] += count
+            self._hits[cell] += hits
+
+    def add(self, cell: Cell, *, payable: bool) -> None:
+        """Count one outcome: whether the endpoint then was payable."""
+        self._count[cell] += 1
+        self._hits[cell] += payable
+
+    def add_forecast(self, forecast: Forecast, horizon: str, *, payable: bool) -> None:
+        """Count the outcome of a forecast and of its baselines."""
+        permille = forecast.payable_now if horizon == NOW else forecast.payable_24h
+        self.add(Cell(horizon, FORECAST, permille), payable=payable)
+        for name, baseline in zip(BASELINES, forecast.baselines, strict=True):
+            self.add(Cell(horizon, name, baseline), payable=payable)
+
+    def add_groups(self, forecast: Forecast, horizon: str, *, payable: bool) -> None:
+        """Count the outcome for the grade, the recommendation and the age."""
+        self.add(Cell(horizon, "grade", forecast.grade), payable=payable)
+        self.add(Cell(horizon, "recommendation", forecast.recommendation), payable=payable)
+        self.add(Cell(horizon, "age", age_group(forecast.age_days)), payable=payable)
+
+    def update(self, other: Sums) -> None:
+        """Add all counts of another."""
+        self._count.update(other._count)
+        self._hits.update(other._hits)
+
+    def rows(self) -> Iterator[tuple[Cell, int, int]]:
+        """Each cell with its count and hits."""
+        for cell, count in self._count.items():
+            yield cell, count, self._hits[cell]
+
+    def of(self, horizon: str, measure: str) -> dict[int | str, tuple[int, int]]:
+        """(count, hits) by value of one measure at one horizon."""
+        return {
+            cell.value: (count, hits)
+            for cell, count, hits in self.rows()
+            if (cell.horizon, cell.measure) == (horizon, measure)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How good a forecaster was over `count` outcomes. Brier score and log loss in millionths, AUC
+    in ten thousandths, None where all outcomes are the same.
+    """
+
+    name: str
+    count: int
+    brier_millionths: int
+    log_loss_millionths: int
+    auc_e4: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """One row of a reliability table: forecasts from `low` to below `high` (thousandths; the last
+    bin holds 1000 too), their mean, and how many of them came true with the 95 % bounds of that
+    share in thousandths; None where there are fewer than BIN_MIN.
+    """
+
+    low: int
+    high: int
+    count: int
+    mean: int | None = None
+    came_true: int | None = None
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One row of a table by grade, recommendation or age: `count` forecasts, and the shares in
+    ten thousandths that were payable at the next probe and after a day, None without outcomes.
+    """
+
+    name: str
+    count: int
+    next_e4: int | None
+    day_e4: int | None
+
+
+def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Forecast:
+    """What a score says of an endpoint, as it is counted. Under a policy without a forecast, the
+    score out of 100 is taken for the chance.
+    """
+    now, day = score.payable_now_permille, score.payable_24h_permille
+    return Forecast(
+        payable_now=(score.score_tenths or 0) if now is None else now,
+        payable_24h=(score.score_tenths or 0) if day is None else day,
+        grade=score.grade or "none",
+        recommendation=score.recommendation,
+        age_days=max(score.as_of - first_seen, 0) // DAY_MS,
+        baselines=baselines,
+    )
+
+
+def sample(endpoint_ids: Iterable[str], hour: int, *, limit: int) -> list[str]:
+    """At most `limit` of these endpoints, others each hour (hours since the epoch), and the same in
+    every process: those whose hash with the hour is lowest.
+    """
+    return nsmallest(
+        limit, endpoint_ids, key=lambda id_: hashlib.sha256(f"{id_}:{hour}".encode()).digest()
+    )
+
+
+def age_group(days: int) -> str:
+    """The name of an age in whole days since first seen."""
+    return next((name for limit, name in AGES if days < limit), OLD)
+
+
+def qualities(sums: Sums, horizon: str) -> tuple[Quality, ...]:
+    """The forecast and every baseline at a horizon; empty without outcomes."""
+    tables = {name: _permilles(sums, horizon, name) for name in (FORECAST, *BASELINES)}
+    if not tables[FORECAST]:
+        return ()
+    base_rate = _constant(*_whole(tables[FORECAST]))
+    return (*(_quality(name, table) for name, table in tables.items()), base_rate)
+
+
+def reliability(sums: Sums, horizon: str) -> tuple[Bin, ...]:
+    """The ten bins of the forecast at a horizon, lowest first."""
+    table = _permilles(sums, horizon, FORECAST)
+    width = 1_000 // _BINS
+    return tuple(_bin(table, low, low + width) for low in range(0, 1_000, width))
+
+
+def groups(sums: Sums, measure: str) -> tuple[Group, ...]:
+    """The table of a group's names, in the order of their names or ages."""
+    following, day = sums.of(NEXT, measure), sums.of(DAY, measure)
+    names = sorted({str(name) for name in (*following, *day)}, key=_order)
+    return tuple(
+        Group(
+            name=name,
+            count=max(following.get(name, (0, 0))[0], day.get(name, (0, 0))[0]),
+            next_e4=share_e4(*following.get(name, (0, 0))),
+            day_e4=share_e4(*day.get(name, (0, 0))),
+        )
+        for name in names
+    )
+
+
+def share_e4(count: int, hits: int) -> int | None:
+    """A share in ten thousandths, None of nothing."""
+    return half_up((hits, count), 10_000) if count else None
+
+
+def _order(name: str) -> tuple[int, str]:
+    ages = [words for _, words in AGES]
+    return (ages.index(name) if name in ages else len(ages), name)
+
+
+def _permilles(sums: Sums, horizon: str, name: str) -> dict[int, tuple[int, int]]:
+    return {int(value): row for value, row in sorted(sums.of(horizon, name).items())}
+
+
+def _whole(table: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    return sum(count for count, _ in table.values()), sum(hits for _, hits in table.values())
+
+
+def _quality(name: str, table: Mapping[int, tuple[int, int]]) -> Quality:
+    count, _ = _whole(table)
+    squares = sum(
+        hits * (1_000 - permille) ** 2 + (total - hits) * permille**2
+        for permille, (total, hits) in table.items()
+    )
+    return Quality(
+        name=name,
+        count=count,
+        brier_millionths=half_up((squares, count)),
+        log_loss_millionths=_log_loss(
+            (Fraction(permille, 1_000), total, hits) for permille, (total, hits) in table.items()
+        ),
+        auc_e4=_auc(table),
+    )
+
+
+def _constant(count: int, hits: int) -> Quality:
+    """The base rate as the forecast of every outcome."""
+    return Quality(
+        name=BASE_RATE,
+        count=count,
+        brier_millionths=half_up((hits * (count - hits), count * count), 1_000_000),
+        log_loss_millionths=_log_loss([(Fraction(hits, count), count, hits)]),
+        auc_e4=5_000 if 0 < hits < count else None,
+    )
+
+
+def _log_loss(rows: Iterable[tuple[Fraction, int, int]]) -> int:
+    """Of (forecast, count, hits), in millionths. Decimal logarithms are the same everywhere."""
+    least = Fraction(1, 2_000)
+    loss, whole = Decimal(0), 0
+    with localcontext(prec=28):
+        for forecast, count, hits in rows:
+            chance = min(max(forecast, least), 1 - least)
+            loss -= hits * _ln(chance) + (count - hits) * _ln(1 - chance)
+            whole += count
+        return half_up((Fraction(loss) / whole).as_integer_ratio(), 1_000_000)
+
+
+def _ln(chance: Fraction) -> Decimal:
+    return (Decimal(chance.numerator) / Decimal(chance.denominator)).ln()
+
+
+def _auc(table: Mapping[int, tuple[int, int]]) -> int | None:
+    """In ten thousandths, of a table in ascending order of forecasts; None where all outcomes are
+    the same.
+    """
+    count, hits = _whole(table)
+    if not 0 < hits < count:
+        return None
+    doubled = misses_below = 0
+    for total, true in table.values():
+        doubled += true * (2 * misses_below + total - true)
+        misses_below += total - true
+    return half_up((doubled, 2 * hits * misses_below), 10_000)
+
+
+def _bin(table: Mapping[int, tuple[int, int]], low: int, high: int) -> Bin:
+    inside = {
+        permille: row
+        for permille, row in table.items()
+        if low <= permille < high or permille == high == 1_000
+    }
+    count, hits = _whole(inside)
+    if count < BIN_MIN:
+        return Bin(low=low, high=high, count=count)
+    least, most = bounds((hits, count), (count, 1), z=_Z)
+    return Bin(
+        low=low,
+        high=high,
+        count=count,
+        mean=half_up((sum(p * row[0] for p, row in inside.items()), count)),
+        came_true=half_up((hits, count), 1_000),
+        least=half_up(least, 1_000),
+        most=half_up(most, 1_000),
+    )

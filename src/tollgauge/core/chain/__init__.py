@@ -1,0 +1,1 @@
+"""What a chain shows: settlements, blocks, calls."""

@@ -1,0 +1,320 @@
+"""Settlements: which USDC transfers an EIP-3009 authorization made, read from event logs.
+
+Rules:
+- the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
+  `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, from any
+  caller, and also when a proxy, a batch or a smart account makes several in one transaction);
+- so a transfer belongs to the authorization whose log comes right before it and whose authorizer is
+  its sender: logs are paired by their order, not by their transaction alone;
+- logs come filtered by topic, so a gap between the two may hide another log. What only the whole
+  transaction can decide is returned as unclear, and `matched_by_receipts` decides it;
+- a log that is not exactly what the ABI says raises LogError: its node is not trusted.
+
+Hashes and addresses are bytes, sliced from the logs: an ABI library takes 30 times as long.
+Fetching logs is clients/chain's work, storing transfers store/chain's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tollgauge.core.base.errors import TollgaugeError
+
+TRANSFER: Final = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+"""keccak256("Transfer(address,address,uint256)"), EIP-20."""
+AUTHORIZATION_USED: Final = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
+"""keccak256("AuthorizationUsed(address,bytes32)"), EIP-3009."""
+AUTHORIZATION_CANCELED: Final = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+"""keccak256("AuthorizationCanceled(address,bytes32)"), EIP-3009."""
+
+_PADDING: Final = "0x" + 24 * "0"
+
+
+class LogError(TollgaugeError):
+    """An event log that no honest node sends."""
+
+
+class Transfer(NamedTuple):
+    """A transfer of the token: `value` in atomic units, `log_index` in its block. `nonce` is that
+    of the authorization that made it, None for a plain one.
+    """
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    transaction: bytes
+    sender: bytes
+    receiver: bytes
+    value: int
+    nonce: bytes | None = None
+
+
+class Used(NamedTuple):
+    """An authorization that was used: by whom, and its nonce."""
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    transaction: bytes
+    authorizer: bytes
+    nonce: bytes
+
+
+class Events(NamedTuple):
+    """The events of some logs, without duplicates, in no order. `stamps` are the times (ms UTC) of
+    blocks whose logs carry one (`blockTimestamp`), by block hash.
+    """
+
+    transfers: list[Transfer]
+    used: list[Used]
+    stamps: dict[bytes, int]
+
+
+class Entry(NamedTuple):
+    """A transfer from the side of one watched `wallet`: the `other` address, and whether money came
+    in. `at` is the block's time in ms UTC. A transfer between two watched wallets has two entries.
+    """
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    wallet: bytes
+    other: bytes
+    incoming: bool
+    value: int
+    nonce: bytes | None
+    transaction: bytes
+    at: int
+
+
+class Deposit(NamedTuple):
+    """A transfer of a token to an address of ours, whatever made it: an authorization, whose
+    `nonce` it has, or anything else (None). `at` is the block's time in ms UTC.
+    """
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    asset: bytes
+    pay_to: bytes
+    payer: bytes
+    value: int
+    nonce: bytes | None
+    transaction: bytes
+    at: int
+
+
+class Matched(NamedTuple):
+    """Transfers with their authorizations; filtered logs cannot decide the `unclear` ones."""
+
+    transfers: list[Transfer]
+    unclear: list[Transfer]
+
+
+def events(logs: Iterable[Any], *, token: str) -> Events:
+    """The Transfer and AuthorizationUsed events of the token among JSON-RPC logs.
+
+    Logs of other contracts and other events are left out, duplicates are dropped. `token` is
+    0x-hex in lower case. Raises LogError for a malformed or removed log, and where two logs claim
+    one place.
+    """
+    by_place: dict[tuple[bytes, int], Transfer | Used] = {}
+    blocks: dict[str, tuple[bytes, int, str]] = {}
+    stamps: dict[bytes, int] = {}
+    try:
+        for log in logs:
+            topics = log["topics"]
+            address = log["address"]
+            if address != token and address.lower() != token:
+                continue
+            kind = topics[0] if len(topics) else ""
+            if kind != TRANSFER and kind != AUTHORIZATION_USED:
+                continue
+            hash_text = log["blockHash"]
+            block = blocks.get(hash_text)
+            if block is None:
+                block = blocks[hash_text] = _block(log, stamps)
+            block_hash, number, number_text = block
+            if log["blockNumber"] != number_text or log.get("removed"):
+                raise LogError("A log of a removed block, or of two blocks.")
+            index = _quantity(log["logIndex"])
+            read = _transfer if kind == TRANSFER else _used
+            event = read(log, topics, number=number, block_hash=block_hash, index=index)
+            if by_place.setdefault((block_hash, index), event) != event:
+                raise LogError("Two logs in one place.")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise LogError("A log is malformed.") from error
+    transfers = [event for event in by_place.values() if isinstance(event, Transfer)]
+    used = [event for event in by_place.values() if isinstance(event, Used)]
+    return Events(transfers, used, stamps)
+
+
+def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int, str]:
+    """A log's block: hash, number, and the number's text. Its time goes into `stamps`."""
+    block_hash = word(log["blockHash"])
+    stamp = log.get("blockTimestamp")
+    if stamp is not None:
+        stamps[block_hash] = 1_000 * _quantity(stamp)
+    return block_hash, _quantity(log["blockNumber"]), log["blockNumber"]
+
+
+def _transfer(
+    log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
+) -> Transfer:
+    _, sender, receiver = topics
+    transaction, data = log["transactionHash"], log["data"]
+    raw = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
+    # `fromhex` skips blanks, so the length of what it read is checked as well as the text's.
+    if (
+        len(raw) != 104
+        or not len(transaction) == len(sender) == len(receiver) == len(data) == 66
+        or not sender[:26] == receiver[:26] == _PADDING
+    ):
+        raise LogError("A Transfer is malformed.")
+    value = int.from_bytes(raw[72:])
+    return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value)
+
+
+def _used(
+    log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
+) -> Used:
+    _, authorizer, nonce = topics
+    transaction = log["transactionHash"]
+    raw = bytes.fromhex(transaction[2:] + authorizer[26:] + nonce[2:])
+    if (
+        len(raw) != 84
+        or not len(transaction) == len(authorizer) == len(nonce) == 66
+        or authorizer[:26] != _PADDING
+    ):
+        raise LogError("An AuthorizationUsed is malformed.")
+    return Used(number, block_hash, index, raw[:32], raw[32:52], raw[52:])
+
+
+def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
+    """Each transfer with its authorization, from logs of which others in between may be missing.
+
+    Certain without the rest of the transaction: the log right before is the sender's
+    authorization (then it is that one), or the sender used none before it in the transaction
+    (then it is plain).
+    """
+    before: dict[tuple[bytes, int], Used] = {}
+    first_used: dict[tuple[bytes, bytes], int] = {}
+    for use in used:
+        before[(use.block_hash, use.log_index + 1)] = use
+        key = (use.transaction, use.authorizer)
+        first_used[key] = min(use.log_index, first_used.get(key, use.log_index))
+    certain: list[Transfer] = []
+    unclear: list[Transfer] = []
+    for transfer in transfers:
+        adjacent = before.get((transfer.block_hash, transfer.log_index))
+        if adjacent is not None and _makes(adjacent, transfer):
+            certain.append(Transfer(*transfer[:7], adjacent.nonce))
+            continue
+        first = first_used.get((transfer.transaction, transfer.sender))
+        (certain if first is None or first > transfer.log_index else unclear).append(transfer)
+    return Matched(certain, unclear)
+
+
+def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
+    """Each transfer with its authorization, from all of the token's events of the transactions:
+    an authorization makes the token's next transfer, where that is its authorizer's.
+    """
+    order: list[Transfer | Used] = [*transfers, *used]
+    order.sort(key=lambda event: (event.number, event.block_hash, event.log_index))
+    attributed: list[Transfer] = []
+    pending: Used | None = None
+    for event in order:
+        if isinstance(event, Used):
+            pending = event
+            continue
+        if pending is not None and _makes(pending, event):
+            event = event._replace(nonce=pending.nonce)
+        pending = None
+        attributed.append(event)
+    return attributed
+
+
+def _makes(use: Used, transfer: Transfer) -> bool:
+    """Whether an authorization is of the transaction and the sender of a transfer after it."""
+    return use.transaction == transfer.transaction and use.authorizer == transfer.sender
+
+
+def matched_by_receipts(
+    unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
+) -> list[Transfer]:
+    """The unclear transfers with their authorizations, from the receipts of their transactions.
+
+    Raises LogError where a receipt does not hold the transfer that was seen.
+    """
+    known: dict[tuple[bytes, int], Transfer] = {}
+    for receipt in receipts:
+        logs = receipt.get("logs") if isinstance(receipt, Mapping) else None
+        if not isinstance(logs, list):
+            raise LogError("A receipt is malformed.")
+        whole = events(logs, token=token)
+        for transfer in paired(whole.transfers, whole.used):
+            known[(transfer.block_hash, transfer.log_index)] = transfer
+    decided: list[Transfer] = []
+    for transfer in unclear:
+        proven = known.get((transfer.block_hash, transfer.log_index))
+        if proven is None or proven._replace(nonce=None) != transfer:
+            raise LogError("A receipt lacks a transfer that its block's logs hold.")
+        decided.append(proven)
+    return decided
+
+
+def entries(
+    transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
+) -> list[Entry]:
+    """The entries of transfers: money that an authorization brought to a watched wallet, and money
+    that left one, whatever moved it (a round trip needs no authorization; docs/methodology.md,
+    *organic settlement*). `times` are the times of the transfers' blocks (ms UTC), by hash.
+    """
+    rows = []
+    new = Entry._make  # half the time of calling Entry
+    for number, block_hash, index, transaction, sender, receiver, value, nonce in transfers:
+        rest = (value, nonce, transaction, times[block_hash])
+        if nonce is not None and receiver in wallets:
+            rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))
+        if sender in wallets and sender != receiver:
+            rows.append(new((number, block_hash, index, sender, receiver, False, *rest)))
+    return rows
+
+
+def deposits(
+    transfers: Iterable[Transfer], own: Collection[bytes], times: Mapping[bytes, int], *, token: str
+) -> list[Deposit]:
+    """Every transfer to one of our `own` addresses; `times` as in `entries`, `token` in 0x-hex."""
+    asset = bytes.fromhex(token[2:])
+    return [
+        Deposit(
+            number=transfer.number,
+            block_hash=transfer.block_hash,
+            log_index=transfer.log_index,
+            asset=asset,
+            pay_to=transfer.receiver,
+            payer=transfer.sender,
+            value=transfer.value,
+            nonce=transfer.nonce,
+            transaction=transfer.transaction,
+            at=times[transfer.block_hash],
+        )
+        for transfer in transfers
+        if transfer.receiver in own
+    ]
+
+
+def word(text: str) -> bytes:
+    """32 bytes of 0x-hex. Raises LogError (or ValueError) for anything else."""
+    data = bytes.fromhex(text[2:])
+    if len(text) != 66 or len(data) != 32 or text[:2] != "0x":
+        raise LogError("A word is not 32 bytes.")
+    return data
+
+
+def _quantity(text: str) -> int:
+    """A number of JSON-RPC below 2^40, which as seconds reaches for 30,000 years."""
+    if text[:2] != "0x" or not 2 < len(text) <= 12:
+        raise LogError("A log's number is malformed.")
+    return int(text, 16)

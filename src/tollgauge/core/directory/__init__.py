@@ -1,0 +1,1 @@
+"""What directories and sellers' files say of endpoints."""

@@ -1,0 +1,130 @@
+"""Discovery: what changed between two crawls of a directory, in an entry's terms and in number.
+
+Rules (docs/methodology.md, *components*; docs/operating.md, *directories*):
+- a price changed when its amount or its asset did; the same dollar on another network is the same
+  asset, so a move from Base to Polygon alone is news about the network, not about the price;
+- absence is not a price: what either side does not name did not change; who is paid counts
+  without an amount too;
+- hexadecimal addresses have no case (core/endpoint/terms lowers them), other addresses do;
+- a whole crawl that lists less than half of what the last complete crawl of its source listed is
+  suspicious and takes nothing away, until a second one agrees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tollgauge.core.base.units import known_asset
+from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
+
+LISTED: Final = "listed"
+DELISTED: Final = "delisted"
+RELISTED: Final = "relisted"
+PRICE_CHANGED: Final = "price-changed"
+PAYTO_CHANGED: Final = "payto-changed"
+NETWORK_CHANGED: Final = "network-changed"
+TERM_EVENTS: Final = (PRICE_CHANGED, PAYTO_CHANGED, NETWORK_CHANGED)
+"""The kinds of a change of terms, as the evidence of a score names them."""
+EVENTS: Final = (LISTED, DELISTED, RELISTED, *TERM_EVENTS)
+"""What can happen to a listing or its terms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """How many endpoints a whole crawl listed, and how many its source listed before.
+
+    `complete` is the count of the source's last complete crawl, None before the first.
+    `suspicious` is the count of the last suspicious crawl since then, None without one, and
+    `repeated` how many of those endpoints were listed again after it.
+    """
+
+    listed: int
+    complete: int | None = None
+    suspicious: int | None = None
+    repeated: int = 0
+
+    @property
+    def shrank(self) -> bool:
+        """Whether more than half of what was listed is missing, by count."""
+        return self.complete is not None and self.listed * 2 < self.complete
+
+    @property
+    def agrees(self) -> bool:
+        """Whether this crawl lists about as much as the suspicious one before it (the smaller of
+        the two counts is at least three quarters of the larger), and at least three quarters of
+        the same endpoints.
+        """
+        if self.suspicious is None:
+            return False
+        few, many = sorted((self.listed, self.suspicious))
+        return few * 4 >= many * 3 and self.repeated * 4 >= self.suspicious * 3
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the crawl must not take listings away."""
+        return self.shrank and not self.agrees
+
+
+def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) -> bool:
+    """Whether two listings of so many endpoints look like crawls of one directory, by how many they
+    share: at least half of the smaller and a tenth of the larger one. A tenth of the smaller one is
+    enough where their files' names differ in digits only.
+    """
+    few, many = sorted((one, other))
+    if named_alike and shared and shared * 10 >= few:
+        return True
+    return shared > 0 and shared * 2 >= few and shared * 10 >= many
+
+
+def carried(before: Advertised | None, after: Advertised | None) -> Advertised | None:
+    """The terms to compare the next crawl with: those of this crawl, completed with what it does
+    not name and the one before did.
+    """
+    if before is None or not isinstance(after, UnpricedTerms):
+        return after or before
+    after = replace(
+        after, network=after.network or before.network, asset=after.asset or before.asset
+    )
+    if isinstance(before, Quote) and (before.network, before.asset) == (after.network, after.asset):
+        return replace(before, pay_to=after.pay_to)
+    return after
+
+
+def changes(
+    before: Advertised | None, after: Advertised | None
+) -> tuple[tuple[str, str, str], ...]:
+    """The changes from one entry's terms to the next, as (kind, text before, text after), in the
+    order price, payTo, network; empty when nothing changed or either side is missing.
+
+    The text of a price is its atomic amount, followed by its asset where that changed.
+    """
+    if before is None or after is None:
+        return ()
+    changed: list[tuple[str, str, str]] = []
+    if isinstance(before, Quote) and isinstance(after, Quote):
+        new_asset = not same_asset(before, after)
+        if before.amount != after.amount or new_asset:
+            changed.append(
+                (PRICE_CHANGED, _price(before, asset=new_asset), _price(after, asset=new_asset))
+            )
+    if before.pay_to != after.pay_to:
+        changed.append((PAYTO_CHANGED, before.pay_to, after.pay_to))
+    if before.network and after.network and before.network != after.network:
+        changed.append((NETWORK_CHANGED, before.network, after.network))
+    return tuple(changed)
+
+
+def same_asset(before: Quote, after: Quote) -> bool:
+    """Whether two quotes are in the same token, or in the same known one of two networks."""
+    if before.network == after.network:
+        return before.asset == after.asset
+    one, other = known_asset(before.network, before.asset), known_asset(after.network, after.asset)
+    if one is None or other is None:
+        return before.asset == after.asset
+    return (one.symbol, one.decimals) == (other.symbol, other.decimals)
+
+
+def _price(quote: Quote, *, asset: bool) -> str:
+    """An atomic amount, with the asset where that is asked for."""
+    return f"{quote.amount} {quote.asset}" if asset else str(quote.amount)

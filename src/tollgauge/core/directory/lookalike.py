@@ -1,0 +1,87 @@
+"""Lookalike: paths that nobody lists, in the shape of a listed one.
+
+Where a host answers 402 on every path, the 402 of a listed path says nothing. A host could tell
+random paths and answer them with 404, so the test asks for a listed path with one segment changed:
+each letter and digit of it becomes another of its kind (docs/gaming.md).
+
+A host may also list what it likes. Where more than SAME_TERMS_MAX of its endpoints have the same
+terms, SAMPLE of them are compared by `what_is_sold`: if that is the same, only their paths differ,
+and any other path could be one of them. That is true for the items of one service too, which should
+be listed once, as a path with a parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from tollgauge.core.lint.reading import read
+from tollgauge.core.probe.exchange import Exchange
+
+SAME_TERMS_MAX: Final = 20
+"""So many endpoints of a host may have the same terms without being compared."""
+SAMPLE: Final = 3
+"""How many of them are compared."""
+PATHS_MAX: Final = 3
+"""How many look-alike paths of a path there are at most."""
+_ALPHABETS: Final = ("aeiou", "bcdfghjklmnpqrstvwxyz", "0123456789")
+_CHANGEABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[A-Za-z0-9]")
+_HAS_DIGIT: Final = re.compile("[0-9]")
+_ROOT: Final = "search"
+"""The segment that is changed where the path is the host's root."""
+
+
+def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
+    """The path with one segment changed, the last one first, at most PATHS_MAX paths; they differ
+    each time. `draw(n)` gives a random integer from 0 to n - 1.
+    """
+    segments = path.strip("/").split("/")
+    if segments == [""]:
+        segments = [_ROOT]
+    places = range(len(segments) - 1, max(len(segments) - 1 - PATHS_MAX, -1), -1)
+    return tuple(
+        "/" + "/".join((*segments[:place], _changed(segments[place], draw), *segments[place + 1 :]))
+        for place in places
+    )
+
+
+def what_is_sold(exchange: Exchange) -> str | None:
+    """What the 402 of an exchange says that it sells: resource, entries and extensions of its
+    envelope as JSON, without the endpoint's own URL and path, and without the numbers of its path
+    where texts name them. None if it has no envelope.
+    """
+    envelope = read(exchange).envelope
+    if not envelope.exists:
+        return None
+    said = {name: envelope.document.get(name) for name in ("resource", "accepts", "extensions")}
+    text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+    path = urlsplit(exchange.url).path
+    for own in (exchange.url, path):
+        text = text.replace(own, "") if len(own) > 1 else text
+    for number in filter(_HAS_DIGIT.search, path.split("/")):
+        # Only inside of a text is there space before a word.
+        text = re.sub(rf"(?<=[ #]){re.escape(number)}(?!\w)", "", text)
+    return text
+
+
+def _changed(segment: str, draw: Callable[[int], int]) -> str:
+    """A segment of the same shape, and not the same."""
+
+    def other(match: re.Match[str]) -> str:
+        text = match.group()
+        return text if len(text) > 1 else _other(text, draw)
+
+    changed = _CHANGEABLE.sub(other, segment)
+    return changed if changed != segment else f"{segment}-{_other('a', draw)}{_other('t', draw)}"
+
+
+def _other(character: str, draw: Callable[[int], int]) -> str:
+    """Another letter or digit of the same kind and case."""
+    small = character.lower()
+    alphabet = next(letters for letters in _ALPHABETS if small in letters).replace(small, "")
+    drawn = alphabet[draw(len(alphabet))]
+    return drawn.upper() if character.isupper() else drawn

@@ -1,0 +1,259 @@
+"""Page: one document of a directory, whatever form it came in.
+
+Rules (x402 specification, discovery):
+- the list is the document itself, or a member that one of LISTS names, or an object whose names
+  are paths or URLs, with or without a method before them;
+- an entry that holds such a list itself (a service with its endpoints) is a group: its entries are
+  read in its place, at the group's base URL and with its name and tags;
+- paging is `pagination` or `total`; a crawl file says with `partial` whether it is whole, and may
+  say where and when it was read.
+
+Reading never raises. What one entry means is core/directory/listing's reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from tollgauge.core.directory.declared import as_mapping, read_method
+from tollgauge.core.endpoint.identity import URL_MAX
+
+LISTS: Final = ("items", "resources", "services", "endpoints", "routes", "origins", "apis")
+"""The names that a list of entries goes by; the first that holds one counts."""
+
+_SECONDS_BELOW: Final = 10**11
+"""A number below this is seconds since the epoch, above it milliseconds."""
+_INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
+_COUNT_MAX: Final = 10**9
+_LEVELS_MAX: Final = 3
+_BASE_KEYS: Final = (
+    *("resourceServerUrl", "baseUrl", "base_url", "baseURL"),
+    *("origin", "url", "resource", "host"),
+)
+_URL_KEYS: Final = ("resource", "url", "endpoint", "uri", "href", "path", "route")
+_ORIGIN_KEYS: Final = ("facilitatorUrl", "directoryUrl", "sourceUrl", "source", "origin")
+_TAKEN_KEYS: Final = (
+    *("crawledAt", "crawled_at", "generatedAt", "generated_at", "fetchedAt", "fetched_at"),
+    *("indexedAt", "capturedAt", "snapshotAt", "timestamp"),
+)
+_WEB: Final = re.compile(r"https?://[^/\s]", re.IGNORECASE)
+_PATH_OR_URL: Final = re.compile(r"(?:[A-Za-z]{3,7} +)?(?:/|https?://)")
+_RELATIVE: Final = re.compile(r"(?!//)(?:\.{0,2}/|[^\s.:/?#]+(?:[/?#]|$))")
+"""A path, with or without a slash at its start; not a host, which has a dot, or a URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One document of a directory. `items` are its raw entries and groups; `entries` opens the
+    groups.
+
+    `total` is the directory's own count, `limit` and `offset` its paging, None where it says
+    nothing. `complete` is whether the directory's listing ends with this page and nothing was
+    missed on the way, None where the document does not tell. `base` is the URL that its paths are
+    relative to, empty without one. `origin` is the URL that a crawl file names as the place where
+    it was read, and `taken_at` when that was, in milliseconds UTC.
+    """
+
+    items: tuple[object, ...] = ()
+    total: int | None = None
+    limit: int | None = None
+    offset: int | None = None
+    complete: bool | None = None
+    base: str = ""
+    origin: str | None = None
+    taken_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """What an entry takes over from the group that it is in."""
+
+    base: str = ""
+    texts: Mapping[str, object] = field(default_factory=dict)
+
+    def inner(self, entry: Mapping[str, object]) -> _Group:
+        """The group that an entry of this one is."""
+        name = entry.get("serviceName") or entry.get("name") or entry.get("title")
+        texts = {"serviceName": name, "tags": entry.get("tags")}
+        own = {key: value for key, value in texts.items() if value}
+        return _Group(base=_joined(self.base, _base(entry)), texts={**self.texts, **own})
+
+
+def read_page(document: object) -> Page:
+    """One document: a bare array, or an object with one of LISTS, with `pagination` or `total`
+    beside it, or a crawl file (`partial`, `facilitatorUrl`, `crawledAt`, the latter two also in
+    its `meta`). Never raises; a document without a list of entries is a page without items.
+    """
+    fields = as_mapping(document)
+    paging = as_mapping(fields.get("pagination"))
+    partial = fields.get("partial")
+    return Page(
+        items=tuple(_list(document)),
+        total=_count(paging.get("total", fields.get("total"))),
+        limit=_count(paging.get("limit")),
+        offset=_count(paging.get("offset")),
+        complete=not partial if isinstance(partial, bool) else None,
+        base=_document_base(fields),
+        origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
+        taken_at=next(filter(None, map(read_instant, _values(fields, _TAKEN_KEYS))), None),
+    )
+
+
+def is_page(document: object) -> bool:
+    """Whether a document holds a list of entries in any form that `read_page` knows."""
+    fields = as_mapping(document)
+    return isinstance(document, list) or any(
+        isinstance(fields.get(key), list) or _by_path(fields.get(key)) for key in LISTS
+    )
+
+
+def entries(page: Page) -> tuple[object, ...]:
+    """The entries of a page for `read_item`, groups opened. Never raises; opening twice changes
+    nothing.
+    """
+    return tuple(opened(page.items, base=page.base))
+
+
+def opened(items: Iterable[object], *, base: str) -> Iterator[object]:
+    """The entries among items, as `entries` gives them, for a list that is not held at once."""
+    return _opened(items, _Group(base=base), level=0)
+
+
+def read_instant(value: object) -> int | None:
+    """Milliseconds UTC from ISO 8601, unix seconds or unix milliseconds; None for anything that
+    is no instant between 1970 and 2100. A time without a zone is UTC.
+    """
+    if isinstance(value, str):
+        value = _from_iso(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 < value < _INSTANT_MAX:  # also refuses NaN
+        return None
+    return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
+
+
+def _from_iso(text: str) -> int | float | None:
+    # Eight digits are a date in the basic form of ISO 8601; as seconds they would be before 1974.
+    if text.isascii() and text.isdigit() and 8 < len(text) <= 13:
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
+    """What a document or its metadata says under some names."""
+    for holder in (fields, as_mapping(fields.get("meta")), as_mapping(fields.get("metadata"))):
+        for key in keys:
+            yield holder.get(key)
+
+
+def _list(document: object) -> list[object]:
+    """The entries of a document or a group: those of the first list that holds any."""
+    if isinstance(document, list):
+        return document
+    fields = as_mapping(document)
+    lists = (
+        value if isinstance(value, list) else _by_path(value)
+        for value in (fields.get(key) for key in LISTS)
+    )
+    return next(filter(None, lists), [])
+
+
+def _by_path(value: object) -> list[object]:
+    """The entries of an object whose names are paths or URLs (`"GET /weather": {…}`)."""
+    entries: list[object] = []
+    for name, entry in as_mapping(value).items():
+        if _PATH_OR_URL.match(name):
+            method, _, url = name.strip().rpartition(" ")
+            declared = {"method": method} if method else {}
+            entries.append({**as_mapping(entry), "resource": url, **declared})
+    return entries
+
+
+def _opened(items: Iterable[object], group: _Group, *, level: int) -> Iterator[object]:
+    for item in items:
+        inner = _inside(item) if level < _LEVELS_MAX else []
+        if inner:
+            yield from _opened(inner, group.inner(as_mapping(item)), level=level + 1)
+        else:
+            yield _entry(item, group)
+
+
+def _inside(item: object) -> list[object]:
+    """The entries of a group; none for an entry itself, which has terms, or no list."""
+    if not isinstance(item, dict) or item.get("accepts"):
+        return []
+    return [
+        inner
+        for inner in _list(item)
+        if isinstance(inner, dict) or (isinstance(inner, str) and _PATH_OR_URL.match(inner))
+    ]
+
+
+def _entry(item: object, group: _Group) -> object:
+    """An entry without its group: its path becomes a URL, and the texts that it does not have are
+    the group's.
+    """
+    if isinstance(item, str):
+        method, _, url = item.strip().rpartition(" ")
+        relative = group.base and _RELATIVE.match(url) and (not method or read_method(method))
+        if not group.texts and not relative:
+            return item
+        item = {"resource": url} | ({"method": method} if read_method(method) else {})
+    if not isinstance(item, dict):
+        return item
+    added = {key: value for key, value in group.texts.items() if not item.get(key)}
+    location = next((value for key in _URL_KEYS if (value := item.get(key))), None)
+    if isinstance(location, dict) and isinstance(location.get("url"), str):
+        url = _joined(group.base, str(location["url"]).strip())
+        if url != location["url"]:
+            added["resource"] = {**location, "url": url}
+    elif isinstance(location, str):
+        url = _joined(group.base, location.strip())
+        if url and url not in (item.get("resource"), item.get("url")):
+            added["resource"] = url
+    elif location is None and not item.get("accepts") and (url := _base(item)):
+        added["resource"] = url
+    return {**item, **added} if added else item
+
+
+def _document_base(fields: Mapping[str, object]) -> str:
+    """The base of a document: its own, else that of its `service`."""
+    return _base(fields) or _base(as_mapping(fields.get("service")))
+
+
+def _base(fields: Mapping[str, object]) -> str:
+    """The URL or path that the entries' paths are relative to; empty without one."""
+    for key in _BASE_KEYS:
+        value = fields.get(key)
+        if isinstance(value, str) and (_is_web(value) or value.startswith("/")):
+            return value[:URL_MAX].strip()
+        if key == "host" and isinstance(value, str) and value and "/" not in value:
+            return f"https://{value}"[:URL_MAX]
+    return ""
+
+
+def _joined(base: str, url: str) -> str:
+    """A URL, or a path under a base: appended to the base's own path, as OpenAPI's servers are."""
+    if not _RELATIVE.match(url):
+        return url or base
+    if not base:
+        return "" if url.startswith("/") else url
+    return base.rstrip("/") + "/" + url.removeprefix("./").lstrip("/")
+
+
+def _is_web(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= URL_MAX and bool(_WEB.match(value))
+
+
+def _count(value: object) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _COUNT_MAX else None

@@ -1,0 +1,70 @@
+"""What the text of a search names: an endpoint by its URL, a provider by its host, those that are
+paid at an address, or a purpose in words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tollgauge.core.endpoint.identity import (
+    Perimeter,
+    Resource,
+    ResourceError,
+    canonical_host,
+    parse_resource,
+)
+from tollgauge.core.lint.account import evm_address, solana_key
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A provider's host."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PayTo:
+    """An address that sellers are paid at, hexadecimal in lower case."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of a purpose."""
+
+    text: str
+
+
+Named = Resource | Host | PayTo | Words
+
+
+def with_scheme(text: str) -> str:
+    """A URL as people copy it from a page, which shows it without its scheme."""
+    return text if "://" in text else f"https://{text}"
+
+
+def read_search_text(text: str, perimeter: Perimeter) -> Named:
+    """What a text names. With a scheme it is a URL; without one, a single word with a dot is a
+    host, and with a path after it a URL; an EVM address or a key of Solana is a payTo. All else is
+    words.
+
+    Raises ResourceError for a URL, a host or an address that is not on the public internet.
+    """
+    text = text.strip()
+    if "://" in text:
+        return parse_resource(text, perimeter, upgrade_http=True)
+    if address := evm_address(text) or solana_key(text):
+        return PayTo(address)
+    authority, slash, path = text.partition("/")
+    if "." not in authority.strip(".") or any(char.isspace() for char in text):
+        return Words(text)
+    try:
+        if slash and path:
+            return parse_resource(with_scheme(text), perimeter)
+        return Host(canonical_host(authority, authority.partition(":")[0], perimeter))
+    except ResourceError as error:
+        if error.code == "resource-not-public":
+            raise
+        return Words(text)

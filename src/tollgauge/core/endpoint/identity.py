@@ -1,0 +1,307 @@
+"""Endpoint: one monitored resource, its identity and its canonical URL.
+
+Rules (RFC 3986, IDNA 2008 with UTS 46):
+- identity is host plus path: the canonical resource has no query and no fragment; its id is the
+  first 16 hex digits of SHA-256 of the canonical text;
+- the declared query is stored beside it, for probes;
+- only a public https URL is a resource; a `Perimeter` says what else an operator allows;
+- whether an address is public is core/base/address's rule, resolving names clients/egress' work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+import idna
+
+from tollgauge.core.base.address import literal_class
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.endpoint.payto_history import PayToHistory
+from tollgauge.core.endpoint.terms import Quote
+
+URL_MAX: Final = 2_048
+"""Longest URL in characters."""
+ID_PATTERN: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+"""An id of an endpoint (`endpoint_id`)."""
+_BAD_CHARACTERS: Final = re.compile(
+    r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff"  # controls, backslash, surrogates
+    r"\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # spaces and separators
+    # Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties): invisible, and dropped by IDNA
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_DOTS: Final = re.compile(r"[\u3002\uff0e\uff61]")
+"""Characters that IDNA reads as dots (UTS 46 section 2.3)."""
+_SPECIAL_SUFFIXES: Final = frozenset(
+    {"local", "internal", "onion", "test", "localhost", "invalid", "example", "home", "lan"}
+    | {"corp", "intranet", "private", "alt", "arpa", "localdomain"}
+)
+_ASCII_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
+_UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
+_ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
+_PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+_CANONICAL_PATH: Final = re.compile(r"(?:/(?!\.)[A-Za-z0-9:@!$&'()*+,;=._~-]*)+", re.ASCII)
+"""A path that is canonical already: no escapes, and no segment that begins with a dot."""
+_TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class ResourceError(TollgaugeError):
+    """A text that is no resource. `code` is a stable slug: `resource-invalid` for a text that is
+    no URL of the right form, `resource-not-https`, or `resource-not-public`.
+    """
+
+    def __init__(self, message: str, *, code: str = "resource-invalid") -> None:
+        super().__init__(message, hint="Send the full https:// URL as it is listed in discovery.")
+        self.code = code
+
+
+class Listing(StrEnum):
+    """Whether any directory lists an endpoint now: `delisted` was listed once, `unlisted` never
+    (it is known because somebody asked for it).
+    """
+
+    LISTED = "listed"
+    DELISTED = "delisted"
+    UNLISTED = "unlisted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perimeter:
+    """What an operator allows beyond the public internet on ports 80 and 443.
+
+    `mapped` are host names that egress maps to loopback addresses, as in the demo; they may be
+    special-use names, on any port.
+    """
+
+    ports: frozenset[int] = frozenset({80, 443})
+    mapped: frozenset[str] = frozenset()
+
+
+PUBLIC: Final = Perimeter()
+"""The perimeter without exceptions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A canonical resource and the query that came with it."""
+
+    url: str
+    host: str
+    port: int
+    path: str
+    query: str
+
+    @property
+    def id(self) -> str:
+        """First 16 hex digits of SHA-256 of the canonical URL."""
+        return endpoint_id(self.url)
+
+    @property
+    def probe_url(self) -> str:
+        """The canonical URL with the declared query."""
+        return f"{self.url}?{self.query}" if self.query else self.url
+
+    @property
+    def templated(self) -> bool:
+        """Whether the path holds a placeholder (`{id}` or `/:id`) that nobody filled in."""
+        return bool(_TEMPLATE.search(self.path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One monitored endpoint as the store remembers it. Instants are milliseconds UTC.
+
+    `method`, `query` and `body` are the input that its listing declares; `learned` is
+    the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
+    `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
+    `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
+    watch; `asked_at` when somebody last paid for a report or a live probe of it; `paused_until` the
+    end of the last pause that it asked for (Retry-After); `listing_changed_at` when a directory
+    last said something new of it; `down_since` the first scored probe since it was last up that
+    found it not up, None while there is none.
+
+    `payable` is what the latest probe that speaks said (core/probe/spans), None before any;
+    `failing_since` the first of those in a row that found it not payable, None if it was payable;
+    `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
+    `forms` are the forms of payment of the last envelope (core/endpoint/terms), empty before any
+    was seen; `payto_history` is None before probes saw a payTo.
+    """
+
+    id: str
+    resource: str
+    host: str
+    query: str = ""
+    method: str | None = None
+    body: bytes | None = None
+    learned: str | None = None
+    status: Listing = Listing.LISTED
+    first_seen: int
+    last_seen: int
+    last_probed: int | None = None
+    next_due: int = 0
+    watched_until: int = 0
+    paused_until: int = 0
+    asked_at: int | None = None
+    listing_changed_at: int | None = None
+    down_since: int | None = None
+    payable: bool | None = None
+    failing_since: int | None = None
+    unconfirmed_at: int | None = None
+    forms: tuple[str, ...] = ()
+    payto_history: PayToHistory | None = None
+    service_name: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    quote: Quote | None = None
+    quote_at: int | None = None
+    templated: bool = False
+    simulated: bool = False
+
+    @property
+    def pay_to_varies(self) -> bool:
+        """Whether each offer names another payTo (core/endpoint/payto_history)."""
+        history = self.payto_history
+        return history is not None and history.is_varying(self.quote_at)
+
+    @property
+    def probe_url(self) -> str:
+        """The URL to probe: the resource with its declared query, or without it where that makes
+        it longer than URL_MAX, so that a long query keeps nobody from being probed.
+        """
+        url = f"{self.resource}?{self.query}" if self.query else self.resource
+        return url if len(url) <= URL_MAX else self.resource
+
+
+def endpoint_id(resource: str) -> str:
+    """The id of a canonical resource."""
+    return hashlib.sha256(resource.encode()).hexdigest()[:16]
+
+
+def page_url(base_url: str, endpoint_id: str) -> str:
+    """The URL of the page of an endpoint, below the public address of the service."""
+    return f"{base_url}/endpoint/{endpoint_id}"
+
+
+def parse_resource(
+    text: object, perimeter: Perimeter = PUBLIC, *, upgrade_http: bool = False
+) -> Resource:
+    """The canonical resource of a URL.
+
+    `upgrade_http` reads `http://` on its default port as the https URL of the same host and path:
+    listings lose the scheme behind TLS proxies, and identity is host plus path.
+    Raises ResourceError for anything that is no public https URL.
+    """
+    if not isinstance(text, str) or not text:
+        raise ResourceError("The resource is missing or not a text.")
+    if len(text) > URL_MAX:
+        raise ResourceError(f"The resource is longer than {URL_MAX} characters.")
+    if _BAD_CHARACTERS.search(text):
+        raise ResourceError(
+            "The resource holds spaces, control or invisible characters, or backslashes."
+        )
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ResourceError("The resource is not a URL.") from error
+    scheme = parts.scheme.lower()
+    if scheme == "http" and upgrade_http and port in (None, 80):
+        scheme, port = "https", None
+    if scheme != "https":
+        raise ResourceError("The resource must start with https://.", code="resource-not-https")
+    if "@" in parts.netloc:
+        raise ResourceError("The resource must not carry user information.")
+    host = canonical_host(parts.netloc, parts.hostname or "", perimeter)
+    port = 443 if port is None else port
+    if port not in perimeter.ports and host not in perimeter.mapped:
+        raise ResourceError(f"Port {port} is not allowed.", code="resource-not-public")
+    netloc = host if port == 443 else f"{host}:{port}"
+    path = _canonical_path(parts.path)
+    resource = Resource(
+        url=f"https://{netloc}{path}", host=host, port=port, path=path, query=_query(parts.query)
+    )
+    if len(resource.probe_url) > URL_MAX:
+        raise ResourceError(f"The resource is longer than {URL_MAX} characters when encoded.")
+    return resource
+
+
+def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) -> str:
+    """A host as a lower-case IDNA A-label without trailing dot.
+
+    Raises ResourceError for addresses in any notation, brackets, single labels and special-use
+    names, except names that the perimeter maps.
+    """
+    host = _DOTS.sub(".", hostname).removesuffix(".").lower()
+    if not host:
+        raise ResourceError("The resource has no host.")
+    if "[" in netloc or "%" in host:
+        raise ResourceError("The host must be a name, not an address.", code="resource-not-public")
+    if host in perimeter.mapped:
+        return host
+    ascii_host = _a_label(host)
+    if ascii_host in perimeter.mapped:
+        return ascii_host
+    if literal_class(ascii_host) is not None:
+        raise ResourceError("The host must be a name, not an address.", code="resource-not-public")
+    labels = ascii_host.split(".")
+    if len(labels) < 2 or labels[-1] in _SPECIAL_SUFFIXES:
+        raise ResourceError(f"{ascii_host} is not a public name.", code="resource-not-public")
+    return ascii_host
+
+
+def _a_label(host: str) -> str:
+    """The IDNA A-label form; names already in ASCII may carry underscores, as DNS allows."""
+    if len(host) <= 253 and _ASCII_NAME.fullmatch(host) and "xn--" not in host:
+        return host
+    try:
+        label = idna.encode(host, uts46=True, transitional=False).decode().lower()
+    except (idna.IDNAError, UnicodeError) as error:
+        raise ResourceError("The host is not a valid name.") from error
+    if label.endswith("."):
+        raise ResourceError("The host ends with more than one dot.")
+    return label
+
+
+def _canonical_path(path: str) -> str:
+    """RFC 3986 section 6.2.2: percent-encoding normalised, dot segments removed, case kept."""
+    if _CANONICAL_PATH.fullmatch(path):
+        return path
+    return "".join(
+        _canonical_escape(piece) if _ESCAPE.fullmatch(piece) else quote(piece, safe=_PATH_SAFE)
+        for piece in _ESCAPE.split(_remove_dots(path or "/"))
+    )
+
+
+def _canonical_escape(escape: str) -> str:
+    byte = unquote_to_bytes(escape)
+    return byte.decode() if byte in _UNRESERVED else escape.upper()
+
+
+def _remove_dots(path: str) -> str:
+    """A path without its dot segments, escaped ones too (RFC 3986 section 5.2.4)."""
+    out: list[str] = []
+    segments = path.split("/")[1:]
+    for position, segment in enumerate(segments):
+        last = position == len(segments) - 1
+        plain = segment.replace("%2e", ".").replace("%2E", ".")
+        if plain == "..":
+            if out:
+                out.pop()
+        elif plain != ".":
+            out.append(segment)
+            continue
+        if last:
+            out.append("")
+    return "/" + "/".join(out)
+
+
+def _query(query: str) -> str:
+    return quote(query, safe=_PATH_SAFE + "?%")

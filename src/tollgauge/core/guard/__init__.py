@@ -1,0 +1,1 @@
+"""What the guard knows before a payment."""

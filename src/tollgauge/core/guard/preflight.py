@@ -1,0 +1,171 @@
+"""Preflight: whether an offer may be paid, by what the service knows of its endpoint.
+
+These are the rules of a payment guard that need neither the client's limits nor what it paid
+before: is the offer well formed, does it fit to the record, is there a record at all? The codes,
+their order and their meaning are those of the guards (guard/cases/decisions.json). What the caller
+does not say of the offer is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tollgauge.core.base.units import known_asset, parse_amount
+from tollgauge.core.guard.trust_record import TrustRecord
+from tollgauge.core.lint.account import (
+    ZERO_ADDRESS,
+    evm_address,
+    fits_other_chain,
+    solana_key,
+    strict_evm_address,
+)
+from tollgauge.core.score.advice import AVOIDED, PAYABLE
+
+PRICE_FACTOR: Final = 2
+"""A price above so many times the known one is refused."""
+MIN_GRADE: Final = "C"
+
+
+class Decision(StrEnum):
+    """What to do about an offer: pay it, ask whoever may decide, or do not pay it."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    REFUSE = "refuse"
+
+
+class Code(StrEnum):
+    """Why an offer is not simply allowed, in the order in which it is checked."""
+
+    AMOUNT_INVALID = "amount-invalid"
+    PAYTO_MALFORMED = "payto-malformed"
+    NOT_PAYABLE = "not-payable"
+    AVOID = "avoid"
+    PAYTO_UNKNOWN = "payto-unknown"
+    PAYTO_VARIES = "payto-varies"
+    NETWORK_UNKNOWN = "network-unknown"
+    PRICE_JUMP = "price-jump"
+    CAUTION = "caution"
+    GRADE_LOW = "grade-low"
+    UNKNOWN_RESOURCE = "unknown-resource"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a client knows of an offer, as the seller wrote it; None is not said. `network` is a
+    CAIP-2 id, `amount` atomic units as decimal text.
+    """
+
+    pay_to: str | None = None
+    amount: str | None = None
+    network: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A decision, its code (None where it is to allow) and its reason in one sentence."""
+
+    decision: Decision
+    code: Code | None
+    reason: str
+
+
+def decide(record: TrustRecord | None, offer: Offer) -> Verdict:
+    """Whether an offer of the endpoint of a record may be paid: the first rule that refuses
+    decides, else the first that asks. Nobody knows the endpoint where the record is None.
+    """
+    verdicts = [*_of_offer(offer, record), *_of_record(offer, record), *_of_unknown(record)]
+    for decision in (Decision.REFUSE, Decision.ASK):
+        for verdict in verdicts:
+            if verdict.decision is decision:
+                return verdict
+    reason = "Nothing that is known of the endpoint speaks against it."
+    return Verdict(decision=Decision.ALLOW, code=None, reason=reason)
+
+
+def _of_offer(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
+    """Whether the offer is well formed."""
+    if offer.amount is not None and not parse_amount(offer.amount):
+        yield _refuse(Code.AMOUNT_INVALID, "The amount is no positive number of atomic units.")
+    network = offer.network or (record.network if record else None)
+    if offer.pay_to is not None and not _is_account(offer.pay_to, network):
+        yield _refuse(Code.PAYTO_MALFORMED, "The payTo is no address of an account.")
+
+
+def _of_record(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
+    """What the record says against the offer; without a known address its recommendation alone."""
+    if record is None:
+        return
+    if record.recommendation in AVOIDED:
+        words = f"The recommendation is not to pay it: {record.recommendation}."
+        yield _refuse(Code(record.recommendation), words)
+    if not record.addresses:
+        return
+    is_unknown = offer.pay_to is not None and _plain(offer.pay_to) not in record.pay_to
+    if is_unknown and Code.PAYTO_VARIES in record.flags:
+        words = "Each offer names another payTo: pay only with a pinned host and maximum amount."
+        yield _ask(Code.PAYTO_VARIES, words)
+    elif is_unknown:
+        words = "It did not ask to be paid at this address in the last 30 days."
+        yield _refuse(Code.PAYTO_UNKNOWN, words)
+    if offer.network and record.network and offer.network != record.network:
+        words = f"It asks to be paid on {record.network}, not on {offer.network}."
+        yield _refuse(Code.NETWORK_UNKNOWN, words)
+    amount = parse_amount(offer.amount)
+    if amount and record.amount is not None and amount > PRICE_FACTOR * record.amount:
+        words = f"The amount is more than {PRICE_FACTOR} times the known price, {record.amount}."
+        yield _refuse(Code.PRICE_JUMP, words)
+    if record.recommendation == Code.CAUTION:
+        yield _ask(Code.CAUTION, "The recommendation is to be careful: caution.")
+    if record.grade is not None and record.grade > MIN_GRADE:
+        yield _ask(Code.GRADE_LOW, f"Its grade {record.grade} is below {MIN_GRADE}.")
+
+
+def _of_unknown(record: TrustRecord | None) -> Iterator[Verdict]:
+    """Whether nobody vouches for the endpoint."""
+    if record is None:
+        yield _ask(Code.UNKNOWN_RESOURCE, "Nothing is known of this resource.")
+    elif not record.addresses:
+        yield _ask(Code.UNKNOWN_RESOURCE, "It is not known whom it asks to be paid.")
+    elif record.recommendation not in PAYABLE:
+        words = f"There is no advice to pay it: {record.recommendation}."
+        yield _ask(Code.UNKNOWN_RESOURCE, words)
+
+
+def _is_account(pay_to: str, network: str | None) -> bool:
+    """Whether a text may be the address of an account on a network; where none is known, anything
+    but a wrong EVM address may be.
+    """
+    is_hex = pay_to.startswith("0x")
+    chain = network.partition(":")[0] if network else "eip155" if is_hex else ""
+    if chain == "eip155":
+        return _is_evm_account(pay_to, network)
+    if chain == "solana":
+        return solana_key(pay_to) is not None
+    return bool(pay_to.strip()) and fits_other_chain(chain, pay_to)
+
+
+def _is_evm_account(pay_to: str, network: str | None) -> bool:
+    """Whether a text is an address in one case or with its EIP-55 checksum, and neither the zero
+    address nor a token.
+    """
+    address = evm_address(pay_to)
+    if address is None or address == ZERO_ADDRESS or known_asset(network or "", address):
+        return False
+    return pay_to[2:] == address[2:].upper() or strict_evm_address(pay_to) is not None
+
+
+def _plain(pay_to: str) -> str:
+    """An address as records have it."""
+    return pay_to.lower() if pay_to.startswith("0x") else pay_to
+
+
+def _refuse(code: Code, reason: str) -> Verdict:
+    return Verdict(decision=Decision.REFUSE, code=code, reason=reason)
+
+
+def _ask(code: Code, reason: str) -> Verdict:
+    return Verdict(decision=Decision.ASK, code=code, reason=reason)

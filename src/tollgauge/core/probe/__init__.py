@@ -1,0 +1,1 @@
+"""One request to an endpoint: when, how, what it gave, and whose fault a failure is."""

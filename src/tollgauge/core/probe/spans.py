@@ -1,0 +1,129 @@
+"""Spans: for how much of a day an endpoint was up, payable and down.
+
+A probe speaks from its instant to the next probe that speaks, at most for as long as it `holds`:
+HOLDS_MIN_MS if it was payable, else one and a half times the time to the endpoint's next probe,
+so a target that answers 503 and asks for six hours of silence is down for those hours. The time
+after that is in no sum, so that a stop of our own counts neither way.
+
+Which probes speak (docs/methodology.md, *time, not probe counts*):
+- every scored probe, and a 429, which is in no count of probes but says that nobody was served;
+- the probes that confirm a failure (`ProbeResult.confirms`), which are in no count either;
+- no other: a result that is ours or unknown says nothing of the target.
+
+Sums are integers of milliseconds and split at midnight UTC, so those of closed days never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+
+HOLDS_MAX_MS: Final = 24 * HOUR_MS
+"""How long any probe speaks at most."""
+REFUSALS: Final = frozenset({Outcome.THROTTLED, Outcome.FORBIDDEN})
+"""Refusals: their time is not up, although a 401 or 403 counts as a probe that was up."""
+
+
+class Statement(NamedTuple):
+    """What a probe says of the endpoint from `at` (ms UTC) on, for `holds` milliseconds at most.
+    `compliance` is 0..100.
+    """
+
+    at: int
+    holds: int
+    up: bool
+    payable: bool
+    compliance: int
+
+
+Said = tuple[int, int, bool, bool, int]
+"""The values of a statement: (at, holds, up, payable, compliance)."""
+
+
+class Spans(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Milliseconds `up`, `payable` and `down` (up + down is all that was spoken of), the sum of
+    compliance x milliseconds, and how many failures and repairs began: changes from payable to
+    not payable and back.
+    """
+
+    up: int = 0
+    payable: int = 0
+    down: int = 0
+    compliance: int = 0
+    failures: int = 0
+    repairs: int = 0
+
+
+NO_SPANS: Final = Spans()
+
+
+def spans_sum(parts: Sequence[Spans]) -> Spans:
+    """The sum of spans that share no time."""
+    return Spans(
+        up=sum([part.up for part in parts]),
+        payable=sum([part.payable for part in parts]),
+        down=sum([part.down for part in parts]),
+        compliance=sum([part.compliance for part in parts]),
+        failures=sum([part.failures for part in parts]),
+        repairs=sum([part.repairs for part in parts]),
+    )
+
+
+def holds_ms(*, payable: bool, interval_ms: int) -> int:
+    """How long a probe speaks at most, when the next one is due after `interval_ms`."""
+    if payable:
+        return HOLDS_MIN_MS
+    return min(max(interval_ms * 3 // 2, HOLDS_MIN_MS), HOLDS_MAX_MS)
+
+
+def statement(result: ProbeResult) -> Statement | None:
+    """What a result, or a row of one, says; None if it says nothing of the target."""
+    refused = result.outcome in REFUSALS
+    if result.attribution != Attribution.THEIRS and result.outcome != Outcome.THROTTLED:
+        return None
+    return Statement(
+        at=result.at,
+        holds=result.holds,
+        up=result.up and not refused,
+        payable=result.payable,
+        compliance=result.compliance,
+    )
+
+
+def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: int) -> Spans:
+    """The spans of a UTC day up to `until` (ms UTC), from its statements in any order.
+
+    `before` is the last statement of the day before. Older ones are not known: the first statement
+    after a day of silence begins neither a failure nor a repair.
+    """
+    begin, end = day * DAY_MS, min((day + 1) * DAY_MS, until)
+    ordered = sorted(statements)
+    known = [before, *ordered] if before is not None else ordered
+    up = payable = down = compliance = failures = repairs = 0
+    following_at, following_payable = end, None
+    for at, holds, is_up, is_payable, worth in reversed(known):
+        stop = at + holds
+        stop = stop if stop < following_at else following_at
+        spoken = (stop if stop < end else end) - (at if at > begin else begin)
+        if spoken > 0:
+            up += spoken if is_up else 0
+            down += 0 if is_up else spoken
+            payable += spoken if is_payable else 0
+            compliance += worth * spoken
+        if following_payable is not None and bool(is_payable) is not following_payable:
+            failures += not following_payable
+            repairs += following_payable
+        following_at, following_payable = at, bool(is_payable)
+    return Spans(
+        up=up,
+        payable=payable,
+        down=down,
+        compliance=compliance,
+        failures=failures,
+        repairs=repairs,
+    )

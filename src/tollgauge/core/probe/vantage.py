@@ -1,0 +1,99 @@
+"""Vantages: the places on the network that endpoints are probed from.
+
+Rules (docs/methodology.md, *several vantages*):
+- the first vantage that is configured is the primary: its probes are the evidence of scores, and
+  the latencies that are published are measured from there;
+- of every other vantage the latest result of each endpoint counts, for RECENT_MS;
+- where several probe an endpoint, it is down only if it is down for more than half of those that
+  have a result of the last RECENT_MS. A failure that fewer of them see is not scored;
+- an endpoint that some of them reach and others do not is partly reachable, for as long as a probe
+  speaks (core/probe/spans).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+
+DEFAULT: Final = "default"
+"""The name of the only vantage, where the operator names none."""
+NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
+RECENT_MS: Final = 10 * MINUTE_MS
+"""How long the latest result of another vantage counts."""
+PARTLY_REACHABLE: Final = "partly-reachable"
+"""The reason of a failure that most of the other vantages do not see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vantages:
+    """Where this process probes from (`own`), and all vantages, the primary first; none is named
+    where there is only one.
+    """
+
+    own: str = DEFAULT
+    all: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> str:
+        """The name of the vantage whose probes are scored."""
+        return self.all[0] if self.all else self.own
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this process probes from the primary vantage."""
+        return self.own == self.primary
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.all) > 1
+
+
+ONE: Final = Vantages()
+"""A service with one vantage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VantageState:
+    """What a vantage saw of an endpoint last: when (ms UTC), and what. `latency_ms` is None where
+    it was not up. `primary` says that this vantage's probes are scored.
+    """
+
+    vantage: str
+    primary: bool
+    at: int
+    outcome: Outcome
+    attribution: Attribution
+    up: bool
+    payable: bool
+    latency_ms: int | None
+
+    def says(self, now: int, *, for_ms: int) -> bool:
+        """Whether this says something of the endpoint, at most `for_ms` after it was seen."""
+        return self.attribution is Attribution.THEIRS and now - self.at <= for_ms
+
+
+def by_majority(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:
+    """A result of the primary vantage, attributed to nobody if it is a failure that not more than
+    half of the vantages see; `states` are those before this probe.
+    """
+    if not result.scored or result.up:
+        return result
+    counted = [
+        state for state in states if not state.primary and state.says(result.at, for_ms=RECENT_MS)
+    ]
+    down = 1 + sum(not state.up for state in counted)
+    if 2 * down > 1 + len(counted):
+        return result
+    return replace(result, attribution=Attribution.UNKNOWN, reason=PARTLY_REACHABLE)
+
+
+def partly_reachable(states: Iterable[VantageState], *, now: int) -> bool:
+    """Whether an endpoint is up for some vantages and down for others, by their results of the last
+    HOLDS_MIN_MS.
+    """
+    return len({state.up for state in states if state.says(now, for_ms=HOLDS_MIN_MS)}) > 1

@@ -1,0 +1,1 @@
+"""Payments for what we sell, and signatures of what was sold."""

@@ -1,0 +1,419 @@
+"""Payment: what a signed x402 payment is, whether it pays an offer, and which states it passes.
+
+Rules (docs/payments.md):
+- a payment is keyed by the bytes of (network, asset, payer, nonce), never by its header's text;
+- what was *signed* is compared (to, value, validAfter, validBefore), never what was `accepted`;
+- the key binds a request digest: the same payment pays one request;
+- an outcome of settlement that is not proven is `unknown`, until the chain decides it.
+
+Asking the facilitator is clients/facilitator's work, keeping the rows store/ledger/payments'.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from tollgauge.core.base import strictjson
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import (
+    EVM_ADDRESS_PATTERN,
+    EVM_SIGNATURE_PATTERN,
+    EVM_WORD_PATTERN,
+    MINUTE_MS,
+    parse_amount,
+)
+
+X402_VERSION: Final = 2
+SCHEME: Final = "exact"
+"""The one scheme that is sold."""
+EXTENSION: Final = "tollgauge"
+"""The extension of our 402 that carries a ticket (x402 v2, extensions)."""
+HEADER_MAX: Final = 16_384
+"""Longest payment header that is read."""
+SETTLE_MARGIN_S: Final = 6
+"""A payment must stay valid this long, or no facilitator can settle it (x402 exact EVM)."""
+CLOCK_SKEW_S: Final = 5
+"""How far in the future `validAfter` may be: a client's clock may run ahead of ours."""
+VALIDITY_SLACK_S: Final = 60
+"""How much longer than the offer's timeout a payment may stay valid, for the same reason."""
+EXPIRED: Final = "expired"
+"""The refusal of a payment whose time to settle has run out."""
+SETTLED_UNKNOWN: Final = "payment-settled-unknown"
+"""The problem code for a payment that the chain shows as settled and the ledger does not know."""
+_CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+"""Of secp256k1 (SEC 2). With s and with order - s, a signature recovers the same signer."""
+
+
+class PaymentHeaderError(TollgaugeError):
+    """A payment header that is not strict base64 of one object of the right shape: status 400."""
+
+
+class State(StrEnum):
+    """The state of a payment."""
+
+    CLAIMED = "claimed"
+    """A worker verifies it and computes the answer."""
+    REJECTED = "rejected"
+    """Refused before settlement: nothing was charged."""
+    SETTLING = "settling"
+    """The facilitator was asked, or is about to be asked, to settle it."""
+    SETTLED = "settled"
+    """It paid."""
+    UNKNOWN = "unknown"
+    """The facilitator's reply proves nothing; the chain decides."""
+    FAILED = "failed"
+    """The chain shows that the authorization was cancelled or used for another transfer."""
+    EXPIRED = "expired"
+    """It was not used before `validBefore` and can no longer be."""
+
+
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    State.CLAIMED: frozenset({State.CLAIMED, State.REJECTED, State.SETTLING}),
+    State.REJECTED: frozenset({State.CLAIMED}),
+    State.SETTLING: frozenset({State.SETTLED, State.UNKNOWN}),
+    State.UNKNOWN: frozenset({State.SETTLING, State.SETTLED, State.FAILED, State.EXPIRED}),
+    State.SETTLED: frozenset({State.UNKNOWN}),
+    State.FAILED: frozenset(),
+    State.EXPIRED: frozenset(),
+}
+"""Which state may follow which. `claimed` may follow itself when a dead worker's claim is taken
+over; `rejected` may be claimed again because nothing was charged; `settled` falls back to
+`unknown` only when the chain, looked at again when it is final, has lost the transfer."""
+PATHS: Final[dict[State, tuple[State, ...]]] = {
+    State.SETTLING: (State.UNKNOWN,),
+    State.SETTLED: (State.UNKNOWN,),
+    State.UNKNOWN: (),
+}
+"""The states on the way from an abandoned row's state to `unknown`, from where the chain's proof
+moves it."""
+
+BEFORE_SETTLEMENT: Final = frozenset({State.CLAIMED, State.REJECTED})
+"""The facilitator has not been asked to settle: nothing can have been charged."""
+IN_WORK: Final = frozenset({State.CLAIMED, State.SETTLING})
+"""A worker holds the payment for as long as its lease lasts."""
+IN_DOUBT: Final = frozenset({State.SETTLING, State.UNKNOWN})
+"""It may have been charged; only the chain can tell."""
+NEVER_PAID: Final = frozenset({State.FAILED, State.EXPIRED})
+"""The chain has proved that it never pays."""
+NOT_PAID: Final = NEVER_PAID | {State.REJECTED}
+"""It brought no money: refused, or proved never to pay. A rejected payment may be claimed again."""
+CONCLUDED: Final = NOT_PAID | {State.SETTLED}
+"""The outcome is known."""
+CHECKED_ON_CHAIN: Final = frozenset(PATHS)
+"""The reconciler asks the chain about these: unclear outcomes, and settled ones until final."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a paid route asks: `amount` atomic units of `asset` on `network` to `pay_to`.
+
+    `resource` is the route's public URL, `timeout_seconds` how long a payment may stay valid.
+    """
+
+    route: str
+    resource: str
+    network: str
+    asset: str
+    amount: int
+    pay_to: str
+    domain_name: str
+    domain_version: str
+    timeout_seconds: int = 300
+
+    @property
+    def requirements(self) -> dict[str, object]:
+        """The offer as an entry of `accepts` (x402 v2, PaymentRequirements)."""
+        return {
+            "scheme": SCHEME,
+            "network": self.network,
+            "asset": self.asset,
+            "amount": str(self.amount),
+            "payTo": self.pay_to,
+            "maxTimeoutSeconds": self.timeout_seconds,
+            "extra": {"name": self.domain_name, "version": self.domain_version},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payment:
+    """A decoded `PAYMENT-SIGNATURE`. Hex is lower case; instants are unix seconds.
+
+    `network`, `asset` and `scheme` come from `accepted`, the offer that the client claims to pay.
+    `ticket` is the random text of the 402 that it repeats (extension EXTENSION, empty where the
+    client repeats none). The rest is the signed authorization with its signature. `document` is the
+    decoded object with `accepted`, as the facilitator gets it, and `header` its base64.
+    """
+
+    network: str
+    asset: str
+    scheme: str
+    payer: str
+    to: str
+    value: int
+    valid_after: int
+    valid_before: int
+    nonce: str
+    signature: str
+    ticket: str = ""
+    header: str = field(repr=False, compare=False)
+    document: dict[str, object] = field(repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The payment's public id: 32 hex digits over the key's bytes."""
+        return _id_of_key("|".join((self.network, self.asset, self.payer, self.nonce)))
+
+    @property
+    def signer_mark(self) -> str:
+        """What stays the same in every encoding of one signature: r and the lower of s and
+        order - s. Signatures of contracts (EIP-1271) are taken as they are.
+
+        A settled signature is public too, in the call data of its transaction, so a stored answer
+        is given only to a client that knows the ticket as well.
+        """
+        if len(self.signature) != 2 + 2 * 65:
+            return self.signature
+        r, s = self.signature[2:66], int(self.signature[66:130], 16)
+        return f"{r}{min(s, _CURVE_ORDER - s):064x}"
+
+
+@lru_cache(maxsize=1_024)  # admission asks for that of every payment in work
+def _id_of_key(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
+    """The payment in a `PAYMENT-SIGNATURE` header.
+
+    Some published clients leave `accepted` out and name `scheme` and `network` only: then the one
+    of `offers` that has both takes its place.
+
+    Raises PaymentHeaderError unless the header is strict base64 (RFC 4648 section 4, padded, no
+    spaces) of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
+    """
+    decoded = _decode(header)
+    if isinstance(decoded, Payment):
+        return decoded
+    complete = _completed(decoded, offers)
+    return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
+
+
+@lru_cache(maxsize=256)  # read when a payment arrives and again when it is settled
+def _decode(header: str) -> Payment | dict[str, object]:
+    """The payment in a header, or the whole document where it does not say what was `accepted`."""
+    try:
+        raw = base64.b64decode(header.encode("ascii"), validate=True)
+    except ValueError as error:
+        raise PaymentHeaderError("PAYMENT-SIGNATURE is not standard base64.") from error
+    if base64.b64encode(raw).decode() != header:
+        raise PaymentHeaderError("PAYMENT-SIGNATURE is not canonical base64.")
+    try:
+        document = strictjson.loads(raw)
+    except strictjson.StrictJsonError as error:
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {error}") from error
+    root = _object(document, "the payment")
+    return root if root.get("accepted") is None else _read(root, header)
+
+
+def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:
+    """A payment without `accepted`, with the offer that it names by scheme and network."""
+    scheme, network = root.get("scheme"), root.get("network")
+    named = [offer for offer in offers if (SCHEME, offer.network) == (scheme, network)]
+    if len(named) != 1:
+        raise PaymentHeaderError(
+            "PAYMENT-SIGNATURE has no accepted object, and its scheme and network name "
+            f"{len(named)} offers of this route instead of one. Send the entry of accepts that "
+            "was signed as accepted."
+        )
+    others = {key: root[key] for key in root if key not in ("scheme", "network", "accepted")}
+    return others | {"accepted": named[0].requirements}
+
+
+def _read(root: dict[str, object], header: str) -> Payment:
+    """The payment in a decoded header with an `accepted` object."""
+    version = root.get("x402Version")
+    if type(version) is not int or version != X402_VERSION:
+        raise PaymentHeaderError(
+            "x402Version must be 2.", hint="This service takes x402 version 2."
+        )
+    accepted = _object(root.get("accepted"), "accepted")
+    payload = _object(root.get("payload"), "payload")
+    signed = _object(payload.get("authorization"), "payload.authorization")
+    return Payment(
+        network=_text(accepted, "network", 64),
+        asset=_match(accepted, "asset", EVM_ADDRESS_PATTERN),
+        scheme=_text(accepted, "scheme", 32),
+        payer=_match(signed, "from", EVM_ADDRESS_PATTERN),
+        to=_match(signed, "to", EVM_ADDRESS_PATTERN),
+        value=_amount(signed, "value"),
+        valid_after=_amount(signed, "validAfter"),
+        valid_before=_amount(signed, "validBefore"),
+        nonce=_match(signed, "nonce", EVM_WORD_PATTERN),
+        signature=_match(payload, "signature", EVM_SIGNATURE_PATTERN),
+        ticket=_ticket(root),
+        header=header,
+        document=root,
+    )
+
+
+def _ticket(root: dict[str, object]) -> str:
+    """The ticket that a client repeats from the 402, "" without one: repeating it is optional."""
+    value: object = root
+    for key in ("extensions", EXTENSION, "info", "ticket"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
+    """Why a payment does not pay an offer, as a slug for the 402's `error`, or None when it does.
+
+    Only the signed fields and the validity window are compared; the signature and the balance are
+    the facilitator's to verify.
+    """
+    checks = (
+        (payment.scheme == SCHEME, "unsupported_scheme"),
+        (payment.network == offer.network, "network_mismatch"),
+        (payment.asset == offer.asset.lower(), "asset_mismatch"),
+        (payment.to == offer.pay_to.lower(), "recipient_mismatch"),
+        (payment.value == offer.amount, "amount_mismatch"),
+        (payment.valid_after <= now_s + CLOCK_SKEW_S, "not_yet_valid"),
+        (payment.valid_before >= now_s + SETTLE_MARGIN_S, EXPIRED),
+        (
+            payment.valid_before <= now_s + offer.timeout_seconds + VALIDITY_SLACK_S,
+            "valid_too_long",
+        ),
+    )
+    return next((reason for passed, reason in checks if not passed), None)
+
+
+def may_have_paid(payment: Payment, offer: Offer) -> bool:
+    """Whether a payment that is refused now signs a transfer of the offer's asset to its payTo, so
+    that the chain may show it as settled: an expired one, or one of an earlier price.
+    """
+    return (payment.scheme, payment.network, payment.asset, payment.to) == (
+        SCHEME,
+        offer.network,
+        offer.asset.lower(),
+        offer.pay_to.lower(),
+    )
+
+
+def reports_used_nonce(reason: str) -> bool:
+    """Whether a facilitator's reason states that the authorization was used before, such as
+    `nonce_used` or `invalid_exact_evm_nonce_already_used`.
+    """
+    return "nonce" in reason and "used" in reason
+
+
+def signed_transfer(payment: Payment, offer: Offer, *, now_s: int) -> Authorization:
+    """The transfer that a payment signs, as the chain is asked about it. An authorization can have
+    been used only while it was valid, which is the offer's timeout at most before `validBefore`.
+    """
+    ended_s = min(payment.valid_before, now_s)
+    return Authorization(
+        network=payment.network,
+        asset=payment.asset,
+        payer=payment.payer,
+        nonce=payment.nonce,
+        to=payment.to,
+        value=payment.value,
+        since_s=ended_s - offer.timeout_seconds - VALIDITY_SLACK_S,
+    )
+
+
+def request_digest(method: str, path: str, body: bytes) -> str:
+    """What a payment is bound to: SHA-256 over method, canonical path and canonical body."""
+    parts = (method.upper().encode(), path.encode(), body)
+    return hashlib.sha256(b"\n".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def canonical_body(document: object) -> bytes:
+    """A request body in one form: keys sorted, no spaces, so that re-encodings are one request."""
+    return json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode("utf-8", "surrogatepass")
+
+
+def _object(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {where} must be an object.")
+    return value
+
+
+def _text(holder: dict[str, object], key: str, limit: int) -> str:
+    value = holder.get(key)
+    if not isinstance(value, str) or not value or len(value) > limit:
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a short text.")
+    return value
+
+
+def _match(holder: dict[str, object], key: str, pattern: re.Pattern[str]) -> str:
+    value = holder.get(key)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} is not the expected hex.")
+    return value.lower()
+
+
+def _amount(holder: dict[str, object], key: str) -> int:
+    value = parse_amount(holder.get(key))
+    if value is None:
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a decimal string.")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorization:
+    """The transfer that was signed, as the chain is asked about it. Hex is lower case; before
+    `since_s` (unix seconds) it is not looked for in logs.
+    """
+
+    network: str
+    asset: str
+    payer: str
+    nonce: str
+    to: str
+    value: int
+    since_s: int
+
+
+class Proof(StrEnum):
+    """What the chain says of an authorization."""
+
+    PAID = "paid"
+    """`AuthorizationUsed` and the matching `Transfer` are in one transaction."""
+    CANCELLED = "cancelled"
+    """The payer cancelled it; it can never pay."""
+    OTHER = "other"
+    """It was used, but for another transfer than the one that was signed to us."""
+    UNUSED = "unused"
+    """The chain, as far as it is known, has not seen it."""
+
+
+REST_MS: Final = 15_000
+"""How long the reconciler waits before it looks again at a settlement that was unclear."""
+FINAL_MS: Final = 30 * MINUTE_MS
+"""How long after settlement a payment is looked at once more: Base's blocks are final by then."""
+EXPIRY_GRACE_S: Final = 120
+"""How far the chain's own time must be past validBefore: room for a short reorganisation."""
+
+
+def proven_state(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
+    """The state that a proof moves an unknown payment to, or None while the outcome is open.
+
+    `now_s` is the chain's time at the proof (unix seconds), not ours: a node that lags by minutes
+    has not seen what was mined since. `authorizationState` alone is no proof: it is true for a
+    cancelled authorization as well.
+    """
+    if proof is Proof.PAID:
+        return State.SETTLED
+    if proof in (Proof.CANCELLED, Proof.OTHER):
+        return State.FAILED
+    late = now_s is not None and now_s > valid_before_s + EXPIRY_GRACE_S
+    return State.EXPIRED if proof is Proof.UNUSED and late else None

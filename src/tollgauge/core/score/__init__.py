@@ -1,0 +1,1 @@
+"""From evidence to a score, its flags and its advice."""

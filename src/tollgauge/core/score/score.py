@@ -1,0 +1,212 @@
+"""Score: the outcome of scoring, in the integers that are published.
+
+Every figure is an integer in the unit its name says; nothing here is computed from another
+rounded figure. A score is stored as JSON of integers, texts and nulls. core/score/scoring computes
+it; turning it into answers and pages is the work of web/.
+
+The classes of a score, flags and caps among them, have no slots: orjson writes those with slots
+four times as slowly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import minute
+from tollgauge.core.score.policy import Cap
+from tollgauge.core.score.signals.flag import Flag
+
+
+class ScoreError(TollgaugeError):
+    """A stored text that is no score, or a policy that this version does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
+
+    name: str
+    weight: int
+    tenths: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats:
+    """The 30-day figures that the score rests on.
+
+    `uptime_tenths`, `compliant_tenths` and `payable_tenths` are tenths of a percent of the scored
+    probes, None without any. Latencies are milliseconds of up, scored probes: the exact mean
+    rounded half up, and percentiles; None when never up. `excluded` counts unscored probes by
+    reason. `slots` is the number of half hours observed, `observed_days` whole days since first
+    seen. `last_probed` is the instant of the latest scored probe (`Endpoint.last_probed` is that of
+    the latest of all). `verdict` is the wording class of the uptime, None without a scored probe.
+    """
+
+    probes: int
+    scored: int
+    up: int
+    compliant: int
+    payable: int
+    slots: int
+    excluded: tuple[tuple[str, int], ...]
+    uptime_tenths: int | None
+    compliant_tenths: int | None
+    payable_tenths: int | None
+    avg_latency_ms: int | None
+    p50_latency_ms: int | None
+    p95_latency_ms: int | None
+    price_changes: int
+    payto_changes: int
+    first_seen: int
+    last_probed: int | None
+    observed_days: int
+    verdict: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settlement:
+    """Settlements to the payTo in the window; volumes in atomic USDC of the whole wallet.
+
+    `effective_hundredths` counts effective payers of the wallet, `top_permille` is the largest
+    payer's share of the organic volume (None without any), `distinct_payers` those with organic
+    volume. `level` is `wallet` when several monitored hosts share the payTo, else `endpoint`.
+    """
+
+    network: str
+    pay_to: str
+    volume: int
+    organic: int
+    transfers: int
+    distinct_payers: int
+    effective_hundredths: int
+    top_permille: int | None
+    shared_hosts: int
+    indexed_to_block: int | None
+    indexed_to: int | None
+    level: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
+    sellers the payers pay elsewhere. `not_measured` are the forms of payment whose settlements are
+    not read, as people read them: then the interval is only a part.
+    """
+
+    low_tenths: int
+    high_tenths: int
+    clusters: int
+    not_measured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Down:
+    """An outage that had not ended at the last check. `since` is its first failure (ms UTC),
+    `reason` what the last check met, as a clause without a period. `confirmed` is False only while
+    the first failure of an endpoint that was payable is being checked again.
+    """
+
+    since: int
+    reason: str
+    confirmed: bool
+
+    @property
+    def text(self) -> str:
+        """The outage in one sentence, for people and agents."""
+        if self.confirmed:
+            return f"Down since {minute(self.since)}: {self.reason}."
+        return f"Failed once at {minute(self.since)}, being confirmed: {self.reason}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One endpoint's score under one policy as of a moment.
+
+    Without a scored probe `score_tenths`, `low_tenths`, `high_tenths` and `grade` are None and
+    `components` is empty: nothing was measured. Since policy 2 the same is true of an endpoint
+    whose offers cannot be evaluated, although its uptime and its chances are known.
+    `low_tenths <= score_tenths <= high_tenths` otherwise. `caps` are those that applied, lowest
+    first. Flags are in order of severity, then code. `economic_hundredths` is the share of the
+    window that is indexed on chain.
+
+    `reason` states in one sentence why the recommendation is what it is; `payable_now_permille` and
+    `payable_24h_permille` are the chances that a probe in half an hour and in 24 hours finds it
+    payable, None before anything was measured; `activity` is the organic interval, None where
+    settlements are not known. `down` is None unless the endpoint is down.
+    """
+
+    policy_version: int
+    as_of: int
+    score_tenths: int | None
+    grade: str | None
+    low_tenths: int | None
+    high_tenths: int | None
+    recommendation: str
+    confidence_hundredths: int
+    economic_hundredths: int
+    components: tuple[Component, ...]
+    flags: tuple[Flag, ...]
+    caps: tuple[Cap, ...]
+    stats: Stats
+    settlement: Settlement | None = None
+    reason: str = ""
+    payable_now_permille: int | None = None
+    payable_24h_permille: int | None = None
+    activity: Activity | None = None
+    down: Down | None = None
+
+    @property
+    def is_payable(self) -> bool | None:
+        """Whether it could be paid at the last check, None while nothing was measured."""
+        if self.score_tenths is None and self.payable_now_permille is None:
+            return None
+        return all(flag.code != "down-now" for flag in self.flags)
+
+
+_FORM: Final = TypeAdapter(Score)
+
+
+def score_to_json(score: Score) -> bytes:
+    """The score as JSON text, in the order of its fields."""
+    return orjson.dumps(score)
+
+
+def score_from_json(text: bytes) -> Score:
+    """The score of a JSON text. Raises ScoreError for anything else."""
+    try:
+        return _FORM.validate_json(text)
+    except ValidationError as error:
+        raise _not_stored() from error
+
+
+def latency_and_down(text: bytes) -> tuple[int | None, Down | None]:
+    """Read `Stats.avg_latency_ms` and `down` of a stored score, without the rest of it, which takes
+    ten times as long. Raises ScoreError for a text that is not a score.
+    """
+    try:
+        stored = orjson.loads(text)
+        down = stored.get("down")
+        return stored["stats"]["avg_latency_ms"], None if down is None else Down(**down)
+    except (ValueError, TypeError, KeyError) as error:
+        raise _not_stored() from error
+
+
+def flag_codes(text: bytes) -> tuple[str, ...]:
+    """The codes of the flags of a stored score, read in the same way. Raises ScoreError for a text
+    that is no score.
+    """
+    try:
+        return tuple(flag["code"] for flag in orjson.loads(text)["flags"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise _not_stored() from error
+
+
+def _not_stored() -> ScoreError:
+    return ScoreError(
+        "This is not a stored score.", hint="Score the endpoint again from its evidence."
+    )

@@ -1,0 +1,185 @@
+"""Flags about the 402 envelope: can it be paid, and does it follow the protocol?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollgauge.core.endpoint.finding import (
+    LINT_FLAG,
+    NOT_EVALUATED,
+    SIGNED_OFFER_MISMATCH,
+    Severity,
+)
+from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.score.evidence import LastProbe
+from tollgauge.core.score.signals.facts import Facts, is_marked, was_no_402
+from tollgauge.core.score.signals.flag import RANKS, Fired, FlagRule, Raised
+
+_OWN: Final = tuple(RANKS.values())
+_DEMOTED: Final = (1, 1, 2)
+"""The ranks of an error, a warning and an information where errors are only warnings."""
+MISMATCH_RULE: Final = "envelope-mismatch"
+"""The lint rule that fires when header and body disagree."""
+
+
+def not_payable(facts: Facts) -> Fired | None:
+    """The latest envelope that a scored probe saw has an empty `accepts`."""
+    probe = facts.envelope_probe
+    if probe is None or probe.accepts != 0:
+        return None
+    return Fired(
+        "The 402 answer lists no way to pay (`accepts` is empty), so no client can buy.",
+        since=probe.at,
+    )
+
+
+def never_compliant(facts: Facts) -> Fired | None:
+    """At least one probe was up, and none was compliant or payable by a stock client."""
+    sums = facts.totals
+    if not sums.up or sums.compliant or sums.payable:
+        return None
+    return Fired(
+        f"It answered {sums.up} checks, never with a 402 that a stock client could pay. "
+        "Do not send a payment."
+    )
+
+
+def wildcard_402(facts: Facts) -> Fired | None:
+    """Paths of the host that nobody lists answer 402 too, or more than 20 of its endpoints have the
+    same terms and, as far as their 402 says, sell the same.
+    """
+    if not facts.evidence.wildcard:
+        return None
+    return Fired(
+        "Made-up paths of this host ask for payment too, or all of its many paths say the same, so "
+        "a 402 does not show that this resource exists. Do not pay it without a sample of what it "
+        "sells."
+    )
+
+
+def validates_before_402(facts: Facts) -> Fired | None:
+    """The last scored probe was answered with a validation error before a payment was asked."""
+    last = facts.evidence.last
+    if last is None or last.outcome != Outcome.VALIDATES:
+        return None
+    return Fired(
+        "It checks the request before it asks for payment, so the price cannot be seen without "
+        "valid input.",
+        since=last.at,
+    )
+
+
+def envelope_mismatch(facts: Facts) -> Fired | None:
+    """Header and body of the last 402 disagree."""
+    last = facts.evidence.last
+    if last is None or not last.rules:
+        return None
+    if MISMATCH_RULE not in [rule for rule, _, _ in last.rules]:
+        return None
+    return Fired(
+        "The header and the body of the 402 ask for different payments; which one a client pays "
+        "depends on its version.",
+        since=last.at,
+    )
+
+
+def signed_offer_mismatch(facts: Facts) -> Fired | None:
+    """The last 402 has a signed offer that is malformed, names other terms than its entries, or has
+    the signature of a stranger.
+    """
+    last = facts.evidence.last
+    if last is None or not last.rules:
+        return None
+    if SIGNED_OFFER_MISMATCH not in [rule for rule, _, _ in last.rules]:
+        return None
+    return Fired(
+        "A signed offer of the 402 does not prove the terms that it asks for: its signature, its "
+        "signer or its terms are wrong.",
+        since=last.at,
+    )
+
+
+def not_evaluated(facts: Facts) -> Fired | None:
+    """Every offer of the latest envelope is on a network or in a scheme for which no installed
+    official SDK signs, and the window has no other payable offer.
+    """
+    probe = facts.envelope_probe
+    if probe is None or facts.is_evaluated:
+        return None
+    return Fired(
+        "It is not graded: no installed official client signs payments of this network or scheme, "
+        "so nothing is known of whether it can be paid.",
+        since=probe.at,
+    )
+
+
+FLAGS: Final = (
+    FlagRule(
+        "not-payable", Severity.ERROR, not_payable, fix="List at least one payment in `accepts`."
+    ),
+    FlagRule(
+        "never-compliant",
+        Severity.ERROR,
+        never_compliant,
+        fix="Mend the errors that the lint findings name.",
+    ),
+    FlagRule(
+        "wildcard-402",
+        Severity.ERROR,
+        wildcard_402,
+        fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
+        only_if=is_marked,
+    ),
+    FlagRule(
+        "validates-before-402",
+        Severity.WARN,
+        validates_before_402,
+        fix="Answer 402 before the request is validated.",
+        only_if=was_no_402,
+    ),
+    FlagRule(
+        "envelope-mismatch",
+        Severity.WARN,
+        envelope_mismatch,
+        fix="Ask for the same payments in the header and in the body.",
+    ),
+    FlagRule(
+        SIGNED_OFFER_MISMATCH,
+        Severity.ERROR,
+        signed_offer_mismatch,
+        fix="Sign each offer over the terms of its entry, with payTo's key or one that the host "
+        "publishes.",
+    ),
+    FlagRule(
+        NOT_EVALUATED,
+        Severity.INFO,
+        not_evaluated,
+        fix="Offer `exact` with USDC on Base, or on another network of the official clients, too.",
+    ),
+)
+
+
+def lint_flags(facts: Facts) -> list[Raised]:
+    """One flag `lint:<rule>` for each lint rule that fired in the last scored probe; of a rule that
+    fired more than once, its worst severity and the message that sorts first. An error is only a
+    warning unless a stock client could not pay by the envelope of the last scored probe, and that
+    was not the first failure of an endpoint that was payable.
+    """
+    last = facts.evidence.last
+    unpaid = last is not None and last.accepts is not None and not last.payable
+    return _lint_flags(last, _OWN if unpaid and not facts.is_unconfirmed else _DEMOTED)
+
+
+def _lint_flags(last: LastProbe | None, ranks: tuple[int, ...]) -> list[Raised]:
+    """A flag for each lint rule, with the rank that its own becomes."""
+    if last is None or not last.rules:
+        return []
+    worst: dict[str, tuple[int, str]] = {}
+    for rule, severity, message in last.rules:
+        ranked = RANKS[severity], message
+        if rule not in worst or ranked < worst[rule]:
+            worst[rule] = ranked
+    return [
+        (ranks[rank], LINT_FLAG + rule, Fired(message, last.at))
+        for rule, (rank, message) in worst.items()
+    ]

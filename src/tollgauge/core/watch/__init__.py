@@ -1,0 +1,1 @@
+"""Changes, and the notices that buyers of watches get."""

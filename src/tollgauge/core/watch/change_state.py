@@ -1,0 +1,257 @@
+"""ChangeState: what is remembered of an endpoint, to see changes at its next probe.
+
+`advance` takes the state and one scored probe, and gives the next state and the changes. The first
+probe of an endpoint changes nothing. A state is small and stored as JSON; where there is nothing
+new to remember, it is the same object as before.
+
+A change of the linter is no change of an endpoint: a state names the set of rules that the endpoint
+was judged by, and what only newer rules find is remembered without a notice (docs/watching.md).
+
+What a change is, and its words, are core/watch/changes'; storing the state is
+store/probes/change_rows' work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.probe.probe import Outcome, ProbeResult
+from tollgauge.core.watch.changes import (
+    DOWN,
+    FLAPPING,
+    RECOVERED,
+    Baseline,
+    Change,
+    is_calm,
+    is_slow,
+    latency_regression,
+    liveness_down,
+    liveness_flapping,
+    liveness_recovered,
+    spec_regression,
+    term_changes,
+)
+from tollgauge.core.watch.liveness import HITS, RECENT, Liveness, run_length, step
+
+PUBLIC_N: Final = 2
+"""The sensitivity of public incidents, and of a watch that names none (docs/watching.md)."""
+CONFIRM: Final = 2
+"""Answers in a row that confirm a broken rule or a slow endpoint."""
+HEAL: Final = 6
+"""Answers in a row without a broken rule after which it counts as mended."""
+CALM: Final = 12
+"""Calm answers in a row after which a slow endpoint may be reported again."""
+VARIES: Final = 3
+"""The number of the change within a day at which terms are said to vary; a templated endpoint's
+vary at the first."""
+_VARIES: Final = "It varies: more changes are not told until it has kept for a day."
+BASELINE_MIN: Final = 48
+"""The least answers of a baseline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeState:
+    """What is remembered. `recent` holds the last scored results as `1` and `0`; `since` the
+    first miss of the current run, `last_good` the last answer before it; `changes` the instants of
+    the day's changes by type; `rules` the id of the set of rules that the last request for payment
+    was judged by, None where that is not stored; `broken` the rules known to be broken with how
+    many answers in a row obeyed them since, `suspects` those that broke in the last answer only;
+    `slow` holds the milliseconds of the slow answers in a row, `calm` counts calm answers after a
+    regression was reported (None: none was).
+    """
+
+    recent: str = ""
+    since: int | None = None
+    last_good: int | None = None
+    seen_up: bool = False
+    machines: tuple[Liveness, ...] = ()
+    quote: Quote | None = None
+    changes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    judged: bool = False
+    rules: str | None = None
+    broken: Mapping[str, int] = field(default_factory=dict)
+    suspects: tuple[str, ...] = ()
+    baseline: Baseline | None = None
+    slow: tuple[int, ...] = ()
+    calm: int | None = None
+
+    def machine(self, n: int) -> Liveness:
+        """The liveness of a sensitivity; a new one starts as a copy of the public one."""
+        machines = {machine.n: machine for machine in self.machines}
+        public = machines.get(PUBLIC_N, Liveness(n=PUBLIC_N))
+        return machines.get(n) or replace(public, n=n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
+    whether it is `templated`, and `last_good`, the time of the last answer before this probe.
+    `slow_here` says that unrelated endpoints were slow at the same time: the cause is then ours.
+    `rules` judged this probe; `rules_before` is the set that the state names, None where that set
+    is not known. `announced`: the seller announced that the payTo would change to that of this
+    probe.
+    """
+
+    result: ProbeResult
+    sensitivities: frozenset[int] = frozenset()
+    templated: bool = False
+    last_good: int | None = None
+    slow_here: bool = False
+    rules: RuleSet = ERROR_RULES
+    rules_before: RuleSet | None = None
+    announced: bool = False
+
+
+def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Change, ...]]:
+    """The state after a scored probe, and the changes that the probe shows."""
+    changes: list[Change] = []
+    for part in (_liveness, _terms, _envelope, _latency):
+        state, new = part(state, probed)
+        changes += new
+    return state, tuple(changes)
+
+
+def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+    """One machine for each sensitivity, all on the same recent results."""
+    result = probed.result
+    recent = (state.recent + ("1" if result.up else "0"))[-RECENT:]
+    began = not result.up and run_length(recent) == 1
+    since = result.at if began else state.since
+    last_good = probed.last_good if began else state.last_good
+    seen_up = state.seen_up or result.up
+    machines: list[Liveness] = []
+    changes: list[Change] = []
+    for n in sorted({PUBLIC_N} | probed.sensitivities):
+        before = state.machine(n)
+        after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
+        machines.append(after)
+        if kind == DOWN:
+            changes.append(
+                liveness_down(result, n=n, since=since or result.at, last_good=last_good)
+            )
+        elif kind == RECOVERED:
+            hits = HITS if before.down and not before.flapping else run_length(recent)
+            changes.append(liveness_recovered(result, n=n, since=after.began, hits=hits))
+        elif kind == FLAPPING:
+            changes.append(liveness_flapping(result, n=n, recent=recent, last_good=last_good))
+    next_state = _with(
+        state,
+        recent=recent,
+        since=since,
+        last_good=last_good,
+        seen_up=seen_up,
+        machines=tuple(machines),
+    )
+    return next_state, changes
+
+
+def _with(state: ChangeState, **values: Any) -> ChangeState:
+    """The state with other values; the same object where they are the same."""
+    for name, value in values.items():
+        if getattr(state, name) != value:
+            return replace(state, **values)
+    return state
+
+
+def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+    """Changes of price, payTo, asset and network; those that come too often are reported once."""
+    result = probed.result
+    if result.quote is None:
+        return state, []
+    if state.quote is None:
+        return replace(state, quote=result.quote), []
+    announced = probed.announced
+    new = term_changes(state.quote, result.quote, at=result.at, source="probe", announced=announced)
+    limit = 1 if probed.templated else VARIES
+    reported: list[Change] = []
+    instants = dict(state.changes)
+    for change in new:
+        last_day = [at for at in instants.get(change.type, ()) if at > result.at - DAY_MS]
+        number = len(last_day) + 1
+        instants[change.type] = (*last_day, result.at)[-VARIES:]
+        if number < limit:
+            reported.append(change)
+        elif number == limit:
+            reason = f"{change.reason} {_VARIES}"
+            reported.append(replace(change, severity=Severity.WARN, reason=reason))
+    return _with(state, quote=result.quote, changes=instants), reported
+
+
+def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+    """Rules that are newly broken, once a second answer confirms it. An outage breaks no rule."""
+    result = probed.result
+    if not result.up:
+        return state, []
+    errors = {finding.rule for finding in result.findings if finding.severity is Severity.ERROR}
+    if not state.judged:
+        broken = dict.fromkeys(sorted(errors), 0)
+        return replace(state, judged=True, rules=probed.rules.id, broken=broken), []
+    asked = result.outcome is Outcome.PAYMENT_REQUIRED
+    rules = probed.rules.id if asked else state.rules
+    if not (errors or state.broken or state.suspects):  # as of nearly every endpoint
+        return _with(state, rules=rules), []
+    clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
+    known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
+    unknown = errors - known.keys()
+    untested = _not_judged_before(unknown, state, probed)
+    known |= dict.fromkeys(sorted(untested), 0)
+    new = sorted(unknown - untested)
+    confirmed = [rule for rule in new if rule in state.suspects]
+    change = spec_regression(confirmed, result, known=sorted(known))
+    after = _with(
+        state,
+        rules=rules,
+        broken=known | dict.fromkeys(confirmed, 0),
+        suspects=tuple(rule for rule in new if rule not in confirmed),
+    )
+    return after, [change] if change else []
+
+
+def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> set[str]:
+    """Those broken rules that the endpoint was not judged by the last time: whether they were
+    broken then is not known.
+    """
+    if state.rules == probed.rules.id:
+        return set()
+    before = probed.rules_before
+    return {rule for rule in broken if before is None or not before.shares(rule, probed.rules)}
+
+
+def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
+    """Slow answers in a row, compared with a baseline, which only watched endpoints have; those
+    that we were slow ourselves at do not count.
+    """
+    result, baseline = probed.result, state.baseline
+    if baseline is None or not result.up or baseline.count < BASELINE_MIN or probed.slow_here:
+        return state, []
+    if state.calm is not None:
+        calm = state.calm + 1 if is_calm(result, baseline) else 0
+        return replace(state, calm=None if calm >= CALM else calm), []
+    if not is_slow(result, baseline):
+        return (replace(state, slow=()) if state.slow else state), []
+    slow = (*state.slow, result.timings.total)
+    if len(slow) < CONFIRM:
+        return replace(state, slow=slow), []
+    change = latency_regression(slow, result, baseline)
+    return replace(state, slow=(), calm=0), [change]
+
+
+_FORM: Final = TypeAdapter(ChangeState)
+
+
+def to_json(state: ChangeState) -> bytes:
+    """A state as JSON text."""
+    return _FORM.dump_json(state)
+
+
+def from_json(text: str | bytes) -> ChangeState:
+    """The inverse of `to_json`; a field that only another version knows is dropped."""
+    return _FORM.validate_json(text)

@@ -1,0 +1,302 @@
+"""Changes: what counts as a change of an endpoint, one rule for each type of event.
+
+Rules (docs/watching.md):
+- a change has a before, an after, its evidence and a reason that a person can read;
+- only scored probes are compared: a failure of our own says nothing about an endpoint;
+- terms that vary from answer to answer are reported once, as a warning: at once for a templated
+  endpoint, whose price may depend on the item, else at the third change within a day.
+
+Each rule is a pure function of what was and what is; it gives a Change, or None. Instants are ms
+UTC. What is remembered between two probes, so that one change is reported once, is
+core/watch/change_state's; storing changes is store/probes/change_rows' work, sending alerts
+jobs/alert's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tollgauge.core.base.units import dollars
+from tollgauge.core.directory.discovery import same_asset
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.endpoint.terms import Advertised, Quote
+from tollgauge.core.probe.probe import ProbeResult
+
+PAYTO: Final = "payto_change"
+PRICE: Final = "price_change"
+ASSET_NETWORK: Final = "asset_network_change"
+SPEC: Final = "spec_regression"
+DELISTING: Final = "delisting"
+DOWN: Final = "liveness_down"
+RECOVERED: Final = "liveness_recovered"
+FLAPPING: Final = "liveness_flapping"
+LATENCY: Final = "latency_regression"
+EVENTS: Final = (
+    *(PAYTO, PRICE, ASSET_NETWORK, SPEC, DELISTING),
+    *(DOWN, RECOVERED, FLAPPING, LATENCY),
+)
+"""Every type of event, letter for letter as clients know them (docs/watching.md)."""
+
+SLOW_MS: Final = 300
+"""An answer that is less than this slower than the median is not slow: networks vary as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of an endpoint, or an event of a watch itself (core/watch/watch). `at` is ms UTC;
+    `before`, `after` and `evidence` are small JSON objects. A liveness change is for the watches of
+    one `sensitivity`, those that wait for that many misses; it is None for every other type.
+    """
+
+    type: str
+    at: int
+    severity: Severity
+    reason: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    sensitivity: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The usual latency of an endpoint: median and 95th percentile of `count` answers, in whole
+    milliseconds, as computed `at` (ms UTC).
+    """
+
+    p50: int
+    p95: int
+    count: int
+    at: int
+
+
+def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Change | None:
+    """The address that payments go to changed, whether or not an amount is named."""
+    if before.pay_to == after.pay_to:
+        return None
+    return Change(
+        type=PAYTO,
+        at=at,
+        severity=Severity.ERROR,
+        reason="Payments go to another address than before.",
+        before={"payTo": before.pay_to},
+        after={"payTo": after.pay_to},
+        evidence=_terms(after, source),
+    )
+
+
+def as_announced(change: Change) -> Change:
+    """A change of payTo that the seller announced ahead, signed by the old address: no alarm."""
+    return replace(
+        change,
+        severity=Severity.INFO,
+        reason="Payments go to another address, as the seller announced: the old one signed it.",
+        evidence={**change.evidence, "announced": True},
+    )
+
+
+def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
+    """The price in the same asset changed; the same dollar on another network is the same asset
+    (core/directory/discovery). A rise is an error, a fall a warning.
+    """
+    if before.amount == after.amount or not same_asset(before, after):
+        return None
+    rose = after.amount > before.amount
+    return Change(
+        type=PRICE,
+        at=at,
+        severity=Severity.ERROR if rose else Severity.WARN,
+        reason=f"The price {'rose' if rose else 'fell'} from {_price(before)} to {_price(after)}.",
+        before=_amount(before),
+        after=_amount(after),
+        evidence=_terms(after, source),
+    )
+
+
+def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
+    """The price is asked in another token or on another network."""
+    if (before.network, before.asset) == (after.network, after.asset):
+        return None
+    place = "on another network" if before.network != after.network else "in another token"
+    return Change(
+        type=ASSET_NETWORK,
+        at=at,
+        severity=Severity.ERROR,
+        reason=f"The price is asked {place} than before.",
+        before={"network": before.network, "asset": before.asset},
+        after={"network": after.network, "asset": after.asset},
+        evidence=_terms(after, source),
+    )
+
+
+def spec_regression(
+    broken: Sequence[str], result: ProbeResult, *, known: Sequence[str]
+) -> Change | None:
+    """Rules of the linter are broken that were not before: the `broken` ones, confirmed by two
+    answers in a row. `known` are those that were broken already.
+    """
+    if not broken:
+        return None
+    findings = [finding for finding in result.findings if finding.rule in broken]
+    names = ", ".join(broken)
+    cannot = "" if result.payable else " A stock client can no longer pay."
+    return Change(
+        type=SPEC,
+        at=result.at,
+        severity=Severity.WARN if result.payable else Severity.ERROR,
+        reason=f"The payment envelope breaks {names}, which it kept before.{cannot}",
+        before={"brokenRules": list(known)},
+        after={"brokenRules": sorted({*known, *broken})},
+        evidence={
+            "rules": [
+                {"rule": item.rule, "severity": item.severity.value, "message": item.message}
+                for item in findings[:10]
+            ],
+            "payable": result.payable,
+            **_probe(result),
+        },
+    )
+
+
+def delisting(*, at: int, source: str) -> Change:
+    """No directory lists the endpoint any more: a whole crawl of the last one did not see it."""
+    return Change(
+        type=DELISTING,
+        at=at,
+        severity=Severity.WARN,
+        reason="No directory lists this endpoint any more.",
+        before={"status": "listed"},
+        after={"status": "delisted"},
+        evidence={"source": source},
+    )
+
+
+def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | None) -> Change:
+    """`n` scored probes in a row failed; `since` is the first of them."""
+    return Change(
+        type=DOWN,
+        at=result.at,
+        severity=Severity.ERROR,
+        reason=f"Down: {n} check{'s' if n > 1 else ''} in a row failed ({_what(result)}).",
+        before={"up": True, "lastGoodAt": last_good},
+        after={"up": False, "since": since},
+        evidence={"misses": n, **_probe(result)},
+        sensitivity=n,
+    )
+
+
+def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: int) -> Change:
+    """`hits` scored probes in a row answered after an outage that began at `since`."""
+    return Change(
+        type=RECOVERED,
+        at=result.at,
+        severity=Severity.INFO,
+        reason=f"Up again: {hits} checks in a row answered.",
+        before={"up": False, "since": since},
+        after={"up": True},
+        evidence={"hits": hits, **_probe(result)},
+        sensitivity=n,
+    )
+
+
+def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: int | None) -> Change:
+    """Up and down in turns; nothing more is reported until it is steady. `recent` holds the last
+    results as `1` and `0`, newest last.
+    """
+    return Change(
+        type=FLAPPING,
+        at=result.at,
+        severity=Severity.WARN,
+        reason=f"Flapping: {recent.count('0')} of the last {len(recent)} checks failed, in turns. "
+        "The next notice comes when it is steady.",
+        before={"up": True, "lastGoodAt": last_good},
+        after={"up": None, "recent": recent},
+        evidence={"recent": recent, **_probe(result)},
+        sensitivity=n,
+    )
+
+
+def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Baseline) -> Change:
+    """Answers in a row were slow, by the endpoint's own past: `slow_ms`, oldest first, the last of
+    them `result`.
+    """
+    return Change(
+        type=LATENCY,
+        at=result.at,
+        severity=Severity.WARN,
+        reason=f"Answers take {result.timings.total} ms; half of them took {baseline.p50} ms or "
+        f"less before, and 95 % {baseline.p95} ms or less.",
+        before={"p50LatencyMs": baseline.p50, "p95LatencyMs": baseline.p95},
+        after={"latencyMs": result.timings.total},
+        evidence={
+            "baselineAnswers": baseline.count,
+            "latenciesMs": list(slow_ms),
+            **_probe(result),
+        },
+    )
+
+
+def is_slow(result: ProbeResult, baseline: Baseline) -> bool:
+    """Whether an answer took far longer than the endpoint's answers do."""
+    limit = max(2 * baseline.p95, 3 * baseline.p50, baseline.p50 + SLOW_MS)
+    return result.up and result.timings.total > limit
+
+
+def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
+    """Whether an answer is as fast as usual again; one between slow and calm changes nothing."""
+    limit = max(3 * baseline.p95 // 2, 2 * baseline.p50, baseline.p50 + SLOW_MS // 2)
+    return result.up and result.timings.total <= limit
+
+
+def term_changes(
+    before: Advertised, after: Advertised, *, at: int, source: str, announced: bool = False
+) -> tuple[Change, ...]:
+    """The changes from one entry's terms to the next: the payTo, which may be `announced`, and,
+    where both sides name an amount, the price and the asset or network.
+    """
+    payto = payto_change(before, after, at=at, source=source)
+    candidates = [as_announced(payto) if payto is not None and announced else payto]
+    if isinstance(before, Quote) and isinstance(after, Quote):
+        candidates += [
+            price_change(before, after, at=at, source=source),
+            asset_network_change(before, after, at=at, source=source),
+        ]
+    return tuple(change for change in candidates if change is not None)
+
+
+def _terms(after: Advertised, source: str) -> dict[str, Any]:
+    return {
+        "source": source,
+        "payTo": after.pay_to,
+        "network": after.network,
+        "asset": after.asset,
+        **(_amount(after) if isinstance(after, Quote) else {}),
+    }
+
+
+def _amount(quote: Quote) -> dict[str, Any]:
+    micro = quote.micro_usd
+    usd = {} if micro is None else {"amountUsd": micro / 10**6}
+    return {"amount": str(quote.amount), **usd}
+
+
+def _price(quote: Quote) -> str:
+    if quote.decimals is None:
+        return f"{quote.amount} units"
+    return dollars(quote.amount, quote.decimals)
+
+
+def _what(result: ProbeResult) -> str:
+    """The status or the outcome of a probe, in a word."""
+    return f"HTTP {result.status}" if result.status is not None else result.outcome.value
+
+
+def _probe(result: ProbeResult) -> dict[str, Any]:
+    return {
+        "probeAt": result.at,
+        "outcome": result.outcome.value,
+        "status": result.status,
+        "latencyMs": result.timings.total,
+    }

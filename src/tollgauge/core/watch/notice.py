@@ -1,0 +1,211 @@
+"""Notice: an event of a watch as JSON, as Slack blocks, as a Discord embed.
+
+Rules (docs/watching.md):
+- the JSON is the same in polls and in signed deliveries; instants leave as ISO 8601 UTC;
+- texts that came from the endpoint or its directory are cleaned and cut before they reach a chat;
+- Slack gets `& < >` escaped, Discord its markup escaped and no mentions allowed; neither makes a
+  link of an address that a text holds;
+- nothing here is longer than Slack (3000 characters a text) or Discord (1024 a field, 6000 an
+  embed, in UTF-16 units) take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import iso_seconds
+from tollgauge.core.watch import changes, watch
+from tollgauge.core.watch.changes import Change
+
+VALUE_MAX: Final = 300
+"""Longest text of an endpoint or a directory that a chat shows, in characters."""
+FACTS_MAX: Final = 9
+"""How many facts of an event a chat shows at most."""
+SLACK_TITLE: Final = 150
+SLACK_FIELD: Final = 2_000
+SLACK_TEXT: Final = 3_000
+DISCORD_TITLE: Final = 256
+DISCORD_TEXT: Final = 2_000
+DISCORD_FIELD: Final = 1_024
+DISCORD_EMBED: Final = 6_000
+_INSTANTS: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
+TITLES: Final[Mapping[str, str]] = {
+    changes.PAYTO: "payTo address changed",
+    changes.PRICE: "Price changed",
+    changes.ASSET_NETWORK: "Asset or network changed",
+    changes.SPEC: "Payment envelope got worse",
+    changes.DELISTING: "Delisted",
+    changes.DOWN: "Down",
+    changes.RECOVERED: "Up again",
+    changes.FLAPPING: "Flapping",
+    changes.LATENCY: "Slower than usual",
+    watch.EXPIRING: "This watch ends soon",
+    watch.EXPIRED: "This watch has ended",
+    watch.DIGEST: "Daily digest",
+    watch.CONNECTION_TEST: "Connection test",
+}
+"""Each type of event in words."""
+_COLOURS: Final = {"error": 0xB3261E, "warn": 0x9A6700, "info": 0x1A7F37}
+_DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
+_SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def event(
+    change: Change, *, event_id: str, watch_id: str, resource: str, page: str
+) -> dict[str, Any]:
+    """A change of an endpoint, or what a watch says of itself, as a poll or a delivery has it."""
+    return {
+        "event_id": event_id,
+        "type": change.type,
+        "severity": change.severity.value,
+        "observed_at": change.at // 1000,
+        "observed_at_iso": iso_seconds(change.at),
+        "watch_id": watch_id,
+        "resource": resource,
+        "reason": change.reason,
+        "before": instants(change.before),
+        "after": instants(change.after),
+        "evidence": instants(change.evidence),
+        "endpoint_page": page,
+    }
+
+
+def slack(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event as a Slack message (Block Kit)."""
+    title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    link = f"<{event['endpoint_page']}|Evidence and history>" if event["endpoint_page"] else ""
+    words = f"{event['type']} · {event['severity']} · {event['event_id']}"
+    context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
+    fields = [
+        _mrkdwn(f"*{name}*\n{_slack(value, SLACK_FIELD - len(name) - 3)}")
+        for name, value in _facts(event)
+    ]
+    return {
+        "text": _slack(f"{title}. {event['reason']}", SLACK_TEXT),
+        "blocks": [
+            {"type": "header", "text": {"type": "plain_text", "text": _slack(title, SLACK_TITLE)}},
+            {"type": "section", "text": _mrkdwn(_slack(event["reason"], SLACK_TEXT))},
+            *({"type": "section", "fields": [field]} for field in fields),
+            {"type": "context", "elements": [context]},
+        ],
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
+
+
+def discord(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event as a Discord message with one embed and no mentions."""
+    title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    embed: dict[str, Any] = {
+        "title": _discord(title, DISCORD_TITLE),
+        "description": _discord(event["reason"], DISCORD_TEXT),
+        "color": _COLOURS.get(event["severity"], 0),
+        "timestamp": event["observed_at_iso"],
+        "fields": [],
+        "footer": {"text": f"{event['type']} · {event['severity']} · {event['event_id']}"},
+    }
+    texts = (embed["title"], embed["description"], embed["footer"]["text"])
+    left = DISCORD_EMBED - sum(map(_units, texts))
+    for name, value in _facts(event):
+        shown = _discord(value, DISCORD_FIELD)
+        left -= _units(name) + _units(shown)
+        if left < 0:
+            break
+        embed["fields"].append({"name": name, "value": shown, "inline": False})
+    if event["endpoint_page"]:
+        embed["url"] = event["endpoint_page"]
+    return {"embeds": [embed], "allowed_mentions": {"parse": []}}
+
+
+def instants(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An object whose instants are ISO texts."""
+    return {
+        name: iso_seconds(member) if name in _INSTANTS and isinstance(member, int) else member
+        for name, member in value.items()
+    }
+
+
+def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a chat shows of an event, as (name, value): endpoint and time, since when, the last good
+    answer, before → after, and how often it was checked.
+    """
+    before, after, evidence = event["before"], event["after"], event["evidence"]
+    facts = [("Endpoint", _plain(event["resource"])), ("Seen", event["observed_at_iso"])]
+    since = after.get("since") or before.get("since")
+    if since:
+        facts.append(("Since", _plain(since)))
+    if before.get("lastGoodAt"):
+        facts.append(("Last good", _plain(before["lastGoodAt"])))
+    facts += [(name, f"{was} → {is_now}") for name, was, is_now in differences(before, after)]
+    facts += [
+        (_words(key), _plain(evidence[key]))
+        for key in ("checkedTimes", "upTimes", "events")
+        if key in evidence
+    ]
+    return facts[:FACTS_MAX]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What differs between two objects in words, as (name, before, after)."""
+    keys = dict.fromkeys((*before, *after))
+    skipped = {"since", "lastGoodAt", "recent"}
+    return [
+        (_words(key), _plain(before.get(key)), _plain(after.get(key)))
+        for key in keys
+        if key not in skipped and before.get(key) != after.get(key)
+    ]
+
+
+def _words(key: str) -> str:
+    """`brokenRules` as people write it."""
+    if key == "payTo":
+        return key
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", key)
+    return text[:1].upper() + text[1:].lower()
+
+
+def _plain(value: object) -> str:
+    """A JSON value in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "unknown"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _plain(", ".join(map(str, value)) or "none")
+    return clean_text(str(value), VALUE_MAX)
+
+
+def _host(resource: str) -> str:
+    return resource.removeprefix("https://").partition("/")[0]
+
+
+def _mrkdwn(text: str) -> dict[str, Any]:
+    """A text of Slack's markup; `verbatim` keeps it from making links of bare addresses."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _slack(text: str, limit: int) -> str:
+    return _cut((_SLACK.get(char, char) for char in text), limit)
+
+
+def _discord(text: str, limit: int) -> str:
+    return _cut((f"\\{char}" if char in _DISCORD else char for char in text), limit)
+
+
+def _cut(pieces: Iterable[str], limit: int) -> str:
+    """As many whole pieces as fit into a limit of UTF-16 units."""
+    fitting: list[str] = []
+    for piece in pieces:
+        limit -= _units(piece)
+        if limit < 0:
+            break
+        fitting.append(piece)
+    return "".join(fitting)
+
+
+def _units(text: str) -> int:
+    """The length in UTF-16 units, as chats count."""
+    return len(text) + sum(char > "\uffff" for char in text)

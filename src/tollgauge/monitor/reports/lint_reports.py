@@ -1,0 +1,77 @@
+"""Lint: what the last stored probe of an endpoint says of its answer.
+
+A probe keeps the findings and the price, not the answer itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint.finding import NOT_EVALUATED, Finding, Lint
+from tollgauge.core.endpoint.terms import Terms
+from tollgauge.core.lint.status_code import no_answer
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.store.endpoints import public
+from tollgauge.store.probes import probes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLint:
+    """The lint of a public endpoint's last probe, which was at `at` (ms UTC); None before the first
+    one. Its terms are the price that the probe read, whose scheme is not stored.
+    """
+
+    resource: str
+    at: int | None
+    lint: Lint | None
+
+
+def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
+    """What is stored of the last probe of an endpoint; None when it is unknown or not public."""
+    endpoint = public.get(tx, endpoint_id)
+    if endpoint is None:
+        return None
+    at = endpoint.last_probed
+    last = probes.history(tx, endpoint_id, since=at - 1, until=at) if at is not None else ()
+    if not last:
+        return StoredLint(resource=endpoint.resource, at=None, lint=None)
+    return StoredLint(resource=endpoint.resource, at=last[-1].at, lint=_lint(last[-1]))
+
+
+def _lint(probe: ProbeResult) -> Lint:
+    rules = {finding.rule for finding in probe.findings}
+    # Where no offer can be evaluated, a probe counts as payable (core/probe/probe).
+    unknown_scheme = NOT_EVALUATED in rules and "network-not-evaluated" not in rules
+    return Lint(
+        payable=probe.payable and not (unknown_scheme and probe.compliance == 0),
+        compliant=probe.compliant,
+        version=probe.version,
+        accepts=probe.accepts,
+        findings=_findings(probe),
+        terms=_terms(probe),
+    )
+
+
+def _findings(probe: ProbeResult) -> tuple[Finding, ...]:
+    """The findings of a probe. A fault is stored without any, and the linter says one thing of
+    it.
+    """
+    return (no_answer.finding("status"),) if probe.status is None else probe.findings
+
+
+def _terms(probe: ProbeResult) -> tuple[Terms, ...]:
+    quote = probe.quote
+    if quote is None:
+        return ()
+    return (
+        Terms(
+            version=probe.version or 0,
+            scheme="",
+            network=quote.network,
+            asset=quote.asset,
+            amount=quote.amount,
+            pay_to=quote.pay_to,
+        ),
+    )

@@ -1,0 +1,208 @@
+"""Changes: what a new probe result means for watchers and for the public incident feed.
+
+Rules:
+- whoever records a change holds the lock of the endpoint's row (recording a probe updates it,
+  crawls select it for update), so that the ids of one endpoint become visible in their order and a
+  cursor over them misses nothing;
+- a probe that failed because of us is left out, and so is one that only confirms a failure: the
+  misses and answers in a row that a watch asks for are those of regular probes, five minutes apart;
+- a watch reports a change that was seen while the watch was paid for, and that is of a type and a
+  sensitivity that the watch asked for then: an edit does not affect earlier changes;
+- the state of an endpoint names the set of lint rules that it was judged by; these sets are stored
+  by their ids, so that versions of the program that share a database know each other's.
+
+How a state advances is decided in core/watch/change_state and core/watch/changes, without rows; the
+rows are in store/probes/change_rows; jobs/alert makes deliveries of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.base.units import HOUR_MS, day_of
+from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.probe import latency
+from tollgauge.core.probe.attribution import SITES_MIN, shared_slowness
+from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.watch import change_state
+from tollgauge.core.watch.change_state import BASELINE_MIN, ChangeState, Probed
+from tollgauge.core.watch.changes import Baseline, Change, delisting, is_slow
+from tollgauge.core.watch.watch import WatchRequest
+from tollgauge.db.codec import clean_quote
+from tollgauge.monitor import seller_files
+from tollgauge.store.probes import change_rows, probes
+from tollgauge.store.probes.change_rows import StoredChange
+from tollgauge.store.probes.probes import PROBE
+from tollgauge.store.watches import watch_events, watches
+from tollgauge.store.watches.watches import Watch
+
+BASELINE_DAYS: Final = 14
+"""How many days of an endpoint's own latencies its slowness is measured against."""
+BASELINE_EVERY_MS: Final = 6 * HOUR_MS
+"""How often a baseline is computed again."""
+YOUNG_BASELINE_EVERY_MS: Final = HOUR_MS
+"""How often while it rests on too few probes to be used."""
+_PAGE: Final = 500
+"""How many changes are read at once for a watch."""
+
+
+def observe_each(
+    tx: Connection,
+    results: Sequence[tuple[Endpoint, ProbeResult]],
+    *,
+    slow_here: bool = False,
+    rules: RuleSet = ERROR_RULES,
+) -> tuple[Change, ...]:
+    """Record which changes new results of different endpoints cause, and return them.
+
+    Each endpoint is as it was before its probe. `slow_here` says that slowness was our own doing,
+    `rules` are those that judged the results.
+    """
+    scored = [
+        (endpoint, result) for endpoint, result in results if result.scored and not result.confirms
+    ]
+    states = change_rows.change_states(tx, [endpoint.id for endpoint, _ in scored])
+    other_rules = change_rows.rule_sets(tx, {state.rules for state in states.values()} - {rules.id})
+    advanced: dict[str, ChangeState] = {}
+    changes: list[tuple[str, Change]] = []
+    for endpoint, result in scored:
+        before = states.get(endpoint.id)
+        state = before or ChangeState()
+        judged_by = (rules, other_rules.get(state.rules))
+        state, probed = _probed(tx, endpoint, result, state, judged_by, slow_here=slow_here)
+        after, caused = change_state.advance(state, probed)
+        if after != before:
+            advanced[endpoint.id] = after
+        changes += [(endpoint.id, change) for change in caused]
+    if any(
+        after.rules == rules.id and (id_ not in states or states[id_].rules != rules.id)
+        for id_, after in advanced.items()
+    ):
+        change_rows.keep_rule_set(tx, rules)
+    change_rows.save_change_states(tx, advanced)
+    change_rows.add(tx, changes)
+    return tuple(change for _, change in changes)
+
+
+def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
+    """Whether unrelated watched endpoints of one wave were slow together, each against its own
+    past: then the cause is ours.
+    """
+    watched = {
+        endpoint.id: (endpoint, result)
+        for endpoint, result in wave
+        if endpoint.watched_until > result.at
+    }
+    if len(watched) < SITES_MIN:
+        return False
+    answered: list[tuple[str, bool]] = []
+    for id_, state in change_rows.change_states(tx, watched).items():
+        endpoint, result = watched[id_]
+        baseline = state.baseline
+        if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
+            answered.append((endpoint.host, is_slow(result, baseline)))
+    return shared_slowness(answered)
+
+
+def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
+    """Record that no directory lists these endpoints any more; `source` was the last."""
+    change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])
+
+
+def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[StoredChange, ...]:
+    """The changes that a watch reports, after a change's id, oldest first."""
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
+    changes: list[StoredChange] = []
+    while len(changes) < limit:
+        page = change_rows.while_watched(tx, watch, after=after, limit=_PAGE)
+        changes += [stored for stored in page if is_about(watch, stored, requests)]
+        if len(page) < _PAGE:
+            break
+        after = page[-1].id
+    return tuple(changes[:limit])
+
+
+def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
+    """How many changes after an instant (ms UTC) a watch reports."""
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
+    seen = change_rows.while_watched(tx, watch, since=since)
+    return sum(is_about(watch, stored, requests) for stored in seen)
+
+
+def is_about(
+    watch: Watch, stored: StoredChange, requests: Sequence[tuple[int, WatchRequest]] = ()
+) -> bool:
+    """Whether a watch reports a change. `requests` are its requests, each with the instant from
+    which on it applied; without them its present request is used.
+    """
+    change = stored.change
+    number = bisect_left(requests, change.at, key=lambda request: request[0])
+    request = requests[max(number - 1, 0)][1] if requests else watch.watch_request
+    return (
+        watch.endpoint_id == stored.endpoint_id
+        and change.type in request.events
+        and change.sensitivity in (None, request.sensitivity)
+        and watch.created_at < change.at <= watch.reports_until
+    )
+
+
+def _probed(
+    tx: Connection,
+    endpoint: Endpoint,
+    result: ProbeResult,
+    state: ChangeState,
+    judged_by: tuple[RuleSet, RuleSet | None],
+    *,
+    slow_here: bool,
+) -> tuple[ChangeState, Probed]:
+    """The state to advance, with its baseline, and what it advances by. `judged_by` are the rules
+    of this probe and, where they are others, those of the state.
+    """
+    quote = None if result.quote is None else clean_quote(result.quote)
+    if quote is not result.quote:
+        result = replace(result, quote=quote)
+    rules, rules_before = judged_by
+    watched = endpoint.watched_until > result.at
+    if watched:
+        state = _with_baseline(tx, endpoint.id, state, now=result.at)
+    # Only an outage that may begin with this probe needs to know when the endpoint last answered.
+    may_begin = not result.up and state.recent.endswith("1")
+    return state, Probed(
+        result=result,
+        sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
+        templated=endpoint.templated or endpoint.pay_to_varies,
+        last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
+        slow_here=slow_here,
+        rules=rules,
+        rules_before=rules_before,
+        announced=seller_files.is_announced(
+            tx, endpoint, state.quote, quote, at=result.at, source=PROBE
+        ),
+    )
+
+
+def _with_baseline(
+    tx: Connection, endpoint_id: str, state: ChangeState, *, now: int
+) -> ChangeState:
+    """The state with a fresh enough baseline, from two weeks of the endpoint's own answers."""
+    old = state.baseline
+    if old is not None:
+        pause = BASELINE_EVERY_MS if old.count >= BASELINE_MIN else YOUNG_BASELINE_EVERY_MS
+        if now < old.at + pause:
+            return state
+    today = day_of(now)
+    days = probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
+    merged = latency.merge([day.latency for day in days])
+    baseline = Baseline(
+        p50=latency.percentile(merged, 50) or 0,
+        p95=latency.percentile(merged, 95) or 0,
+        count=sum(count for _, count in merged),
+        at=now,
+    )
+    return replace(state, baseline=baseline)

@@ -1,0 +1,199 @@
+"""Rows of sellers' files (core/directory/seller_file): what each host says of itself, when it is
+asked again, and the changes of payTo that were announced and whose signatures are good.
+
+When a host is asked, and what an announcement means for a change, monitor/seller_files decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.base.units import SECOND_MS
+from tollgauge.core.directory.seller_file import Announcement, SellerFile
+from tollgauge.core.watch.retention import ANNOUNCEMENTS_MS
+from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.db.schema import host as host_table
+from tollgauge.store import rows
+
+seller_file = sa.Table(
+    "seller_file",
+    metadata,
+    sa.Column("host", sa.Text, primary_key=True),
+    sa.Column("next_due", sa.BigInteger, nullable=False),
+    # When it was asked last, and when a file was read last; NULL before.
+    sa.Column("asked_at", sa.BigInteger),
+    sa.Column("read_at", sa.BigInteger),
+    sa.Column("contact", ForeignText, nullable=False, server_default=""),
+    sa.Column("statement", ForeignText, nullable=False, server_default=""),
+    sa.Column("opt_out", sa.Boolean, nullable=False, server_default=sa.false()),
+    # What is wrong with it, as a JSON list of texts of ours.
+    sa.Column("problems", ForeignText, nullable=False, server_default="[]"),
+    sa.Index("ix_seller_file_next_due", "next_due"),
+    sqlite_with_rowid=False,
+)
+
+announcement = sa.Table(
+    "payto_announcement",
+    metadata,
+    sa.Column("host", sa.Text, primary_key=True),
+    sa.Column("network", sa.Text, primary_key=True),
+    sa.Column("before", sa.Text, primary_key=True),
+    sa.Column("after", sa.Text, primary_key=True),
+    # Unix seconds, as it was signed.
+    sa.Column("not_before", sa.BigInteger, primary_key=True),
+    # When we read it first: before the instant that it names.
+    sa.Column("seen_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_payto_announcement_not_before", "not_before"),
+    sqlite_with_rowid=False,
+)
+
+_EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": "[]"}
+
+
+_FILE: Final = Prepared(
+    sa.select(seller_file).where(
+        seller_file.c.host == sa.bindparam("host"), seller_file.c.read_at.is_not(None)
+    )
+)
+_ANNOUNCED: Final = Prepared(
+    sa.select(announcement)
+    .where(announcement.c.host == sa.bindparam("host"))
+    .order_by(announcement.c.not_before, announcement.c.after)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSellerFile:
+    """A host's file as it was `read_at` (ms UTC), and the changes of payTo that it announced. The
+    texts are the provider's own; `problems` are ours.
+    """
+
+    host: str
+    read_at: int
+    contact: str
+    statement: str
+    opt_out: bool
+    problems: tuple[str, ...]
+    announcements: tuple[Announcement, ...] = ()
+
+
+def unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
+    """Hosts that have no row yet, in their order."""
+    query = (
+        sa.select(host_table.c.host)
+        .where(~sa.exists().where(seller_file.c.host == host_table.c.host))
+        .order_by(host_table.c.host)
+        .limit(limit)
+    )
+    return tuple(tx.execute(query).scalars())
+
+
+def add(tx: Connection, due: Iterable[tuple[str, int]]) -> None:
+    """Add rows of hosts, each with the instant at which it is due; those that are there stay."""
+    columns = [{"host": host, "next_due": at} for host, at in due]
+    if columns:
+        tx.execute(upsert.insert(tx, seller_file).on_conflict_do_nothing(), columns)
+
+
+def due(tx: Connection, *, now: int, limit: int) -> tuple[str, ...]:
+    """Hosts that are due, longest first, locked until the transaction ends; those that others lock
+    are left out.
+    """
+    query = (
+        sa.select(seller_file.c.host)
+        .where(seller_file.c.next_due <= now)
+        .order_by(seller_file.c.next_due, seller_file.c.host)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return tuple(tx.execute(query).scalars())
+
+
+def put_off(tx: Connection, hosts: Sequence[str], *, until: int) -> None:
+    """Ask hosts again at an instant."""
+    for chunk in rows.chunks(hosts):
+        tx.execute(seller_file.update().where(seller_file.c.host.in_(chunk)).values(next_due=until))
+
+
+def bring_forward(tx: Connection, host: str, *, now: int, pause_ms: int) -> None:
+    """Ask a host as soon as possible, but `pause_ms` after it was asked last at the earliest."""
+    earliest = rows.greatest(seller_file.c.asked_at + pause_ms, now)
+    tx.execute(
+        seller_file.update()
+        .where(seller_file.c.host == host, seller_file.c.next_due > now)
+        .values(next_due=rows.least(seller_file.c.next_due, earliest))
+    )
+
+
+def save(
+    tx: Connection, host: str, file: SellerFile | None, *, now: int, next_due: int, gone: bool
+) -> None:
+    """Store that a host was asked now, and its file. Where there is none, what it said before stays
+    unless it is `gone`.
+    """
+    columns: dict[str, object] = {"host": host, "asked_at": now, "next_due": next_due}
+    if file is not None:
+        columns |= {
+            "read_at": now,
+            "contact": file.contact,
+            "statement": file.statement,
+            "opt_out": file.opt_out,
+            "problems": orjson.dumps(file.problems).decode(),
+        }
+    elif gone:
+        columns |= {"read_at": None, **_EMPTY}
+    rows.put(tx, seller_file, [columns])
+
+
+def announce(tx: Connection, announcements: Iterable[Announcement], *, now: int) -> None:
+    """Store announcements whose signatures are good; one that is there keeps its `seen_at`."""
+    columns = [rows.to_columns(item, without="", seen_at=now) for item in announcements]
+    if columns:
+        tx.execute(upsert.insert(tx, announcement).on_conflict_do_nothing(), columns)
+
+
+def get(tx: Connection, host: str) -> StoredSellerFile | None:
+    """The file of a host, None where it has none."""
+    row = _FILE.first(tx, {"host": host})
+    if row is None:
+        return None
+    announced = _ANNOUNCED.rows(tx, {"host": host})
+    return rows.from_columns(
+        StoredSellerFile,
+        row,
+        problems=tuple(orjson.loads(row.problems)),
+        announcements=tuple(rows.from_columns(Announcement, item) for item in announced),
+    )
+
+
+def announcements(
+    tx: Connection, host: str, *, network: str, before: str, after: str
+) -> tuple[Announcement, ...]:
+    """What a host announced of one change of payTo."""
+    query = sa.select(announcement).where(
+        announcement.c.host == host,
+        announcement.c.network == network,
+        announcement.c.before == before,
+        announcement.c.after == after,
+    )
+    return tuple(rows.from_columns(Announcement, row) for row in tx.execute(query))
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` announcements that are too old; returns how many."""
+    columns = announcement.c
+    keys = (columns.host, columns.network, columns.before, columns.after, columns.not_before)
+    old = (
+        sa.select(*keys)
+        .where(columns.not_before < (now - ANNOUNCEMENTS_MS) // SECOND_MS)
+        .limit(limit)
+    )
+    return tx.execute(announcement.delete().where(sa.tuple_(*keys).in_(old))).rowcount

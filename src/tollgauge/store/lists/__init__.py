@@ -1,0 +1,1 @@
+"""Lists of endpoints in order."""

@@ -1,0 +1,327 @@
+"""Rows of changes, and of the state that an endpoint's next result is compared with.
+
+Which changes a result causes is decided in monitor/watched_changes. jobs/alert dispatches each new
+row once: it queues its deliveries. The ids of one endpoint's changes become visible in their order,
+because whoever adds one holds the lock of the endpoint's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.lint import RuleSet
+from tollgauge.core.probe.probe import Attribution
+from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.watch import change_state
+from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
+from tollgauge.core.watch.changes import Change
+from tollgauge.core.watch.retention import CHANGES_MS
+from tollgauge.db import meta, schema, upsert
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import ForeignText, Serial, metadata
+from tollgauge.store import rows
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
+from tollgauge.store.watches import watches
+
+_RULES: Final = "rules:"
+_WAITING: Final = sa.text("dispatched_at IS NULL")
+
+change = sa.Table(
+    "flip",
+    metadata,
+    sa.Column("id", Serial, primary_key=True),
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("severity", sa.Text, nullable=False),
+    # Of a liveness change: for watches of how many misses; NULL for every other type.
+    sa.Column("sensitivity", sa.Integer),
+    sa.Column("reason", ForeignText, nullable=False),
+    sa.Column("before", ForeignText, nullable=False),
+    sa.Column("after", ForeignText, nullable=False),
+    sa.Column("evidence", ForeignText, nullable=False),
+    sa.Column("dispatched_at", sa.BigInteger),
+    # Its endpoint's, so that the newest of a host with tens of thousands are found by an index.
+    sa.Column("host", sa.Text, nullable=False, server_default=""),
+    sa.Index("ix_flip_host", "host", "id"),
+    sa.Index("ix_flip_endpoint_id", "endpoint_id", "id"),
+    sa.Index("ix_flip_at", "at"),
+    sa.Index("ix_flip_type_at", "type", "at"),
+    sa.Index("ix_flip_waiting", "id", sqlite_where=_WAITING, postgresql_where=_WAITING),
+)
+
+change_state_row = sa.Table(
+    "standing",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("state", ForeignText, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+_STATES: Final = rows.prepared_with_any(sa.select(change_state_row), change_state_row.c.endpoint_id)
+_SAVE_STATE: Final = Prepared(
+    upsert.either(
+        change_state_row,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["endpoint_id"], set_={"state": insert.excluded.state}
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChange:
+    """A change with its id and its endpoint."""
+
+    id: int
+    endpoint_id: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident(StoredChange):
+    """A change that anyone may see, with the resource that changed; `simulated`: the demo invented
+    its endpoint.
+    """
+
+    resource: str
+    simulated: bool
+
+
+_INCIDENTS: Final = (
+    sa.select(change, *schema.endpoint.c["resource", "simulated"])
+    .join(schema.endpoint, schema.endpoint.c.id == change.c.endpoint_id)
+    .where(endpoints.PUBLIC)
+    .where(sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == PUBLIC_N))
+)
+
+
+def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
+    """Append changes, each with the id of its endpoint, whose row this transaction has locked."""
+    if not changes:
+        return
+    query = sa.select(*schema.endpoint.c["id", "host"])
+    ids = {id_ for id_, _ in changes}
+    known = rows.with_any(tx, query, schema.endpoint.c.id, ids)
+    hosts = {row.id: row.host for row in known}
+    tx.execute(change.insert(), [_columns(id_, hosts[id_], new) for id_, new in changes])
+
+
+def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
+    """What is remembered of endpoints, by id; those without a scored probe are left out."""
+    states = _STATES.rows(tx, rows.any_of(tx, ids))
+    return {row.endpoint_id: change_state.from_json(row.state) for row in states}
+
+
+def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:
+    """Remember the states of endpoints, by id."""
+    columns = [
+        {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
+        for id_ in sorted(states)
+    ]
+    _SAVE_STATE.run_each(tx, columns)
+
+
+def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:
+    """The sets of lint rules that other versions of the program judged by, by id; one that nobody
+    kept is left out.
+    """
+    texts = {id_: meta.get(tx, _RULES + id_) for id_ in ids if id_ is not None}
+    return {id_: RuleSet(orjson.loads(text)) for id_, text in texts.items() if text is not None}
+
+
+def keep_rule_set(tx: Connection, rules: RuleSet) -> None:
+    """Keep a set of lint rules for the versions of the program that do not know it."""
+    meta.keep(tx, _RULES + rules.id, orjson.dumps(dict(rules.revisions)).decode())
+
+
+def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
+    """When an endpoint last answered before an instant, on that UTC day or the one before; None
+    if it did not.
+    """
+    query = sa.select(sa.func.max(schema.probe.c.at)).where(
+        schema.probe.c.day.in_([day_of(before) - 1, day_of(before)]),
+        schema.probe.c.endpoint_id == endpoint_id,
+        schema.probe.c.at < before,
+        schema.probe.c.up.is_(True),
+        schema.probe.c.attribution == Attribution.THEIRS.value,
+    )
+    at: int | None = tx.execute(query).scalar_one()
+    return at
+
+
+def while_watched(
+    tx: Connection,
+    watch: watches.Watch,
+    *,
+    after: int = 0,
+    since: int = 0,
+    limit: int | None = None,
+) -> tuple[StoredChange, ...]:
+    """The changes of a watch's endpoint while the watch was paid for, oldest first: those after a
+    change's id and after an instant (ms UTC).
+    """
+    query = (
+        sa.select(change)
+        .where(
+            change.c.endpoint_id == watch.endpoint_id,
+            change.c.id > after,
+            change.c.at > max(watch.created_at, since),
+            change.c.at <= watch.reports_until,
+        )
+        .order_by(change.c.id)
+        .limit(limit)
+    )
+    return tuple(_stored(row) for row in tx.execute(query))
+
+
+def newest(tx: Connection) -> int:
+    """The id of the newest change, 0 without any: no cursor is ahead of it."""
+    return tx.execute(sa.select(sa.func.max(change.c.id))).scalar_one() or 0
+
+
+def public(
+    tx: Connection,
+    *,
+    endpoint_id: str | None = None,
+    host: str | None = None,
+    limit: int = 50,
+) -> tuple[Incident, ...]:
+    """The newest public incidents of an endpoint or of a host."""
+    of_subject = (
+        change.c.endpoint_id == endpoint_id if endpoint_id is not None else change.c.host == host
+    )
+    query = _INCIDENTS.where(of_subject).order_by(change.c.id.desc()).limit(limit)
+    return tuple(map(_incident, tx.execute(query)))
+
+
+def public_since(
+    tx: Connection, *, since: int, kind: str | None = None, after: int | None = None, limit: int
+) -> tuple[Incident, ...]:
+    """The newest public incidents of all endpoints since an instant (ms UTC), of one type if a
+    `kind` is named. `after` is the id of the last incident of the page before; an unknown one gives
+    the first page.
+    """
+    newest_first = (change.c.at.desc(), change.c.id.desc())
+    query = _INCIDENTS.where(change.c.at >= since).order_by(*newest_first).limit(limit)
+    if kind is not None:
+        query = query.where(change.c.type == kind)
+    last = None
+    if after is not None:
+        last = tx.execute(sa.select(change.c.at, change.c.id).where(change.c.id == after)).first()
+    if last is not None:
+        query = query.where(sa.tuple_(change.c.at, change.c.id) < (last.at, last.id))
+    return tuple(map(_incident, tx.execute(query)))
+
+
+def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
+    """The oldest changes that were not dispatched, locked until the transaction ends."""
+    query = (
+        sa.select(change)
+        .where(change.c.dispatched_at.is_(None))
+        .order_by(change.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return tuple(_stored(row) for row in tx.execute(query))
+
+
+def waiting(tx: Connection) -> bool:
+    """Whether any change is to be dispatched."""
+    return rows.exist(tx, change.c.dispatched_at.is_(None))
+
+
+def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
+    """Note that these changes were dispatched."""
+    tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` changes that are too old and were dispatched; returns how many. Those
+    that a watch which is still readable saw stay, and the newest of all, because cursors of polls
+    count on ids that only grow.
+    """
+    newer = change.alias()
+    seen_by_watch = sa.exists().where(
+        watches.watch.c.endpoint_id == change.c.endpoint_id,
+        watches.watch.c.created_at < change.c.at,
+    )
+    old = (
+        sa.select(change.c.id)
+        .where(
+            change.c.at < now - CHANGES_MS,
+            change.c.dispatched_at.is_not(None),
+            change.c.id < sa.select(sa.func.max(newer.c.id)).scalar_subquery(),
+            ~seen_by_watch,
+        )
+        .order_by(change.c.at)
+        .limit(limit)
+    )
+    return tx.execute(change.delete().where(change.c.id.in_(old))).rowcount
+
+
+def checks(tx: Connection, watch: watches.Watch, *, since: int, until: int) -> tuple[int, int]:
+    """(probes, scored probes) of a watch's endpoint with `since < at <= until`, but for those that
+    confirm a failure. Whole days are counted from their sums; of days that are not kept any more
+    the watch has the counts, from its beginning on.
+    """
+    first, last = day_of(since + 1), day_of(until)
+    edge = min(until, (first + 1) * DAY_MS - 1)
+    results = list(probes.history(tx, watch.endpoint_id, since=since, until=edge))
+    days: tuple[Rollup, ...] = ()
+    if last > first:
+        results += probes.history(tx, watch.endpoint_id, since=last * DAY_MS - 1, until=until)
+    if last > first + 1:
+        days = probes.days(tx, watch.endpoint_id, first_day=first + 1, last_day=last - 1)
+    counted = [result for result in results if not result.confirms]
+    whole = since == watch.created_at
+    return (
+        len(counted) + sum(day.probes for day in days) + (watch.old_probes if whole else 0),
+        sum(result.scored for result in counted)
+        + sum(day.scored for day in days)
+        + (watch.old_scored if whole else 0),
+    )
+
+
+def _columns(endpoint_id: str, host: str, new: Change) -> dict[str, Any]:
+    return rows.to_columns(
+        new,
+        endpoint_id=endpoint_id,
+        host=host,
+        severity=new.severity.value,
+        before=_json(new.before),
+        after=_json(new.after),
+        evidence=_json(new.evidence),
+    )
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _stored(row: Any) -> StoredChange:
+    return StoredChange(id=row.id, endpoint_id=row.endpoint_id, change=_change(row))
+
+
+def _incident(row: Any) -> Incident:
+    return rows.from_columns(Incident, row, change=_change(row))
+
+
+def _change(row: Any) -> Change:
+    return rows.from_columns(
+        Change,
+        row,
+        severity=Severity(row.severity),
+        before=orjson.loads(row.before),
+        after=orjson.loads(row.after),
+        evidence=orjson.loads(row.evidence),
+    )

@@ -1,0 +1,1 @@
+"""When which host is probed."""

@@ -1,0 +1,191 @@
+"""Rows of hosts: leases, when a host is free, and whether its 402 means nothing.
+
+A lease keeps two probes from running at one host at once, in any process. Those of due endpoints
+are taken in store/schedule/claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.db import upsert
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.db.schema import host_lease
+from tollgauge.store import rows
+from tollgauge.store.endpoint_rows import host_row
+from tollgauge.store.schedule import due_hosts
+
+PACE_MAX_MS: Final = 11 * MINUTE_MS
+"""More than a probe and the longest pause that a host gets (core/probe/schedule) take together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """What is known of a host. `wildcard`: whether its 402 means nothing (monitor/probing), None
+    while untried. The host is not probed before `free_at`, and before `lease_until` only by the
+    worker with its lease. Instants are ms UTC.
+
+    `round_ms` is the interval of an endpoint of weight 1 where the budget of the host, or of its
+    site, is too small for all of them (core/probe/schedule), else 0; `sharing` how many share the
+    budget.
+    """
+
+    host: str
+    wildcard: bool | None = None
+    wildcard_at: int | None = None
+    free_at: int = 0
+    lease_until: int = 0
+    round_ms: int = 0
+    sharing: int = 0
+
+
+_OF_HOST: Final = host_lease.c.host == host_table.c.host
+
+
+def unleased(now: int | sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether nobody has leased a host at an instant (ms UTC)."""
+    return ~sa.exists().where(_OF_HOST, host_lease.c.until > now)
+
+
+LEASE_UNTIL: Final = sa.func.coalesce(
+    sa.select(host_lease.c.until).where(_OF_HOST).scalar_subquery(), 0
+).label("lease_until")
+"""Until when a host is leased, 0 where it is not."""
+_STATES: Final = sa.select(
+    *(host_table.c[field.name] for field in fields(HostState) if field.name != "lease_until"),
+    LEASE_UNTIL,
+)
+_ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
+_MANY: Final = rows.prepared_with_any(_STATES, host_table.c.host)
+_NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
+_FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
+_UNLEASED: Final = rows.prepared_with_any(
+    sa.select(host_table.c.host).where(unleased(_NOW)), host_table.c.host
+)
+# Locks all of the hosts, before what is due is read by another statement: whoever brought one
+# forward meanwhile has committed then.
+_LEASED: Final = rows.prepared_with_any(
+    sa.select(host_table.c.host, host_lease.c.claimed_at)
+    .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == sa.bindparam("owner_")))
+    .order_by(host_table.c.host)
+    .with_for_update(key_share=True, of=host_table),
+    host_table.c.host,
+)
+_TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
+_RELEASE: Final = Prepared(
+    host_table.update()
+    .where(host_table.c.host == sa.bindparam("host_"))
+    .values(
+        free_at=_FREE_AT,
+        pace_ms=sa.case(
+            (host_table.c.pace_ms == 0, _TOOK), else_=(7 * host_table.c.pace_ms + _TOOK) // 8
+        ),
+        turn_at=0,
+        **due_hosts.instants(_FREE_AT, now=_NOW),
+    )
+)
+_END_LEASES: Final = Prepared(
+    {
+        dialect: host_lease.delete().where(host_lease.c.owner == sa.bindparam("owner_"), is_any)
+        for dialect, is_any in rows.is_any(host_lease.c.host).items()
+    }
+)
+_LEASE: Final = Prepared(
+    upsert.either(
+        host_lease,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["host"],
+            set_={name: insert.excluded[name] for name in ("owner", "claimed_at", "until")},
+            where=host_lease.c.until <= insert.excluded.claimed_at,
+        ),
+    )
+)
+
+
+def get(tx: Connection, host: str) -> HostState:
+    """What is known of a host; the defaults of HostState for an unknown one."""
+    row = _ONE.first(tx, {"host": host})
+    return HostState(host=host) if row is None else rows.from_columns(HostState, row)
+
+
+def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
+    """What is known of hosts, by name; unknown hosts are left out."""
+    known = _MANY.rows(tx, rows.any_of(tx, hosts))
+    return {row.host: rows.from_columns(HostState, row) for row in known}
+
+
+def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
+    """Lease one host for a probe that is wanted now; False if it is leased, or not free before
+    `free_at`. An unknown host is added.
+    """
+    tx.execute(upsert.insert(tx, host_table).values(host_row(host)).on_conflict_do_nothing())
+    free = sa.select(host_table.c.host).where(
+        host_table.c.host == host, host_table.c.free_at <= now
+    )
+    if tx.execute(free.with_for_update(key_share=True)).first() is None:
+        return False
+    return lease_free(tx, (host,), owner=owner, now=now, lease_ms=lease_ms) == [host]
+
+
+def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_ms: int) -> None:
+    """Lease hosts to `owner` until `now + lease_ms`: the caller has locked them, and has seen since
+    then that nobody has leased them.
+    """
+    values = {"owner": owner, "claimed_at": now, "until": now + lease_ms}
+    _LEASE.run_each(tx, [values | {"host": host} for host in sorted(hosts)])
+
+
+def lease_free(
+    tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_ms: int
+) -> list[str]:
+    """Lease those hosts, which the caller has locked, that nobody has leased, and return them."""
+    # This is a statement of its own, after the hosts are locked, as in store/schedule/claims.
+    free = [row.host for row in _UNLEASED.rows(tx, {"now_": now, **rows.any_of(tx, hosts)})]
+    lease(tx, free, owner=owner, now=now, lease_ms=lease_ms)
+    return free
+
+
+def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
+    """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
+    Leases that are no longer the owner's stay. All of the hosts are locked, in the order of their
+    names.
+    """
+    leases = {"owner_": owner, **rows.any_of(tx, free_at)}
+    _RELEASE.run_each(
+        tx,
+        [
+            {"host_": host, "claimed_at_": claimed_at, "now_": now, "free_at_": free_at[host]}
+            for host, claimed_at in _LEASED.rows(tx, leases)
+            if claimed_at is not None
+        ],
+    )
+    _END_LEASES.run(tx, leases)
+
+
+def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:
+    """Store whether a 402 of hosts means nothing, by host, as of `at` (ms UTC)."""
+    columns = [
+        {"host": host, "wildcard": wildcards[host], "wildcard_at": at} for host in sorted(wildcards)
+    ]
+    rows.put(tx, host_table, columns)
+
+
+def changed_by(tx: Connection, wildcards: Mapping[str, bool]) -> tuple[str, ...]:
+    """The ids of the endpoints of those hosts for which `wildcards` says something new: a 402 that
+    meant something means nothing any more, or the other way round.
+    """
+    if not wildcards:
+        return ()
+    known = get_many(tx, wildcards)
+    before = {host: host in known and bool(known[host].wildcard) for host in wildcards}
+    changed = [host for host, wildcard in wildcards.items() if wildcard != before[host]]
+    of_hosts = sa.select(endpoint_table.c.id).where(endpoint_table.c.host.in_(changed))
+    return tuple(tx.execute(of_hosts).scalars()) if changed else ()

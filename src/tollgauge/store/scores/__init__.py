@@ -1,0 +1,1 @@
+"""Scores, their evidence and forecasts, and what is published of them."""

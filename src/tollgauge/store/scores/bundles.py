@@ -1,0 +1,90 @@
+"""The newest bundle of each variant, as it is served: its bytes, and what is said of them.
+
+jobs/bundle writes them, every web process serves the same (web/free/bundle_download).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.guard.bundle import Variant
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import metadata
+from tollgauge.store import rows
+
+bundle: Final = sa.Table(
+    "bundle",
+    metadata,
+    sa.Column("variant", sa.Text, primary_key=True),
+    sa.Column("as_of", sa.BigInteger, nullable=False),
+    sa.Column("took_ms", sa.BigInteger, nullable=False),
+    sa.Column("policy_version", sa.Integer, nullable=False),
+    sa.Column("records", sa.Integer, nullable=False),
+    sa.Column("scored", sa.Integer, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    # SHA-256 of the body, in hex.
+    sa.Column("digest", sa.Text, nullable=False),
+    # The detached JWS over the digest, and the id of its key; NULL without a key.
+    sa.Column("signature", sa.Text),
+    sa.Column("key_id", sa.Text),
+    # Last, so that the rest is read without it.
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBundle:
+    """What is said of a bundle of `size` bytes: when its building began (ms UTC) and how long it
+    took; its policy, its number of records, and how many of them have a score; the SHA-256 of its
+    bytes in hex, and the signature over that with the id of its key, None without a key.
+    """
+
+    variant: Variant
+    as_of: int
+    took_ms: int
+    policy_version: int
+    records: int
+    scored: int
+    size: int
+    digest: str
+    signature: str | None
+    key_id: str | None
+
+
+_FACTS: Final = tuple(column for column in bundle.c if column.name != "body")
+_NEWEST: Final = Prepared(sa.select(*_FACTS).where(bundle.c.variant == sa.bindparam("variant")))
+_WHOLE: Final = Prepared(sa.select(bundle).where(bundle.c.variant == sa.bindparam("variant")))
+
+
+def newest(tx: Connection, variant: Variant = Variant.ALL) -> StoredBundle | None:
+    """What is said of the newest bundle; None before the first."""
+    row = _NEWEST.first(tx, {"variant": variant.value})
+    return None if row is None else _stored(row)
+
+
+def every(tx: Connection) -> tuple[StoredBundle, ...]:
+    """What is said of the newest bundle of each variant; none before the first."""
+    return tuple(_stored(row) for row in tx.execute(sa.select(*_FACTS).order_by(bundle.c.variant)))
+
+
+def whole(tx: Connection, variant: Variant) -> tuple[StoredBundle, bytes] | None:
+    """The newest bundle and its bytes; None before the first."""
+    row = _WHOLE.first(tx, {"variant": variant.value})
+    return None if row is None else (_stored(row), row.body)
+
+
+def save(tx: Connection, bundles: Iterable[tuple[StoredBundle, bytes]]) -> None:
+    """Replace the bundles of these variants."""
+    columns = [
+        rows.to_columns(stored, variant=stored.variant.value, body=body) for stored, body in bundles
+    ]
+    rows.put(tx, bundle, columns)
+
+
+def _stored(row: Any) -> StoredBundle:
+    return rows.from_columns(StoredBundle, row, variant=Variant(row.variant))

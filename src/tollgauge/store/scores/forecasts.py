@@ -1,0 +1,185 @@
+"""Forecasts as they were made, and how many of each day came true.
+
+Rules:
+- a forecast is written once, in the hour in which it is made, and never changed;
+- the counts of a day (core/calibration/calibration) are written once, when all its forecasts could
+  have come true, and stay when the forecasts are removed;
+- every row names its policy version: counts of two policies are never added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.base.units import HOUR_MS, day_of
+from tollgauge.core.calibration.calibration import BASELINES, Cell, Forecast, Sums
+from tollgauge.core.watch.retention import FORECASTS_MS
+from tollgauge.db import upsert
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import metadata
+from tollgauge.store import rows
+
+forecast = sa.Table(
+    "forecast",
+    metadata,
+    # Hours since the epoch, UTC.
+    sa.Column("hour", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("endpoint_id", sa.Text, primary_key=True),
+    sa.Column("policy_version", sa.Integer, primary_key=True, autoincrement=False),
+    # The instant that the forecast counts from: the as-of of its score.
+    sa.Column("as_of", sa.BigInteger, nullable=False),
+    sa.Column("payable_now", sa.Integer, nullable=False),
+    sa.Column("payable_24h", sa.Integer, nullable=False),
+    sa.Column("grade", sa.Text, nullable=False),
+    sa.Column("recommendation", sa.Text, nullable=False),
+    sa.Column("age_days", sa.Integer, nullable=False),
+    sa.Column("last_probe", sa.Integer, nullable=False),
+    sa.Column("average_24h", sa.Integer, nullable=False),
+    sa.Column("uptime_7d", sa.Integer, nullable=False),
+    sa.Column("uptime_30d", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+calibration_day = sa.Table(
+    "calibration_day",
+    metadata,
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("policy_version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("horizon", sa.Text, primary_key=True),
+    sa.Column("measure", sa.Text, primary_key=True),
+    # A forecast in thousandths, or the name of a grade, a recommendation, an age.
+    sa.Column("value", sa.Text, primary_key=True),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("hits", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+_BASELINES = tuple(forecast.c[name.replace("-", "_")] for name in BASELINES)
+_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastRow:
+    """A forecast as it is stored: of which endpoint, in which hour, under which policy."""
+
+    hour: int
+    endpoint_id: str
+    policy_version: int
+    as_of: int
+    forecast: Forecast
+
+
+def probed_since(tx: Connection, at: int) -> list[str]:
+    """The ids of the endpoints whose latest probe is after an instant (ms UTC)."""
+    query = sa.select(endpoint_table.c.id).where(endpoint_table.c.last_probed > at)
+    return list(tx.execute(query).scalars())
+
+
+def latest_hour(tx: Connection) -> int | None:
+    """The last hour in which forecasts were stored."""
+    latest: int | None = tx.execute(sa.select(sa.func.max(forecast.c.hour))).scalar_one()
+    return latest
+
+
+def add(tx: Connection, forecasts: Sequence[ForecastRow]) -> None:
+    """Store forecasts; one that exists already is not changed."""
+    if forecasts:
+        insert = upsert.insert(tx, forecast).on_conflict_do_nothing()
+        tx.execute(insert, [_columns(row) for row in forecasts])
+
+
+def of_day(tx: Connection, day: int) -> tuple[ForecastRow, ...]:
+    """The forecasts of a UTC day, those of one endpoint together, oldest first."""
+    query = (
+        sa.select(forecast)
+        .where(forecast.c.hour.between(day * _HOURS, (day + 1) * _HOURS - 1))
+        .order_by(forecast.c.endpoint_id, forecast.c.hour, forecast.c.policy_version)
+    )
+    return tuple(_row(row) for row in tx.execute(query))
+
+
+def unscored_days(tx: Connection, *, before: int) -> tuple[int, ...]:
+    """The days with forecasts, before a day, whose counts are not stored yet; oldest first."""
+    hours = sa.select(forecast.c.hour).distinct().where(forecast.c.hour < before * _HOURS)
+    days = {hour // _HOURS for hour in tx.execute(hours).scalars()}
+    known = sa.select(calibration_day.c.day).distinct().where(calibration_day.c.day.in_(days))
+    return tuple(sorted(days - set(tx.execute(known).scalars())))
+
+
+def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
+    """Store the counts of a day by policy version, once: counts that exist are not changed."""
+    columns = [
+        {
+            "day": day,
+            "policy_version": version,
+            "horizon": cell.horizon,
+            "measure": cell.measure,
+            "value": str(cell.value),
+            "count": count,
+            "hits": hits,
+        }
+        for version, counted in sums.items()
+        for cell, count, hits in counted.rows()
+    ]
+    if columns:
+        tx.execute(upsert.insert(tx, calibration_day).on_conflict_do_nothing(), columns)
+
+
+def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
+    """The counts of the days from one on, by policy version."""
+    table = calibration_day.c
+    keys = (table.policy_version, table.horizon, table.measure, table.value)
+    query = (
+        sa.select(*keys, sa.func.sum(table.count).label("n"), sa.func.sum(table.hits).label("hits"))
+        .where(table.day >= day)
+        .group_by(*keys)
+    )
+    counts: dict[int, list[tuple[Cell, int, int]]] = {}
+    for row in tx.execute(query):
+        cell = Cell(row.horizon, row.measure, row.value)
+        counts.setdefault(row.policy_version, []).append((cell, int(row.n), int(row.hits)))
+    return {version: Sums(counted) for version, counted in sorted(counts.items())}
+
+
+def days_since(tx: Connection, day: int) -> tuple[int, ...]:
+    """The days from one on whose counts are stored, in order."""
+    query = sa.select(calibration_day.c.day).distinct().where(calibration_day.c.day >= day)
+    return tuple(sorted(tx.execute(query).scalars()))
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` forecasts of days that are too old, the oldest first, and return how
+    many; their counts stay.
+    """
+    key = sa.tuple_(*forecast.primary_key)
+    old = (
+        sa.select(*forecast.primary_key)
+        .where(forecast.c.hour < day_of(now - FORECASTS_MS) * _HOURS)
+        .order_by(*forecast.primary_key)
+        .limit(limit)
+    )
+    return tx.execute(forecast.delete().where(key.in_(old))).rowcount
+
+
+def hour_of(at: int) -> int:
+    """The hour since the epoch that holds an instant (ms UTC)."""
+    return at // HOUR_MS
+
+
+def _columns(row: ForecastRow) -> dict[str, Any]:
+    baselines = zip(_BASELINES, row.forecast.baselines, strict=True)
+    return {
+        **rows.to_columns(row, "forecast"),
+        **rows.to_columns(row.forecast, "baselines"),
+        **{column.name: permille for column, permille in baselines},
+    }
+
+
+def _row(row: Any) -> ForecastRow:
+    baselines = tuple(getattr(row, column.name) for column in _BASELINES)
+    return rows.from_columns(
+        ForecastRow, row, forecast=rows.from_columns(Forecast, row, baselines=baselines)
+    )

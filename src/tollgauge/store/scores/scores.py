@@ -1,0 +1,212 @@
+"""The latest score of every endpoint: one row for each, with the evidence of which it was computed.
+An older score never replaces a newer one. The figures that rank an endpoint are also written to its
+own row (store/lists/ranking).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.score.score import Score, latency_and_down, score_from_json
+from tollgauge.db import upsert
+from tollgauge.db.compression import compress, decompress
+from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import score as score_table
+from tollgauge.store import rows
+
+_ONE: Final = Prepared(
+    sa.select(score_table).where(score_table.c.endpoint_id == sa.bindparam("id"))
+)
+_RESULT: Final = Prepared(
+    sa.select(score_table.c.result).where(score_table.c.endpoint_id == sa.bindparam("id"))
+)
+_SAVE: Final = Prepared(
+    upsert.either(
+        score_table,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["endpoint_id"],
+            # Not the key, whose index SQLite would write anew.
+            set_={c.name: c for c in insert.excluded if c.name != "endpoint_id"},
+            where=score_table.c.as_of <= insert.excluded.as_of,
+        ),
+    )
+)
+_NEWEST: Final = sa.func.coalesce(endpoint_table.c.ranked_at, 0) <= sa.bindparam(
+    "ranked_at_", type_=sa.BigInteger
+)
+_RANKED: Final = tuple(
+    column.name for column in endpoint_table.c if column.name.startswith("ranked_")
+)
+_RANKS: Final = {
+    column.name: sa.case(
+        (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)), else_=column
+    )
+    for column in endpoint_table.c[_RANKED]
+}
+_END_CLAIM: Final = Prepared(
+    endpoint_table.update()
+    .where(endpoint_table.c.id == sa.bindparam("id_"))
+    .values(
+        score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
+        score_next=None,
+        **_RANKS,
+    )
+)
+_LOCK: Final = PreparedAny(
+    lambda ids: (
+        sa.select(endpoint_table.c.id)
+        .where(endpoint_table.c.id.in_(ids))
+        .order_by(endpoint_table.c.id)
+        .with_for_update()
+    )
+)
+SITE_MAX: Final = 101
+"""Enough for a median; a site may list tens of thousands of paths."""
+_LONGEST_KNOWN: Final = Prepared(
+    sa.select(*endpoint_table.c["first_seen", "ranked_score"])
+    .where(
+        endpoint_table.c.site == sa.bindparam("site_", type_=sa.Text),
+        endpoint_table.c.first_seen < sa.bindparam("before_", type_=sa.BigInteger),
+        endpoint_table.c.ranked_score.is_not(None),
+    )
+    .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
+    .limit(SITE_MAX)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
+    the canonical text of what it was computed from, `result` the JSON of the whole score, which is
+    at hand (`computed`) until it was saved; `payable_24h_permille` the chance that it is payable in
+    24 hours. None where nothing was measured.
+    """
+
+    endpoint_id: str
+    as_of: int
+    policy_version: int
+    score_tenths: int | None
+    grade: str | None
+    recommendation: str
+    confidence_hundredths: int
+    uptime_tenths: int | None
+    compliant: bool
+    evidence: bytes
+    result: bytes
+    payable_24h_permille: int | None = None
+    computed: Score | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the evidence, in hex."""
+        return hashlib.sha256(self.evidence).hexdigest()
+
+
+def save(tx: Connection, row: ScoreRow) -> bool:
+    """Store a score, and end the claim that it was computed under: the next score is due when this
+    one is too old, or at once if the evidence changed meanwhile. False if there is a newer score
+    or the endpoint was removed; the score is not stored then.
+    """
+    # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
+    if not _END_CLAIM.run(tx, {"id_": row.endpoint_id, **_ranked(row)}):
+        return False
+    return _SAVE.run(tx, _columns(row)) > 0
+
+
+def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
+    """Store scores of different endpoints, each as `save`, in as many statements as for one."""
+    by_id = {row.endpoint_id: row for row in score_rows}
+    known = [by_id[row.id] for row in _LOCK.rows(tx, sorted(by_id))]
+    _END_CLAIM.run_each(tx, [{"id_": row.endpoint_id, **_ranked(row)} for row in known])
+    _SAVE.run_each(tx, [_columns(row) for row in known])
+
+
+def _ranked(row: ScoreRow) -> dict[str, Any]:
+    """What ranks the endpoint of a score, as the values of _END_CLAIM."""
+    computed = row.computed
+    latency, down = (
+        latency_and_down(row.result)
+        if computed is None
+        else (computed.stats.avg_latency_ms, computed.down)
+    )
+    return {
+        "ranked_at_": row.as_of,
+        "ranked_score_": row.score_tenths,
+        "ranked_confidence_": row.confidence_hundredths,
+        "ranked_recommendation_": row.recommendation,
+        "ranked_grade_": row.grade,
+        "ranked_uptime_": row.uptime_tenths,
+        "ranked_compliant_": row.compliant,
+        "ranked_latency_": latency,
+        "ranked_payable_24h_": row.payable_24h_permille,
+        "ranked_down_since_": down.since if down else None,
+        "ranked_down_reason_": down.reason if down else None,
+        "ranked_down_confirmed_": down.confirmed if down else None,
+    }
+
+
+def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
+    """The score of an endpoint, or None."""
+    row = _ONE.first(tx, {"id": endpoint_id})
+    return None if row is None else from_row(row)
+
+
+def result(tx: Connection, endpoint_id: str) -> Score | None:
+    """The score of an endpoint without its evidence, which can be large; None without one."""
+    row = _RESULT.first(tx, {"id": endpoint_id})
+    return None if row is None else score_from_json(row.result)
+
+
+def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
+    """The scores of some endpoints without their evidence, by endpoint id; those without
+    are left out.
+    """
+    query = sa.select(score_table.c.endpoint_id, score_table.c.result)
+    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: score_from_json(row.result) for row in known}
+
+
+def latest_tenths(
+    tx: Connection, endpoint_ids: Collection[str]
+) -> dict[str, tuple[int, int, int | None]]:
+    """(as of, policy version, score in tenths) of some endpoints, by id; those without a score are
+    left out.
+    """
+    columns = score_table.c["endpoint_id", "as_of", "policy_version", "score_tenths"]
+    known = rows.with_any(tx, sa.select(*columns), score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: (row.as_of, row.policy_version, row.score_tenths) for row in known}
+
+
+def site_medians(tx: Connection, site: str, *, before: Collection[int]) -> dict[int, int | None]:
+    """The median scores in tenths of a site's endpoints that were first seen before each of some
+    instants (ms UTC), by instant: of the SITE_MAX of them that are known for longest; None without
+    any. Of two in the middle the lower one.
+    """
+    # Those of an earlier instant come first among those of the latest.
+    known = _LONGEST_KNOWN.rows(tx, {"site_": site, "before_": max(before)})
+    return {
+        instant: _median([row.ranked_score for row in known if row.first_seen < instant])
+        for instant in before
+    }
+
+
+def _median(tenths: Collection[int]) -> int | None:
+    return sorted(tenths)[(len(tenths) - 1) // 2] if tenths else None
+
+
+def _columns(row: ScoreRow) -> dict[str, Any]:
+    """A score as column values."""
+    return rows.to_columns(row, "computed", evidence=compress(row.evidence))
+
+
+def from_row(row: Any) -> ScoreRow:
+    """A row of the table as it was saved."""
+    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), computed=None)

@@ -1,0 +1,108 @@
+"""What trust records are made of: endpoints with their latest scores and the changes of their
+payTo, each as of one moment. What a record says is decided in monitor/trust_records.
+
+The addresses that count are those that the source of the endpoint's price named: a probe, or a
+directory while no probe saw a price. What a directory says beside that could be anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.guard.bundle import LISTED_MS
+from tollgauge.core.score.evidence import TermChange
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import discovery_event
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import score as score_table
+from tollgauge.store import rows
+from tollgauge.store.endpoint_rows import quote_from_row
+from tollgauge.store.endpoints.endpoints import PUBLIC
+
+_ROWS: Final = sa.select(
+    *endpoint_table.c["id", "resource", "first_seen", "quote_source"],
+    *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
+    *endpoint_table.c["ranked_at", "ranked_score", "ranked_grade", "ranked_recommendation"],
+    score_table.c.result,
+).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
+_ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id"), PUBLIC))
+_PAGE: Final = Prepared(
+    _ROWS.where(
+        endpoint_table.c.id > sa.bindparam("after"),
+        endpoint_table.c.adopted.is_(False),
+        sa.or_(
+            endpoint_table.c.status == Listing.LISTED.value,
+            endpoint_table.c.last_seen > sa.bindparam("since", type_=sa.BigInteger),
+        ),
+    )
+    .order_by(endpoint_table.c.id)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
+)
+_PAYTO_CHANGES: Final = Prepared(
+    sa.select(*discovery_event.c["endpoint_id", "at", "source", "before", "after", "announced"])
+    .where(
+        discovery_event.c.endpoint_id.between(sa.bindparam("first"), sa.bindparam("last")),
+        discovery_event.c.event == PAYTO_CHANGED,
+    )
+    .order_by(discovery_event.c.endpoint_id, discovery_event.c.at, discovery_event.c.id)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRow:
+    """An endpoint with what its record needs; `result` is the JSON of its score, and it and what is
+    `ranked_` None without one. `payto_changes` are those of the source of its price, oldest first.
+    """
+
+    id: str
+    resource: str
+    first_seen: int
+    quote: Quote | None
+    ranked_at: int | None
+    ranked_score: int | None
+    ranked_grade: str | None
+    ranked_recommendation: str | None
+    result: bytes | None
+    payto_changes: tuple[TermChange, ...]
+
+
+def get(tx: Connection, endpoint_id: str) -> RecordRow | None:
+    """The public endpoint with an id, or None."""
+    of_one = _with_changes(tx, _ONE.rows(tx, {"id": endpoint_id}))
+    return of_one[0] if of_one else None
+
+
+def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordRow, ...]:
+    """Endpoints whose ids follow `after`, by id: those that a directory lists or listed in the last
+    LISTED_MS.
+    """
+    page = _PAGE.rows(tx, {"after": after, "since": now - LISTED_MS, "limit": limit})
+    return _with_changes(tx, page)
+
+
+def _with_changes(tx: Connection, endpoint_rows: list[Any]) -> tuple[RecordRow, ...]:
+    """Rows of endpoints, in the order of their ids, with their changes of payTo."""
+    if not endpoint_rows:
+        return ()
+    between = {"first": endpoint_rows[0].id, "last": endpoint_rows[-1].id}
+    changes: dict[tuple[str, str], list[TermChange]] = {}
+    for row in _PAYTO_CHANGES.rows(tx, between):
+        change = rows.from_columns(TermChange, row, kind=PAYTO_CHANGED)
+        changes.setdefault((row.endpoint_id, row.source), []).append(change)
+    return tuple(
+        _record_row(row, changes.get((row.id, row.quote_source), ())) for row in endpoint_rows
+    )
+
+
+def _record_row(row: Any, changes: Iterable[TermChange]) -> RecordRow:
+    return rows.from_columns(
+        RecordRow, row, quote=quote_from_row(row), payto_changes=tuple(changes)
+    )

@@ -1,0 +1,116 @@
+"""What only `tollgauge demo` has: a wallet in its pages, and how far its past is loaded.
+
+Rules:
+- nothing of the wallet is served unless the configuration names the demo's buyer, which
+  config/rules refuses for a service that others reach;
+- the wallet has one account of the local chain. Everyone knows its key, which is worth nothing on
+  any other chain, so the server signs for whoever asks;
+- pages of the demo refuse every other wallet: the local chain has the number of a real one, and a
+  real wallet would sign a payment that is good there too.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import StringConstraints
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tollgauge.core.base.units import evm_chain_id
+
+WALLET_PATH: Final = "/demo/wallet"
+SCRIPT_PATH: Final = "/demo/wallet.js"
+WALLET_RDNS: Final = "dev.tollgauge.demo"
+"""The reverse domain name by which the demo's wallet announces itself (EIP-6963)."""
+
+_UNSUPPORTED: Final = 4200
+_INVALID: Final = -32602
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """What the running demo tells its visitors; empty in any other service."""
+
+    buyer_key: Annotated[str, StringConstraints(pattern=r"^(0x[0-9a-f]{64})?$")] = ""
+    """Private key of an account with money on the local chain: public, and worthless elsewhere."""
+    chain_name: str = ""
+    """What pages call that chain."""
+    control_url: str = ""
+    """Where `tollgauge demo fault` reaches the running demo."""
+
+
+@dataclass(slots=True)
+class Loading:
+    """How much of the demo's past is loaded, which changes meanwhile: `percent` of so many `days`,
+    None where nothing is being loaded.
+    """
+
+    days: int = 0
+    percent: int | None = None
+
+    @property
+    def words(self) -> str:
+        """What pages say of it: `loading 30 days of history: 42%`, or nothing."""
+        if self.percent is None:
+            return ""
+        what = f"{self.days} days of history" if self.days else "the first round"
+        return f"loading {what}: {self.percent}%"
+
+
+class UnsupportedMethodError(LookupError):
+    """A method of a wallet that the demo's page does not need; the message is its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoWallet:
+    """A wallet that is asked by JSON-RPC (EIP-1193): its account, its chain, its signature."""
+
+    settings: DemoSettings
+    network: str
+
+    async def script(self) -> Response:
+        """The script that announces the wallet to the page (EIP-6963)."""
+        script = resources.files("tollgauge.web.pages").joinpath("demo_wallet.js").read_bytes()
+        return Response(script, media_type="text/javascript; charset=utf-8")
+
+    async def answer(self, request: Request) -> Response:
+        """The result of one call, or its error with a code of EIP-1193 or EIP-1474."""
+        try:
+            call = orjson.loads(await request.body())
+            return JSONResponse({"result": self._result(call["method"], call.get("params", []))})
+        except UnsupportedMethodError as error:
+            return _error(_UNSUPPORTED, f"The demo wallet cannot do {error}.")
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+            return _error(_INVALID, "The demo wallet cannot read this call.")
+
+    def _result(self, method: str, params: Any) -> Any:
+        match method:
+            case "eth_accounts" | "eth_requestAccounts":
+                return [_account(self.settings.buyer_key).address]
+            case "eth_chainId":
+                return hex(evm_chain_id(self.network))
+            case "eth_signTypedData_v4":
+                typed = params[1] if isinstance(params[1], dict) else orjson.loads(params[1])
+                signed = _account(self.settings.buyer_key).sign_typed_data(full_message=typed)
+                return "0x" + bytes(signed.signature).hex()
+            case _:
+                raise UnsupportedMethodError(method)
+
+
+def _account(key: str) -> Any:
+    # An EVM library that only the demo needs; it raises the recursion limit, which app lowers.
+    limit = sys.getrecursionlimit()
+    from eth_account import Account
+
+    sys.setrecursionlimit(limit)
+    return Account.from_key(key)
+
+
+def _error(code: int, message: str) -> Response:
+    return JSONResponse({"error": {"code": code, "message": message}})

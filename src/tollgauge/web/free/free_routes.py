@@ -1,0 +1,218 @@
+"""The rows of what costs nothing: JSON, feeds, lists, and files that machines look for first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import orjson
+
+from tollgauge.core.sale.answer_signature import JWKS
+from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.free import bundle_download as bundle
+from tollgauge.web.free import endpoint_lists, lint, models, preflight
+from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
+from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
+from tollgauge.web.free.feeds import ATOM, Feeds
+from tollgauge.web.free.keys import (
+    DID,
+    DidShape,
+    JwksShape,
+    KeyFiles,
+    did,
+    example_keys,
+    jwks,
+)
+from tollgauge.web.free.sitemap import XML, Sitemap
+from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
+from tollgauge.web.wire import examples, lists, openapi
+from tollgauge.web.wire.calibration_answers import CalibrationShape
+from tollgauge.web.wire.counts import EcosystemShape
+from tollgauge.web.wire.lint_answers import LintShape
+from tollgauge.web.wire.preflight_answers import PreflightShape
+from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape
+from tollgauge.web.wire.trust import PreviewShape
+
+_UNKNOWN: Final = {404: "Nothing is known of this resource"}
+_UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
+_INVALID: Final = {
+    422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
+}
+_NO_OBJECT: Final = {
+    400: "The body is not JSON",
+    422: "The body is not a JSON object, or an unknown query parameter",
+}
+
+
+def free_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """JSON and feeds that cost nothing."""
+    yield from _json_routes(dependencies)
+    yield from _bundle_routes(dependencies)
+    yield from _feed_routes(dependencies)
+    yield from _list_routes(dependencies)
+    yield from _lint_routes(dependencies)
+
+
+def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What is read by GET as JSON, without a payment."""
+    base_url, api = dependencies.base_url, FreeApi(dependencies)
+    board = openapi.free(LeaderboardShape, examples.leaderboard(base_url))
+    counts = openapi.free(EcosystemShape, examples.stats())
+    snapshot = partial(openapi.free, SnapshotShape, examples.snapshot(base_url))
+    by_url, by_id = map(openapi.signed, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
+    samples = openapi.signed(openapi.free(PreviewShape, examples.preview()))
+    decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
+    calibration = openapi.free(CalibrationShape, examples.calibration())
+    document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
+    query = f"?resource={examples.RESOURCE}"
+    best = "The best 25 listed endpoints that may be paid"
+    known = "Counts over everything that is known"
+    decoding = "The decoders that a payment trace can name"
+    calibrated = "Forecasts held against what happened, by policy"
+    get = partial(Route, "GET", tag="free", cached=True)
+    for path, summary, handler, answers, example in (
+        ("/trust/leaderboard", best, api.leaderboard, board, ""),
+        ("/trust/stats", known, api.stats, counts, ""),
+        ("/trust/snapshot", "The cached snapshot of an endpoint", api.snapshot, by_url, query),
+        ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
+        (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
+        ("/calibration.json", calibrated, api.calibration, calibration, ""),
+        ("/evidence/{digest}", "What a score was computed from", api.evidence, document, None),
+        ("/v1/models", decoding, models.models, decoders, None),
+    ):
+        id_ = f"get_{handler.__name__}"
+        yield get(path, summary, handler, id_, answers, example=example, strict_query=True)
+    yield Route(
+        "POST",
+        PREVIEW_PATH,
+        PREVIEW,
+        api.preview_by_post,
+        "post_preview",
+        openapi.signed(openapi.free(PreviewShape, examples.preview(), _NO_OBJECT)),
+        tag="free",
+        request={"requestBody": EMPTY_OBJECT},
+        strict_query=True,
+    )
+
+
+def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What is known of endpoints, for who decides whether to pay: one by one, and as a file."""
+    yield Route(
+        "GET",
+        preflight.PATH,
+        preflight.SUMMARY,
+        preflight.Preflights(dependencies).preflight,
+        "get_preflight",
+        openapi.free(PreflightShape, examples.preflight(), _INVALID),
+        tag="free",
+        cached=True,
+        strict_query=True,
+        example=f"?resource={examples.RESOURCE}&payTo={examples.PAY_TO}&amount=10000",
+    )
+    files = bundle.Bundles(dependencies)
+    get = partial(Route, "GET", tag="free", strict_query=True)
+    answers = openapi.file(bundle.MEDIA_TYPE, {503: "The first bundle is being built"})
+    for path, summary, handler, example in (
+        (bundle.PATH, bundle.SUMMARY, files.all, ""),
+        (bundle.AVOID_PATH, bundle.AVOID_SUMMARY, files.avoid, None),
+    ):
+        id_ = f"get_bundle_{handler.__name__}"
+        yield get(path, summary, handler, id_, answers, example=example, saved_as="bundle.zst")
+
+
+def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """Incidents as Atom."""
+    feeds, answers = Feeds(dependencies), openapi.page(ATOM, own=UNKNOWN_PAGE)
+    get = partial(Route, "GET", tag="free", cached=True)
+    for path, summary, handler in (
+        ("/endpoint/{id}/feed.xml", "An endpoint's incidents, as Atom", feeds.of_endpoint),
+        ("/provider/{host}/feed.xml", "A provider's incidents, as Atom", feeds.of_provider),
+    ):
+        yield get(path, summary, handler, f"feed_{handler.__name__}", answers)
+    every = "The incidents of all endpoints, as Atom"
+    yield get(
+        "/incidents/feed.xml",
+        every,
+        feeds.of_all,
+        "feed_of_all",
+        openapi.page(ATOM, own=INVALID_QUERY),
+        strict_query=True,
+    )
+
+
+def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """Search, and every endpoint page by page."""
+    endpoints, base_url = endpoint_lists.EndpointLists(dependencies), dependencies.base_url
+    results = openapi.free(lists.SearchShape, examples.search(base_url), INVALID_FILTER)
+    get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
+    search = "Endpoints by URL, by host, or by what they are for"
+    for path, handler, id_, example in (
+        (endpoint_lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
+        (endpoint_lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
+    ):
+        yield get(path, search, handler, id_, results, example=example)
+    yield Route(
+        "POST",
+        endpoint_lists.SEMANTIC_SEARCH,
+        search,
+        endpoints.search_by_post,
+        "post_semantic_search",
+        openapi.free(lists.SearchShape, examples.search(base_url), _NO_OBJECT),
+        tag="free",
+        request={"requestBody": endpoint_lists.SearchRequest.body(endpoint_lists.EXAMPLE)},
+        strict_query=True,
+        example=orjson.dumps(endpoint_lists.EXAMPLE).decode(),
+    )
+    page = openapi.free(lists.EndpointListShape, examples.endpoint_list(base_url), INVALID_FILTER)
+    csv = openapi.csv(INVALID_FILTER)
+    either = {**page, 200: openapi.either(page[200], csv[200])}
+    every = "Every listed endpoint, 100 a page, as JSON or CSV"
+    query = "?sort=price&grade=A"
+    yield get(
+        endpoint_lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query
+    )
+    as_csv, path = "The same as CSV", f"{endpoint_lists.ENDPOINTS}.csv"
+    yield get(path, as_csv, endpoints.endpoints_csv, "get_endpoints_csv", csv, example=query)
+
+
+def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """The linter for sellers."""
+    linting = lint.Linting(dependencies)
+    yield Route(
+        "POST",
+        lint.LINT_PATH,
+        lint.SUMMARY,
+        linting.lint,
+        "post_lint",
+        openapi.free(LintShape, lint.example_answer(), lint.ERRORS),
+        tag="free",
+        request={"requestBody": lint.LintRequest.body(lint.EXAMPLE)},
+        example=orjson.dumps(lint.EXAMPLE).decode(),
+        strict_query=True,
+    )
+
+
+def discovery_routes(
+    dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
+) -> Iterable[Route]:
+    """The files that a machine looks for first."""
+    files, sitemap = DiscoveryFiles(dependencies, documented), Sitemap(dependencies)
+    keys, example = KeyFiles(dependencies), example_keys()
+    key_set = openapi.free(JwksShape, jwks(example).model_dump(by_alias=True))
+    document = did(dependencies.base_url, example, example).model_dump(by_alias=True)
+    did_document = openapi.free(DidShape, document, {404: "Nothing has ever been signed"})
+    sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
+    text, xml = openapi.page("text/plain"), openapi.page(XML)
+    parts = openapi.page(XML, own={404: "The sitemap has no such part"})
+    for path, summary, handler, answers in (
+        (WELL_KNOWN, "What is sold here", files.well_known, sold),
+        (JWKS, "The keys of all signatures, as a JWK Set", keys.jwks, key_set),
+        (DID, "The same as the DID document of did:web", keys.did, did_document),
+        (LLMS, "What this is, for language models", files.llms, text),
+        ("/robots.txt", "What crawlers may read", sitemap.robots, text),
+        ("/sitemap.xml", "The parts of the sitemap", sitemap.index, xml),
+        ("/sitemap/{name}", "A part of the sitemap", sitemap.part, parts),
+    ):
+        id_ = f"get_{handler.__name__}"
+        yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)

@@ -1,0 +1,168 @@
+"""Badge: the advice on an endpoint as a small picture that others embed in their own pages, and as
+the JSON that shields.io draws a badge from (https://shields.io/badges/endpoint-badge).
+
+Rules:
+- advice is shown with the grade and score that it rests on (`A 91 · proceed`, `D 41 · avoid`; whole
+  points, rounded down so that they never show a better grade), but no good grade with advice that
+  lets nobody pay: that is shown alone (`not-payable`);
+- an outage is shown instead of everything else, in red: `down since 2026-01-31 14:05 UTC`;
+- the colour is otherwise that of the advice;
+- the file needs no other one: colours are presentation attributes and not classes, and its fonts
+  are installed ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import Response
+from markupsafe import Markup
+from pydantic import Field
+
+from tollgauge.core.base.units import minute
+from tollgauge.core.score.score import Down
+from tollgauge.monitor.reports import snapshots
+from tollgauge.monitor.reports.snapshots import Snapshot
+from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.free.api import json_response
+from tollgauge.web.pages.charts.svg import element, title, words
+from tollgauge.web.pages.labels import plain
+from tollgauge.web.wire.parameters import EndpointId
+from tollgauge.web.wire.shape import OneOf, Shape
+
+CACHE_SECONDS: Final = 300
+"""For how long shields.io may show a badge before it asks again: its least."""
+_NAME: Final = "tollgauge"
+_GRADES: Final = {"proceed": "ABCDF", "caution": "ABCDF", "avoid": "DF"}
+"""The grades that are shown beside an advice."""
+_LONGEST: Final = 20
+_FONT: Final = "Verdana, DejaVu Sans, Geneva, sans-serif"
+_COLOURS: Final = {
+    "proceed": ("#0b4f8a", "#ffffff"),
+    "caution": ("#e3b341", "#1a1a1a"),
+    "avoid": ("#8c1d40", "#ffffff"),
+    "not-payable": ("#8c1d40", "#ffffff"),
+}
+_NOT_KNOWN: Final = ("#5c6b73", "#ffffff")
+_DOWN: Final = ("#b3261e", "#ffffff")
+
+
+class BadgeShape(Shape):
+    """A badge as shields.io reads it (its endpoint schema, version 1)."""
+
+    schema_version: Annotated[int, OneOf((1,))]
+    label: str
+    message: str
+    color: Annotated[str, Field(pattern="^[0-9a-f]{6}$")]
+    cache_seconds: Annotated[int, Field(ge=300)]
+
+
+@dataclass(frozen=True, slots=True)
+class Badges:
+    """The routes of badges."""
+
+    dependencies: Dependencies
+
+    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+        """The badge of one endpoint, grey while nothing is known of it."""
+        now = self.dependencies.clock()
+        snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
+        return Response(badge_svg(*_badge_values(snapshot)), media_type="image/svg+xml")
+
+    async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+        """The badge of one endpoint for shields.io."""
+        now = self.dependencies.clock()
+        snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
+        return json_response(badge_shape(*_badge_values(snapshot)))
+
+
+def _badge_values(snapshot: Snapshot) -> tuple[str, str | None, int | None, Down | None]:
+    """The arguments of `badge_svg` and `badge_shape`."""
+    return snapshot.recommendation, snapshot.grade, snapshot.score_tenths, snapshot.down
+
+
+def badge_shape(
+    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+) -> BadgeShape:
+    """The badge of an endpoint as JSON shape."""
+    ground, _ = _colours(recommendation, down)
+    return BadgeShape(
+        schema_version=1,
+        label=_NAME,
+        message=badge_text(recommendation, grade, score_tenths, down),
+        color=ground.removeprefix("#"),
+        cache_seconds=CACHE_SECONDS,
+    )
+
+
+def badge_text(
+    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+) -> str:
+    """The text of a badge; grade and score are None while nothing was measured."""
+    if down is not None:
+        return f"{'down since' if down.confirmed else 'failed once at'} {minute(down.since)}"
+    advice = plain(recommendation)[:_LONGEST]
+    if not grade or grade not in _GRADES.get(recommendation, "") or score_tenths is None:
+        return advice
+    return f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {advice}"
+
+
+def badge_svg(
+    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+) -> bytes:
+    """The badge of an endpoint as a picture."""
+    value = badge_text(recommendation, grade, score_tenths, down)
+    ground, ink = _colours(recommendation, down)
+    left = _width(_NAME) + 26
+    width = left + _width(value) + 16
+    right_half = f"M{left} 0H{width - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"
+    return str(
+        element(
+            "svg",
+            title(f"{_NAME}: {value}"),
+            element("rect", width=width, height=20, rx=4, fill="#14212b"),
+            element("path", d=right_half, fill=ground),
+            *_barrier(),
+            _text(_NAME, 20, "#ffffff", _width(_NAME)),
+            _text(value, left + 8, ink, _width(value)),
+            xmlns="http://www.w3.org/2000/svg",
+            width=width,
+            height=20,
+            viewBox=f"0 0 {width} 20",
+            role="img",
+            aria_label=f"{_NAME}: {value}",
+        )
+    ).encode()
+
+
+def _colours(recommendation: str, down: Down | None) -> tuple[str, str]:
+    """The colours of the ground and the text."""
+    return _COLOURS.get(recommendation, _NOT_KNOWN) if down is None else _DOWN
+
+
+def _barrier() -> list[Markup]:
+    """The mark: a post with its arm half up."""
+    return [
+        element("rect", x=5, y=9, width=4, height=8, rx=1, fill="#ffffff"),
+        element("path", d="M7 10L15 4", stroke="#ffffff", stroke_width=3, stroke_linecap="round"),
+        element("path", d="M9.4 8.2l2-1.5M13 5.5l1.6-1.2", stroke="#d2452f", stroke_width=3),
+    ]
+
+
+def _text(text: str, x: int, ink: str, width: int) -> Markup:
+    return element(
+        "text",
+        words(text),
+        x=x,
+        y=14,
+        fill=ink,
+        font_family=_FONT,
+        font_size=11,
+        textLength=width,
+    )
+
+
+def _width(text: str) -> int:
+    """About the width in Verdana 11; `textLength` makes the fit exact in any other font."""
+    return sum(4 if char in ".,: il" else 7 for char in text)

@@ -1,0 +1,238 @@
+"""Settlement: what becomes of a payment after its claim, and every change of its row.
+
+- `store_intent` stores the whole answer and the intent to settle: nothing is charged before;
+- `settle` has the facilitator charge it, and writes the outcome;
+- `conclude` moves a row to what the chain proves of it, else to `unknown`;
+- `give_back` gives a claim back: nothing was charged.
+
+Where the operator names a node, the chain alone says *paid*, and the facilitator's word is a hint.
+Without a node its word is all there is (docs/payments.md, "Whom the ledger believes"). A worker
+moves only the rows that it holds; when another worker wrote a row first, OvertakenError carries the
+row as it is now.
+
+When this is done, and what a caller is told, is the gate's (web/paid/gate).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+
+from sqlalchemy import Connection
+
+from tollgauge.clients.chain.authorization import ChainAnswer, Prover
+from tollgauge.clients.chain.rpc import RpcError
+from tollgauge.clients.facilitator import Facilitator, SettledReply, Unclear
+from tollgauge.core.base.units import Clock
+from tollgauge.core.sale.payment import (
+    FINAL_MS,
+    REST_MS,
+    Authorization,
+    Offer,
+    Proof,
+    State,
+    decode,
+    proven_state,
+)
+from tollgauge.db.engine import Store, Work
+from tollgauge.observe import alarm
+from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.answers import StoredAnswer
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import LedgerRow
+from tollgauge.web.paid.catalogue import Sale
+
+P = ParamSpec("P")
+
+SETTLE_LEASE_MS: Final = 90_000
+"""How long a settlement may take before another worker may ask what became of it."""
+PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
+"""How long a node may lag behind the facilitator's: three blocks of Base."""
+
+
+class OvertakenError(Exception):
+    """Another worker wrote a row first; `row` is the row as it is now."""
+
+    def __init__(self, row: LedgerRow) -> None:
+        super().__init__()
+        self.row = row
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What settling needs: the ledger's store, the facilitator, the clock (milliseconds UTC), and
+    the chain where the operator names a node.
+    """
+
+    store: Store
+    facilitator: Facilitator
+    clock: Clock
+    chain: Prover | None
+
+    async def store_intent(
+        self,
+        row: LedgerRow,
+        *attempts: Attempt,
+        answer: StoredAnswer | None = None,
+        beside: Sequence[Callable[[Connection], object]] = (),
+    ) -> LedgerRow:
+        """Store the answer and the intent to settle, in one transaction, with what a product
+        writes `beside` its answer. The intent gets an owner of its own: of two workers that try to
+        settle again, one does.
+        """
+        intent = self.attempt("intent", self.clock(), "written")
+
+        def move(tx: Connection, row: LedgerRow, /, **changes: Any) -> LedgerRow | None:
+            moved = payments.move(tx, row, State.SETTLING, **changes)
+            if moved is not None:
+                for write in beside:
+                    write(tx)
+            return moved
+
+        return await self._write(
+            move,
+            row,
+            now=self.clock(),
+            owner=secrets.token_hex(8),
+            answer=answer,
+            lease_ms=SETTLE_LEASE_MS,
+            attempts=(*attempts, intent),
+        )
+
+    async def settle(self, sale: Sale, row: LedgerRow) -> LedgerRow:
+        """Settle what was claimed, and write the outcome: the row as it is then."""
+        started = self.clock()
+        requirements = _claimed_offer(sale, row).requirements
+        reply = await self.facilitator.settle(decode(row.header), requirements)
+        outcome = "settled" if isinstance(reply, SettledReply) else reply.reason
+        attempt = self.attempt("settle", started, outcome, reply.transaction)
+        if self.chain is None and isinstance(reply, SettledReply):
+            return await self._write(
+                payments.move,
+                row,
+                State.SETTLED,
+                now=self.clock(),
+                transaction=reply.transaction,
+                reason="facilitator",
+                lease_ms=FINAL_MS,
+                attempts=(attempt,),
+            )
+        answer = await self._prove(row, reply)
+        if isinstance(reply, SettledReply) and answer and answer.proof is not Proof.PAID:
+            alarm("unproven", row.id)
+        return await self.conclude(row, answer, outcome, attempt)
+
+    async def _prove(self, row: LedgerRow, reply: SettledReply | Unclear) -> ChainAnswer | None:
+        """What the chain says after a settle call. Where the facilitator says that it settled,
+        our node gets the time to catch up with its.
+        """
+        answer = await self.ask_chain(row, reply.transaction)
+        for pause in PROOF_WAITS_S if isinstance(reply, SettledReply) else ():
+            if answer is None or answer.proof is not Proof.UNUSED:
+                break
+            await asyncio.sleep(pause)
+            answer = await self.ask_chain(row, reply.transaction)
+        return answer
+
+    async def conclude(
+        self, row: LedgerRow, answer: ChainAnswer | None, reason: str, *attempts: Attempt
+    ) -> LedgerRow:
+        """Move a row to what the chain proves of it, else to `unknown`, unless a settlement of
+        another worker is still in flight.
+        """
+        state = None
+        if answer is not None:
+            state = proven_state(
+                answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s
+            )
+        if answer is not None and state is not None:
+            return await self._write(
+                payments.conclude,
+                row,
+                state,
+                now=self.clock(),
+                transaction=answer.transaction or "",
+                reason=answer.proof.value,
+                lease_ms=FINAL_MS if state is State.SETTLED else 0,
+                attempts=attempts,
+            )
+        in_flight = row.state is State.SETTLING and row.lease_until > self.clock()
+        if row.state is State.UNKNOWN or (in_flight and not attempts):
+            return row
+        return await self._write(
+            payments.move,
+            row,
+            State.UNKNOWN,
+            now=self.clock(),
+            reason=reason,
+            transaction=attempts[-1].transaction if attempts else None,
+            lease_ms=REST_MS,
+            attempts=attempts,
+        )
+
+    async def ask_chain(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
+        """What the chain says of a row; None without a node, or while it does not answer."""
+        return await self.ask_chain_about(row.authorization, hint=transaction or row.transaction)
+
+    async def ask_chain_about(
+        self, authorization: Authorization, *, hint: str | None = None
+    ) -> ChainAnswer | None:
+        """What the chain says of an authorization; None without a node, or without an answer."""
+        if self.chain is None:
+            return None
+        try:
+            return await self.chain.proof(authorization, hint=hint)
+        except RpcError:
+            return None
+
+    async def give_back(self, row: LedgerRow, reason: str, *attempts: Attempt) -> None:
+        """Give a claim back: nothing was charged. Only the worker that holds the claim may say
+        that; any other gets OvertakenError.
+        """
+        await self._write(
+            payments.move,
+            row,
+            State.REJECTED,
+            now=self.clock(),
+            reason=reason,
+            attempts=attempts,
+        )
+
+    async def row(self, payment_id: str) -> LedgerRow | None:
+        """A payment's row as it is now, None for one that was never claimed."""
+        return await self.store.reading(payments.get, payment_id)
+
+    async def raise_overtaken(self, row: LedgerRow) -> NoReturn:
+        """Raise OvertakenError: this worker holds the row no more."""
+        raise OvertakenError(await self.row(row.id) or row)
+
+    def attempt(
+        self, kind: str, started: int, outcome: str, transaction: str | None = None
+    ) -> Attempt:
+        """A step that began at `started` and has just ended."""
+        return Attempt(
+            kind=kind, at=started, ended_at=self.clock(), outcome=outcome, transaction=transaction
+        )
+
+    async def _write(
+        self,
+        change: Work[Concatenate[LedgerRow, P], LedgerRow | None],
+        row: LedgerRow,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> LedgerRow:
+        """The row after a change of the ledger. Raises OvertakenError if this worker does not hold
+        it any more.
+        """
+        changed = await self.store.writing(change, row, *args, **kwargs)
+        return changed or await self.raise_overtaken(row)
+
+
+def _claimed_offer(sale: Sale, row: LedgerRow) -> Offer:
+    """The offer that a row was claimed for: prices may have changed since."""
+    if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
+        return sale.offer
+    return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)

@@ -1,0 +1,66 @@
+"""The JSON of a trace."""
+
+from __future__ import annotations
+
+from tests.support.trace_capture import (
+    BLOCK,
+    OTHER,
+    PAYEE,
+    PAYER,
+    TX,
+    USDC,
+    call,
+    moved,
+    receipt_with,
+    sent,
+    used,
+)
+
+from tollgauge.core.chain.trace.answer import trace_files, trace_json
+
+
+def test_the_json_has_the_contracts_fields() -> None:
+    shown = trace_json(
+        trace_files(
+            sent(call(12_345)), receipt_with(used(), moved(12_345), blockTimestamp="0x65000000")
+        ),
+        hint={"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
+    )
+    token = {"address": USDC, "symbol": "USDC", "decimals": 6}
+    payer = PAYER.address.lower()
+    assert shown == {
+        "txHash": TX,
+        "network": "base-mainnet",
+        "chainId": 8453,
+        "status": "success",
+        "block": {
+            "number": 16,
+            "hash": BLOCK,
+            "timestamp": "2023-09-12T06:06:56Z",
+            "finality": None,
+        },
+        "submitter": OTHER,
+        "decoder": "calldata",
+        "payments": [
+            {
+                "method": "transferWithAuthorization",
+                "payer": payer,
+                "payee": PAYEE,
+                "amount": "12345",
+                "amountUsd": 0.012345,
+                "token": token,
+                "authorization": {
+                    "nonce": f"0x{1:064x}",
+                    "validAfter": "0",
+                    "validBefore": str(2**256 - 1),
+                },
+                "logIndex": 4,
+            }
+        ],
+        "payer": payer,
+        "payee": PAYEE,
+        "amount": "12345",
+        "token": token,
+        "ledger": None,
+        "hint": {"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
+    }

@@ -1,0 +1,443 @@
+"""What a transaction, its receipt and its calls come to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from eth_abi.abi import encode
+from eth_utils.abi import function_signature_to_4byte_selector
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.examples import examples
+from tests.support.trace_capture import (
+    _TRANSFER,
+    _USED,
+    OTHER,
+    PAYEE,
+    PAYER,
+    TX,
+    USDC,
+    call,
+    moved,
+    receipt_with,
+    sent,
+    used,
+    word,
+)
+
+from tollgauge.core.chain.trace.answer import trace_files, trace_json
+from tollgauge.core.chain.trace.catalogue import DECODERS, Model, named_model, named_network
+from tollgauge.core.chain.trace.nesting import ARRAYS
+from tollgauge.core.chain.trace.result import Status, TraceResult
+from tollgauge.core.chain.trace.transaction import TraceInputError
+
+_CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+
+
+def wrapped(data: str) -> str:
+    """A call as `execute(address,uint256,bytes)` of a smart account."""
+    values = (USDC, 0, bytes.fromhex(data[2:]))
+    return "0xb61d27f6" + encode(["address", "uint256", "bytes"], values).hex()
+
+
+def encoded_list() -> str:
+    """One transfer of 7 that a batch contract takes as lists: it names no token."""
+    columns = [[PAYER.address], [PAYEE], [7], [0], [2**255], [b"\1" * 32], [27]]
+    types = "address[] address[] uint256[] uint256[] uint256[] bytes32[] uint8[]"
+    rest = ([b"\2" * 32], [b"\3" * 32], 0)
+    selector = function_signature_to_4byte_selector(ARRAYS).hex()
+    kinds = [*types.split(), "bytes32[]", "bytes32[]", "uint256"]
+    return f"0x{selector}{encode(kinds, (*columns, *rest)).hex()}"
+
+
+def frame(data: str, to: str = USDC, **changes: Any) -> dict[str, Any]:
+    return {"type": "CALL", "from": OTHER, "to": to, "input": data} | changes
+
+
+def paid(result: TraceResult) -> list[tuple[object, ...]]:
+    return [(payment.method, payment.amount, payment.token.address) for payment in result.payments]
+
+
+TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
+
+
+def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
+    result = trace_files(sent(call()), receipt_with(used(), moved()))
+    assert paid(result) == [(TWA, 5, USDC)]
+    assert (result.status, result.decoder, result.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert result.payments[0].log_index == 4
+    assert result.payments[0].valid_before == 2**256 - 1
+
+
+def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
+    logs = receipt_with(used(), moved())
+    result = trace_files(sent(call()), logs, "receipt-logs")
+    assert (paid(result), result.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
+    assert result.payments[0].valid_before is None
+    assert "reason" not in trace_json(result)
+    hidden = trace_files(sent("0x12345678"), logs, "receipt-logs")
+    assert paid(hidden) == [(None, 5, USDC)]
+    assert "by which method" in trace_json(hidden)["reason"]
+
+
+def test_the_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
+    result = trace_files(sent(call(5)), receipt_with(used(), moved(4)))
+    assert paid(result) == [(TWA, 4, USDC)]
+
+
+def test_a_call_of_another_authorization_says_nothing_of_a_pair() -> None:
+    result = trace_files(sent(call(nonce=2)), receipt_with(used(), moved()))
+    assert paid(result) == [(None, 5, USDC)]
+    assert result.decoder is Model.RECEIPT_LOGS
+    assert result.reason
+
+
+def test_several_pairs_are_paired_by_log_order() -> None:
+    logs = [used(1, index=1), moved(1, index=2), used(2, index=7), moved(2, index=9)]
+    result = trace_files(sent("0x"), receipt_with(*logs))
+    assert [
+        (payment.amount, int(payment.nonce, 16), payment.log_index) for payment in result.payments
+    ] == [
+        (1, 1, 2),
+        (2, 2, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        [used()],
+        [moved(), used()],
+        [used(), moved(token=OTHER)],
+        [used(token=OTHER), moved()],
+        [used(), moved() | {"topics": [_TRANSFER, word(PAYEE), word(PAYEE)]}, moved()],
+        [used(), moved() | {"topics": [*moved()["topics"], "0x" + "01" * 32], "data": "0x"}],
+        [used() | {"topics": used()["topics"][:2]}, moved()],
+        [moved()],
+    ],
+)
+def test_logs_that_make_no_pair_are_no_payment(logs: list[dict[str, Any]]) -> None:
+    result = trace_files(sent(call()), receipt_with(*logs))
+    assert result.payments == ()
+    assert result.reason
+
+
+def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
+    result = trace_files(sent("0x"), receipt_with(used(1), used(2), moved()))
+    assert [int(payment.nonce, 16) for payment in result.payments] == [2]
+
+
+def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
+    for logs in ([], [used(), moved()]):
+        result = trace_files(sent(call()), receipt_with(*logs, status="0x0"))
+        assert (result.status, result.payments) == (Status.REVERTED, ())
+        assert "asks for transferWithAuthorization of 5" in str(result.reason)
+
+
+def test_a_successful_call_without_logs_is_no_payment() -> None:
+    result = trace_files(sent(call()), receipt_with())
+    assert result.payments == ()
+    assert "Nothing moved" in str(result.reason)
+
+
+def test_a_cancelled_authorization_is_no_payment() -> None:
+    log = used() | {"topics": [_CANCELED, *used()["topics"][1:]]}
+    result = trace_files(sent("0x5a049a70"), receipt_with(log))
+    assert result.payments == ()
+    assert "cancels" in str(result.reason)
+
+
+def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
+    receipt = receipt_with()
+    del receipt["logs"]
+    result = trace_files(sent(call()), receipt)
+    assert (result.status, paid(result)) == (Status.SUCCESS, [(TWA, 5, USDC)])
+    with pytest.raises(TraceInputError, match="needs a receipt"):
+        trace_files(sent(call()), receipt, "receipt-logs")
+
+
+def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() -> None:
+    trace = trace_files(sent(call()), receipt_with(moved()))
+    assert trace.payments == ()
+    assert "Nothing moved" not in str(trace.reason)
+    assert "A transfer is logged, but none of the given logs is AuthorizationUsed" in str(
+        trace.reason
+    )
+    assert "not known" in str(trace.reason)
+    assert "no authorization was used" not in str(trace.reason)
+
+
+@pytest.mark.parametrize("calldata", [call(), "0x"])
+def test_filtered_list_of_logs_does_not_prove_that_no_authorization_was_used(calldata: str) -> None:
+    trace = trace_files(sent(calldata), receipt_with(moved())["logs"])
+    assert "none of the given logs is authorizationused" in str(trace.reason).lower()
+    assert "no authorization was used" not in str(trace.reason)
+
+
+def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
+    receipt = receipt_with(used(), moved())
+    del receipt["status"]
+    assert trace_files(sent(call()), receipt).status is Status.SUCCESS
+
+
+def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
+    unnamed = sent(encoded_list(), to=OTHER)
+    for tx in (sent(call()), sent("0xa9059cbb" + "00" * 64), sent("0x12345678"), unnamed):
+        shown = trace_json(trace_files(tx))
+        assert shown["status"] == "unknown"
+        assert "not known whether it moved" in shown["reason"]
+        assert "Nothing moved" not in shown["reason"]
+    assert paid(trace_files(sent(call()))) == [(TWA, 5, USDC)]
+    assert "asks for transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
+
+
+def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
+    held = trace_files(sent(call()), {"transactionHash": TX, "status": "0x1"})
+    assert (held.status, held.proven) == (Status.SUCCESS, False)
+    assert "has no logs, so it is not known whether it moved" in str(held.reason)
+    nothing = trace_files(sent(call()), {"transactionHash": TX})
+    assert nothing.status is Status.UNKNOWN
+
+
+def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
+    result = trace_files(sent(call()), None, calls=frame(call()))
+    assert (result.status, paid(result)) == (Status.UNKNOWN, [(TWA, 5, USDC)])
+    assert "not known whether it moved" in str(result.reason)
+
+
+@pytest.mark.parametrize("to_logs", [None, "some"])
+@pytest.mark.parametrize("kind", ["bytes", "odd", "marked", "selector", "wrapper", "list"])
+def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) -> None:
+    data = {
+        "bytes": call()[:300],
+        "odd": call()[:301],
+        "marked": call()[:100] + "...",
+        "selector": "0xcf09",
+        "wrapper": wrapped(call())[:-130],
+        "list": encoded_list()[:-200],
+    }[kind]
+    result = trace_files(sent(data), receipt_with(used(), moved()) if to_logs else None)
+    assert "is incomplete" in str(result.reason)
+    assert result.status is (Status.SUCCESS if to_logs else Status.UNKNOWN)
+    assert [payment.method for payment in result.payments] == ([None] if to_logs else [])
+    assert "holds no" not in str(result.reason)
+    assert "is incomplete" in str(trace_files(sent(data), receipt_with(status="0x0")).reason)
+
+
+def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
+    for data in ("0x", call(), wrapped(call()), encoded_list(), "0x12345678", call() + "a161"):
+        for receipt in (
+            None,
+            receipt_with(used(), moved()),
+            receipt_with(),
+            receipt_with(status="0x0"),
+        ):
+            assert "incomplete" not in str(trace_files(sent(data), receipt).reason)
+
+
+def test_a_pending_transaction_has_moved_nothing_yet() -> None:
+    pending = sent(call(), blockNumber=None, blockHash=None)
+    for model in (None, "receipt-logs", "calldata", "call-trace"):
+        result = trace_files(pending, None, model)
+        assert result.status is Status.PENDING
+        assert "nothing had moved" in str(result.reason)
+
+
+def test_a_null_transaction_is_not_known() -> None:
+    for value in (None, {"jsonrpc": "2.0", "id": 1, "result": None}):
+        result = trace_files(value)
+        assert (result.status, result.payments) == (Status.NOT_FOUND, ())
+
+
+def test_the_signature_names_the_token_behind_an_unknown_proxy() -> None:
+    assert paid(trace_files(sent(call(), to=OTHER))) == [(TWA, 5, USDC)]
+    assert paid(trace_files(sent(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
+    # With another function's selector the signature proves nothing: the called contract stands.
+    forged = "0x88b7ab63" + call()[10:]
+    assert paid(trace_files(sent(forged, to=OTHER))) == [(RWA, 5, OTHER)]
+
+
+def test_hidden_bytes_count_without_a_receipt_only_where_the_payer_signed_them() -> None:
+    good, bad = call(7, 9)[2:], ("0x88b7ab63" + call(7, 9)[10:])[2:]
+    assert paid(trace_files(sent("0x12345678ff" + good))) == [(TWA, 7, USDC)]
+    assert paid(trace_files(sent("0x12345678ff" + bad))) == []
+
+
+def test_hidden_bytes_count_with_a_receipt_where_the_logs_prove_them() -> None:
+    data = "0x12345678ff" + call()[2:] + call(9, 9)[2:]
+    result = trace_files(sent(data, to=OTHER), receipt_with(used(), moved()))
+    assert paid(result) == [(TWA, 5, USDC)]
+
+
+def test_bytes_that_contradict_each_other_are_settled_by_the_signature() -> None:
+    """Two hidden calls with the payment's nonce, one of them with a forged function."""
+    forged = "88b7ab63" + call()[10:]
+    for data in (forged + call()[2:], call()[2:] + forged):
+        result = trace_files(sent("0x12345678" + data, to=OTHER), receipt_with(used(), moved()))
+        assert paid(result) == [(TWA, 5, USDC)]
+
+
+def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
+    unsigned = call()[2:330] + "00" * 200
+    forged = "88b7ab63" + unsigned[8:]
+    result = trace_files(
+        sent("0x12345678" + unsigned + forged, to=OTHER), receipt_with(used(), moved())
+    )
+    assert paid(result) == [(None, 5, USDC)]
+
+
+def test_a_suffix_cannot_pass_for_the_call_in_front_of_it() -> None:
+    forged = "88b7ab63" + call()[10:]
+    result = trace_files(sent(call() + forged), receipt_with(used(), moved()))
+    assert paid(result) == [(TWA, 5, USDC)]
+
+
+def test_the_call_trace_shows_what_call_data_hides() -> None:
+    calls = frame("0x12345678", OTHER, calls=[frame(call(receive=True))])
+    result = trace_files(sent("0x12345678", to=OTHER), receipt_with(used(), moved()), calls=calls)
+    assert paid(result) == [(RWA, 5, USDC)]
+    assert result.decoder is Model.CALL_TRACE
+    assert paid(trace_files(sent("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
+
+
+def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
+    inner = frame(call())
+    delegated = inner | {"type": "DELEGATECALL", "to": OTHER}
+    calls = frame(
+        "0x12345678",
+        OTHER,
+        calls=[
+            inner | {"error": "execution reverted"},
+            frame("0x", OTHER, error="out of gas", calls=[inner]),
+            inner | {"type": "STATICCALL"},
+            inner | {"calls": [delegated]},
+        ],
+    )
+    assert paid(trace_files(sent("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
+
+
+def test_a_trace_whose_outermost_frame_failed_is_reverted() -> None:
+    result = trace_files(sent(call()), None, calls=frame(call(), error="execution reverted"))
+    assert (result.status, result.payments) == (Status.REVERTED, ())
+
+
+def test_a_very_deep_trace_is_read() -> None:
+    deep = frame(call())
+    for _ in range(5_000):
+        deep = frame("0x", OTHER, calls=[deep])
+    assert paid(trace_files(sent("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
+
+
+def test_the_chain_is_the_transactions_own() -> None:
+    assert trace_json(trace_files(sent(call()), network="base-mainnet"))["network"] == (
+        "base-mainnet"
+    )
+    with pytest.raises(TraceInputError, match="another chain"):
+        trace_files(sent(call()), network="polygon-mainnet")
+    legacy = sent(call())
+    del legacy["chainId"]
+    assert trace_files(legacy, network="polygon-mainnet").network == "eip155:137"
+    # USDC of Base is no known dollar on Polygon.
+    assert trace_json(trace_files(legacy, network="polygon-mainnet"))["token"]["symbol"] is None
+
+
+@pytest.mark.parametrize(
+    ("tx", "receipt", "message"),
+    [
+        ([], None, "no JSON object"),
+        ({}, None, "no transaction"),
+        (sent(hash="0x12"), None, "hash"),
+        (sent() | {"to": 5}, None, "to"),
+        (sent(chainId="many"), None, "chainId"),
+        (sent(blockNumber=True), None, "blockNumber"),
+        (sent(blockNumber=-1), None, "blockNumber"),
+        (sent(), [], "no JSON object"),
+        (sent(), receipt_with(status="0x2"), "neither 0 nor 1"),
+        (sent(), receipt_with() | {"logs": {}}, "no list"),
+        (sent(), receipt_with({"address": USDC}), "topics"),
+        (sent(), receipt_with(used() | {"topics": ["0x12"]}), "topic"),
+        (sent(), receipt_with(used() | {"address": "0x12"}), "address"),
+        (sent(), receipt_with(used() | {"data": "zz"}), "data"),
+        (sent(), receipt_with(transactionHash="0x" + "11" * 32), "another transaction"),
+    ],
+)
+def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message: str) -> None:
+    with pytest.raises(TraceInputError, match=message):
+        trace_files(tx, receipt)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [],
+        {},
+        frame("0x", calls={}),
+        frame("0x", calls=[1]),
+        frame(call(), to="0x12"),
+        frame(call()[:-1]),
+    ],
+)
+def test_a_malformed_call_trace_is_said_plainly(calls: object) -> None:
+    with pytest.raises(TraceInputError):
+        trace_files(sent(call()), None, calls=calls)
+
+
+def test_unknown_names_are_said_plainly() -> None:
+    with pytest.raises(TraceInputError) as caught:
+        named_model("guess")
+    assert "receipt-logs, calldata, call-trace" in caught.value.hint
+    with pytest.raises(TraceInputError) as caught:
+        named_network("base")
+    assert "base-mainnet" in caught.value.hint
+    assert [decoder.model for decoder in DECODERS] == list(Model)
+    assert all(decoder.price_usd == 0 for decoder in DECODERS)
+
+
+KEYS = (
+    *("hash", "input", "to", "from", "logs", "topics", "address", "data", "status", "calls"),
+    *("type", "error", "blockNumber", "chainId", "logIndex", "result", "jsonrpc"),
+)
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from([TX, USDC, "0x", call(), "0x1", _USED, _TRANSFER, word(PAYER.address)]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=examples(300))
+@given(tx=junk, receipt=junk, calls=junk)
+def test_nothing_but_a_capture_error_is_raised_for_any_json(
+    tx: object, receipt: object, calls: object
+) -> None:
+    for model in (None, *Model):
+        try:
+            result = trace_files(tx, receipt, model, calls=calls)
+        except TraceInputError:
+            continue
+        json.dumps(trace_json(result))
+
+
+@settings(max_examples=examples(200))
+@given(
+    data=st.binary(max_size=700),
+    at=st.integers(0, 400),
+    selector=st.sampled_from(["e3ee160e", "cf092995", "ef55bec6", "88b7ab63", "82ad56cb", ""]),
+)
+def test_no_call_data_raises(data: bytes, at: int, selector: str) -> None:
+    text = "0x" + selector + data[:at].hex() + call()[2:] + data[at:].hex()
+    for receipt in (None, receipt_with(used(), moved()), receipt_with()):
+        json.dumps(trace_json(trace_files(sent(text), receipt)))

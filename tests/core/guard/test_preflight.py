@@ -1,0 +1,121 @@
+"""The rules of the preflight are those of the guards, as far as they need no client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.guard_cases import CASES_FOLDER, record_of
+
+from tollgauge.core.base.units import BASE
+from tollgauge.core.guard.preflight import Code, Decision, Offer, decide
+from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+
+_OF_A_CLIENT = {
+    *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"),
+    "inherited",
+}
+"""What a case says that needs a client, its limits or its copy of the bundle."""
+_OF_A_TOKEN = {"asset-unknown", "over-call-cap"}
+_OFFERED = ("payTo", "amount", "network")
+PAID_TO = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+KNOWN = TrustRecord(
+    resource="https://api.example.com/weather",
+    recommendation="proceed",
+    grade="B",
+    score_tenths=842,
+    addresses=(PaidAddress(pay_to=PAID_TO, since=0),),
+    network=BASE,
+    amount=5_000,
+    flags=(),
+    as_of=0,
+)
+
+
+def cases() -> Iterator[Any]:
+    """The guards' cases about an offer whose payTo, amount and network are texts."""
+    document = json.loads((CASES_FOLDER / "decisions.json").read_text())
+    defaults = document["defaults"]
+    for case in document["cases"]:
+        changed, code = case.get("offer", {}), case["code"]
+        if _OF_A_CLIENT & case.keys() or changed.keys() - set(_OFFERED) or code in _OF_A_TOKEN:
+            continue
+        offer = {name: (defaults["offer"] | changed)[name] for name in _OFFERED}
+        if all(isinstance(value, str) for value in offer.values()):
+            row = case.get("record", defaults["record"])
+            yield pytest.param(row, offer, case["decision"], code, id=case["name"])
+
+
+CASES = tuple(cases())
+
+
+def test_most_kinds_of_cases_need_no_client() -> None:
+    codes = {case.values[3] for case in CASES}
+    assert codes - {None} == set(Code) - {Code.PAYTO_VARIES}, "a guard has pins for that one"
+    assert len(CASES) > 50
+
+
+@pytest.mark.parametrize(("row", "offer", "decision", "code"), CASES)
+def test_an_offer_is_judged_as_a_guard_judges_it(
+    row: list[Any] | None, offer: dict[str, str], decision: str, code: str | None
+) -> None:
+    record = None if row is None else record_of(row)
+    verdict = decide(
+        record,
+        Offer(pay_to=offer["payTo"], amount=offer["amount"], network=offer["network"]),
+    )
+    vouched = record is not None and record.recommendation in ("proceed", "caution")
+    if decision == "allow" and not (vouched and record is not None and record.addresses):
+        # A guard pays a little to whom nobody knows; here no limit is known.
+        decision, code = "ask", Code.UNKNOWN_RESOURCE
+    assert (verdict.decision, verdict.code) == (decision, code)
+    assert verdict.reason.endswith(".")
+
+
+def test_what_is_not_said_of_an_offer_is_not_judged() -> None:
+    assert decide(KNOWN, Offer()).decision is Decision.ALLOW
+    caution = replace(KNOWN, recommendation="caution", grade="C")
+    assert decide(caution, Offer()).code is Code.CAUTION
+    assert decide(None, Offer()).code is Code.UNKNOWN_RESOURCE
+    assert decide(KNOWN, Offer(amount="10001")).code is Code.PRICE_JUMP
+    assert decide(KNOWN, Offer(network="eip155:1")).code is Code.NETWORK_UNKNOWN
+
+
+def test_a_refusal_goes_before_a_question() -> None:
+    record = replace(KNOWN, recommendation="caution", grade="D")
+    assert decide(record, Offer(pay_to="0x" + "12" * 20)).code is Code.PAYTO_UNKNOWN
+    assert decide(None, Offer(amount="0")).code is Code.AMOUNT_INVALID
+
+
+@pytest.mark.parametrize(
+    ("pay_to", "network", "is_account"),
+    [
+        (PAID_TO, None, True),
+        ("0x" + "00" * 20, None, False),
+        ("0x12", None, False),
+        ("EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "solana:mainnet", True),
+        (PAID_TO, "solana:mainnet", False),
+        ("EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", BASE, False),
+        ("GA7QYNF7SOWQ3GLR2BGMZEHXAVIRZA4KVWLTJJFC7MGXUA74P7UJVSGZ", "stellar:pubnet", True),
+        (PAID_TO, "stellar:pubnet", False),
+        ("anything", None, True),
+        (" ", None, False),
+    ],
+)
+def test_an_address_is_one_of_its_network(
+    pay_to: str, network: str | None, is_account: bool
+) -> None:
+    verdict = decide(None, Offer(pay_to=pay_to, network=network))
+    assert (verdict.code is not Code.PAYTO_MALFORMED) == is_account
+
+
+def test_unknown_payto_of_a_seller_whose_payto_varies_is_asked_about() -> None:
+    varies = replace(KNOWN, flags=("payto-varies",))
+    verdict = decide(varies, Offer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
+    assert (verdict.decision, verdict.code) == (Decision.ASK, Code.PAYTO_VARIES)
+    assert decide(varies, Offer(pay_to=PAID_TO)).decision is Decision.ALLOW
+    refused = decide(KNOWN, Offer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
+    assert (refused.decision, refused.code) == (Decision.REFUSE, Code.PAYTO_UNKNOWN)

@@ -1,0 +1,97 @@
+"""An endpoint whose offers no installed official client signs has no grade, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support import timed_evidence
+from tests.support.lint_envelopes import PAYEE, V2, changed, encoded
+
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.lint import lint
+from tollgauge.core.probe.exchange import Answer, Exchange, Timings
+from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.score.score import Score
+from tollgauge.core.score.scoring import score
+from tollgauge.core.score.verdict import summary
+
+AS_OF = 20_600 * DAY_MS + 12 * HOUR_MS
+TIMES = range(AS_OF - 10 * DAY_MS, AS_OF, 30 * MINUTE_MS)
+EVM: dict[str, Any] = V2["accepts"][0]
+STELLAR = {
+    **EVM,
+    "network": "stellar:pubnet",
+    "asset": "CCW67TSZV3SSS2HXMBQ5JFGCKJNXKZM7UQUWUZPUTHXSTZLEO7SJMI75",
+    "payTo": "GA5ZSEJYB37JRC5AVCIA5MOP4RHTM335X2KGX3IHOJAPP5RE34K4KZVN",
+    "extra": {},
+}
+SUBSCRIPTION = {**EVM, "scheme": "subscription"}
+DELEGATED = {**EVM, "extra": {"assetTransferMethod": "erc7710"}}
+BROKEN = {**EVM, "payTo": "0xYOUR_WALLET"}
+
+
+def probed(*accepts: object, at: int) -> ProbeResult:
+    """The result of a probe of a seller that offers this."""
+    headers = (("payment-required", encoded(changed(V2, "accepts", [*accepts]))),)
+    answer = Answer(status=402, headers=headers, body=b"")
+    url = "https://api.example.com/weather"
+    exchange = Exchange(url=url, method="GET", at=at, result=answer, timings=Timings(total=100))
+    return judge(exchange, lint(exchange))
+
+
+def scored(probes: list[ProbeResult]) -> Score:
+    return score(timed_evidence.observe(probes, timed_evidence.timed(as_of=AS_OF)))
+
+
+@pytest.mark.parametrize("entry", [STELLAR, SUBSCRIPTION, DELEGATED])
+def test_offer_that_no_installed_client_signs_has_no_grade(entry: object) -> None:
+    result = scored([probed(entry, at=at) for at in TIMES])
+    assert (result.score_tenths, result.grade, result.components) == (None, None, ())
+    assert result.recommendation == "unverified"
+    assert "no installed official client signs" in result.reason
+    assert summary(result) == f"{result.reason} Unverified."
+    assert "not-evaluated" in {flag.code for flag in result.flags}
+
+
+def test_uptime_forecast_and_down_of_an_ungraded_endpoint_are_kept() -> None:
+    result = scored([probed(STELLAR, at=at) for at in TIMES])
+    assert (result.stats.uptime_tenths, result.is_payable) == (1_000, True)
+    assert (result.payable_24h_permille or 0) > 900
+
+
+def test_ungraded_endpoint_is_avoided_while_it_is_down() -> None:
+    probes = [probed(STELLAR, at=at) for at in TIMES]
+    probes[-3:] = [timed_evidence.unpaid(probe.at) for probe in probes[-3:]]
+    result = scored(probes)
+    assert (result.grade, result.recommendation, result.is_payable) == (None, "avoid", False)
+
+
+def test_endpoint_that_could_be_evaluated_in_the_window_keeps_its_grade() -> None:
+    half = len(TIMES) // 2
+    probes = [probed(EVM, at=at) for at in TIMES[:half]]
+    good = scored([probed(EVM, at=at) for at in TIMES])
+    result = scored(probes + [probed(STELLAR, at=at) for at in TIMES[half:]])
+    compliance = {one.name: one.tenths for one in result.components}["compliance"]
+    assert result.grade is not None
+    assert 0 < compliance < 600
+    assert (result.score_tenths or 0) < (good.score_tenths or 0)
+
+
+def test_one_offer_that_can_be_evaluated_is_enough_for_a_grade() -> None:
+    assert scored([probed(STELLAR, EVM, at=at) for at in TIMES]).grade is not None
+    result = scored([probed(STELLAR, BROKEN, at=at) for at in TIMES])
+    assert (result.grade, result.recommendation) == ("F", "avoid")
+
+
+def test_an_envelope_that_is_broken_on_any_network_is_graded() -> None:
+    url = "https://api.example.com/weather"
+    document = changed(V2, "accepts", [{**STELLAR, "payTo": PAYEE}])
+    headers = (("payment-required", encoded({**document, "x402Version": "2"})),)
+    results = []
+    for at in TIMES:
+        answer = Answer(status=402, headers=headers, body=b"")
+        exchange = Exchange(url=url, method="GET", at=at, result=answer)
+        results.append(replace(judge(exchange, lint(exchange)), timings=Timings(total=100)))
+    assert scored(results).grade == "F"

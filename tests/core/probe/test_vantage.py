@@ -1,0 +1,89 @@
+"""When a failure that one vantage sees is the endpoint's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.vantage import (
+    PARTLY_REACHABLE,
+    RECENT_MS,
+    VantageState,
+    by_majority,
+    partly_reachable,
+)
+
+NOW = 1_795_000_000_000
+FAILURE = ProbeResult(
+    at=NOW,
+    outcome=Outcome.TIMEOUT,
+    attribution=Attribution.THEIRS,
+    up=False,
+    timings=Timings(total=10_000),
+)
+
+
+def state(up: bool, *, at: int = NOW, name: str = "b", primary: bool = False) -> VantageState:
+    return VantageState(
+        vantage=name,
+        primary=primary,
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
+        attribution=Attribution.THEIRS,
+        up=up,
+        payable=up,
+        latency_ms=80 if up else None,
+    )
+
+
+def is_down(*others: VantageState) -> bool:
+    return by_majority(FAILURE, others).scored
+
+
+def test_the_only_vantage_decides_alone() -> None:
+    assert by_majority(FAILURE, ()) == FAILURE
+
+
+def test_a_failure_that_half_of_the_vantages_do_not_see_is_nobodys() -> None:
+    result = by_majority(FAILURE, [state(up=True)])
+    assert (result.attribution, result.reason) == (Attribution.UNKNOWN, PARTLY_REACHABLE)
+    assert not is_down(state(up=True), state(up=False), state(up=True))
+
+
+def test_a_failure_that_more_than_half_see_is_the_endpoints() -> None:
+    assert is_down(state(up=False))
+    assert is_down(state(up=True), state(up=False))
+
+
+def test_what_a_vantage_saw_too_long_ago_or_by_its_own_fault_does_not_count() -> None:
+    assert is_down(state(up=True, at=NOW - RECENT_MS - 1))
+    assert not is_down(state(up=True, at=NOW - RECENT_MS))
+    assert is_down(replace(state(up=True), attribution=Attribution.OURS))
+
+
+def test_what_the_primary_vantage_saw_before_is_no_second_voice() -> None:
+    assert is_down(state(up=True, primary=True))
+
+
+@given(ups=st.lists(st.booleans(), max_size=8))
+def test_down_needs_more_than_half_of_all(ups: list[bool]) -> None:
+    down = 1 + ups.count(False)
+    assert is_down(*(state(up=up) for up in ups)) is (2 * down > 1 + len(ups))
+
+
+@given(ups=st.lists(st.booleans(), max_size=8))
+def test_an_answer_is_up_whatever_other_vantages_see(ups: list[bool]) -> None:
+    answer = replace(FAILURE, up=True, outcome=Outcome.PAYMENT_REQUIRED)
+    assert by_majority(answer, [state(up=up) for up in ups]) == answer
+
+
+def test_reached_by_some_and_not_by_others_is_partly_reachable_for_two_hours() -> None:
+    states = [state(up=True, primary=True, name="a"), state(up=False)]
+    assert partly_reachable(states, now=NOW + HOLDS_MIN_MS)
+    assert not partly_reachable(states, now=NOW + HOLDS_MIN_MS + 1)
+    assert not partly_reachable([state(up=False), state(up=False, name="c")], now=NOW)
+    assert not partly_reachable([state(up=False)], now=NOW)

@@ -1,0 +1,174 @@
+"""What is read out of a provider's text, and how little a provider gains by shouting."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.similarity.index import Entry, Index
+from tollgauge.core.similarity.search_terms import (
+    TERMS_MAX,
+    WEIGHTS,
+    WeightedTerms,
+    Wording,
+    terms_of,
+    wording_of,
+)
+from tollgauge.core.similarity.words import words
+
+
+def ids(terms: WeightedTerms) -> list[int]:
+    return array("I", terms.ids).tolist()
+
+
+def weights(terms: WeightedTerms) -> dict[int, int]:
+    return dict(zip(ids(terms), terms.weights, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Get the latest prices of tokens", ["latest", "price", "token"]),
+        ("getTokenPrice", ["token", "price"]),
+        ("image-to-text, OCR v2", ["image", "text", "ocr"]),
+        ("cities countries status gas bus", ["city", "country", "status", "gas", "bus"]),
+        ("ＷＥＡＴＨＥＲ", ["weather"]),
+        ("Прогноз погоды", ["прогноз", "погоды"]),
+        ("天气预报", ["天气", "气预", "预报"]),
+        ("x 1 a", []),
+        ("", []),
+    ],
+)
+def test_a_text_is_read_as_words(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+def test_an_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
+    resource = "https://api.example.com/v1/weather/:city"
+    endpoint = Endpoint(
+        id=endpoint_id(resource),
+        resource=resource,
+        host="api.example.com",
+        query="units=metric&lang=en",
+        body=b'{"station": 1, "nested": {"deep": 2}}',
+        first_seen=0,
+        last_seen=0,
+        service_name="Skies",
+        description="Weather now",
+        tags=("forecast",),
+    )
+    wording = wording_of(endpoint)
+    assert wording == Wording(
+        service_name="Skies",
+        description="Weather now",
+        tags=("forecast",),
+        path="/v1/weather/:city",
+        names=("units", "lang", "station", "nested"),
+    )
+    assert wording_of(Endpoint(id="0", resource=resource, host="", first_seen=0, last_seen=0)) == (
+        Wording(path="/v1/weather/:city")
+    )
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[1, 2]", b"\xff", b"{}", b"7"])
+def test_a_declared_body_that_names_nothing_is_no_error(body: bytes) -> None:
+    endpoint = Endpoint(
+        id="0",
+        resource="https://a.example/",
+        host="a.example",
+        body=body,
+        first_seen=0,
+        last_seen=0,
+    )
+    assert wording_of(endpoint).names == ()
+
+
+def test_a_word_said_again_weighs_a_little_more_and_never_more_than_that() -> None:
+    once = terms_of(Wording(description="weather"))
+    twice = terms_of(Wording(description="weather, good weather"))
+    often = terms_of(Wording(description="weather " * 60))
+    (word,) = ids(once)
+    assert weights(once)[word] == WEIGHTS.once
+    assert weights(twice)[word] == weights(often)[word] == WEIGHTS.again
+
+
+def test_a_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
+    tagged = weights(terms_of(Wording(tags=("weather",))))
+    assert sorted(tagged.values()) == [WEIGHTS.once, WEIGHTS.whole]
+
+
+def test_words_that_say_that_something_is_for_sale_are_no_path_segments() -> None:
+    plain = terms_of(Wording(path="/weather"))
+    sold = terms_of(Wording(path="/weather/{city}"))
+    assert plain == sold == terms_of(Wording(path="/api/v2/weather"))
+    assert WEIGHTS.whole not in terms_of(Wording(path="/api/x402")).weights
+
+
+@given(
+    st.builds(
+        Wording,
+        service_name=st.text(max_size=200),
+        description=st.text(max_size=900),
+        tags=st.lists(st.text(max_size=60), max_size=12).map(tuple),
+        path=st.text(max_size=400).map(lambda text: f"/{text}"),
+        names=st.lists(st.text(max_size=60), max_size=40).map(tuple),
+    )
+)
+def test_any_text_gives_a_bounded_number_of_terms_once_each(wording: Wording) -> None:
+    terms = terms_of(wording)
+    assert len(terms) <= TERMS_MAX
+    assert ids(terms) == sorted(set(ids(terms)))
+    assert all(0 < weight <= WEIGHTS.again for weight in terms.weights)
+    assert terms == terms_of(wording)
+
+
+HONEST = "Current weather and forecasts for any city: temperature, wind, rain"
+ASKED = "Weather forecast for a city with temperature and rain"
+
+
+def percent(candidate: str) -> int:
+    """How similar a candidate is to the question, among services of other purposes."""
+    others = [
+        "Translate a text to another language",
+        "Price and volume of any token",
+        "Resize and crop an image",
+        "Search the news of a city",
+    ]
+    texts = {"asked": ASKED, "candidate": candidate, **{f"o{n}": t for n, t in enumerate(others)}}
+    entries = [
+        Entry(
+            id=name,
+            host=name,
+            pay_to=None,
+            score_tenths=0 if name == "asked" else 900,
+            price=None,
+            offered=True,
+            terms=terms_of(Wording(description=text)),
+        )
+        for name, text in texts.items()
+    ]
+    matches = Index(entries).search(
+        entries[0].terms, host="asked", pay_to=None, least_tenths=50, limit=25
+    )
+    return next((match.percent for match in matches if match.id == "candidate"), 0)
+
+
+def test_repeating_a_word_does_not_bring_a_service_closer_than_an_honest_one() -> None:
+    honest = percent(HONEST)
+    assert honest > 30
+    assert percent("weather " * 60) < honest
+    assert percent("weather forecast city temperature rain " * 12) <= 100
+    assert percent(f"Translate a text. {'weather ' * 50}") < honest
+
+
+def test_stuffing_every_purpose_into_one_text_leaves_it_close_to_none() -> None:
+    everything = (
+        "weather translate token image news video music search price wallet email sms "
+        "stock sport game map route hotel flight job law tax chat voice code audit scan "
+        "domain proxy crawl scrape pdf ocr qr barcode currency dictionary recipe health"
+    )
+    assert percent(everything) < percent(HONEST) / 2

@@ -1,0 +1,92 @@
+"""How long a watch lasts, which format a URL gets, and when a delivery is tried again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.watch import watch
+from tollgauge.core.watch.watch import Kind, Target, kind_of, retry_at
+
+NOW = 1_795_000_000_000
+WAITS = [
+    5 * SECOND_MS,
+    5 * MINUTE_MS,
+    30 * MINUTE_MS,
+    2 * HOUR_MS,
+    5 * HOUR_MS,
+    10 * HOUR_MS,
+    10 * HOUR_MS,
+]
+
+
+@given(st.text(max_size=40), st.integers(1, 7))
+def test_retries_keep_to_the_schedule_within_a_fifth(delivery: str, attempts: int) -> None:
+    at = retry_at(delivery, attempts, now=NOW)
+    assert at is not None
+    assert abs(at - NOW - WAITS[attempts - 1]) <= WAITS[attempts - 1] // 5
+    assert at == retry_at(delivery, attempts, now=NOW)
+
+
+def test_deliveries_do_not_all_come_back_at_once() -> None:
+    assert len({retry_at(f"dlv_{i}", 2, now=NOW) for i in range(100)}) > 90
+
+
+def test_the_eighth_failure_is_the_last() -> None:
+    assert retry_at("dlv", 7, now=NOW) is not None
+    assert retry_at("dlv", 8, now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited"),
+    [(60_000, 60_000), (10 * DAY_MS, DAY_MS), (0, None), (2_000, None)],
+)
+def test_retry_after_can_only_make_it_later(asked: int, waited: int | None) -> None:
+    usual = retry_at("dlv", 1, now=NOW)
+    at = retry_at("dlv", 1, now=NOW, retry_after_ms=asked)
+    assert usual is not None
+    assert at == (usual if waited is None else NOW + waited)
+
+
+@pytest.mark.parametrize(
+    ("url", "slack", "kind"),
+    [
+        ("https://hooks.slack.com/services/T0/B0/abc", False, Kind.SLACK),
+        ("https://discord.com/api/webhooks/1/abc", False, Kind.DISCORD),
+        ("https://discordapp.com/api/webhooks/1/abc", False, Kind.DISCORD),
+        ("https://ptb.discord.com/api/v10/webhooks/1/abc", True, Kind.DISCORD),
+        ("https://discord.com/api/webhooks/1/abc/slack", False, Kind.SLACK),
+        ("https://discord.com.evil.example/api/webhooks/1/abc", False, Kind.JSON),
+        ("https://discord.com/channels/1", False, Kind.JSON),
+        ("https://hooks.slack.com.evil.example/services/x", False, Kind.JSON),
+        ("https://alerts.example.com/x", False, Kind.JSON),
+        ("https://mattermost.example.com/hooks/x", True, Kind.SLACK),
+    ],
+)
+def test_the_url_says_which_format_it_gets(url: str, slack: bool, kind: Kind) -> None:
+    assert kind_of(url, slack=slack) is kind
+
+
+def masked(url: str) -> str:
+    return Target(url=url, kind=Kind.JSON).masked
+
+
+def test_a_masked_url_does_not_give_its_secret_away() -> None:
+    shown = masked("https://hooks.slack.com/services/T000/B000/SECRETSECRET1234")
+    assert shown == "https://hooks.slack.com/…1234"
+    assert masked("https://a.example.com/short") == "https://a.example.com/…"
+    assert "token" not in masked("https://a.example.com/x?token=abc")
+
+
+def test_what_is_left_is_kept_when_a_watch_is_renewed() -> None:
+    left = NOW + 3 * DAY_MS
+    assert watch.renewed_until(left, now=NOW) == left + 30 * DAY_MS
+    assert watch.renewed_until(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS
+
+
+def test_an_event_has_one_id_in_polls_and_deliveries_and_another_for_every_watch() -> None:
+    one = watch.message_id("wat_1", "flip:7")
+    assert one == watch.message_id("wat_1", "flip:7")
+    assert len({one, watch.message_id("wat_2", "flip:7"), watch.message_id("wat_1", "flip:8")}) == 3

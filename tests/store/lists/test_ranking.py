@@ -1,0 +1,233 @@
+"""The ranked population, against real databases and a count of everything."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.query_plans import query_plans
+from tests.support.score_rows import NOW, endpoint, row, save
+
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.directory.listing import ListedItem
+from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource, parse_resource
+from tollgauge.core.score.score import Down
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor import discovery
+from tollgauge.monitor.alternatives import is_offered
+from tollgauge.store import never_public
+from tollgauge.store.endpoints import crawls, endpoints, public
+from tollgauge.store.lists import alternative_counts, endpoint_list, ranking
+from tollgauge.store.lists.ranking import Candidate, Population
+from tollgauge.store.probes import change_rows as changes
+from tollgauge.store.schedule import spread
+from tollgauge.store.scores import scores
+
+
+async def order(store: Store, count: int) -> list[str | None]:
+    return [await store.reading(ranking.at, rank) for rank in range(1, count + 1)]
+
+
+async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
+    store: Store,
+) -> None:
+    listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
+    await store.writing(endpoints.insert, *[endpoint(path) for path in [*listed, "/none"]])
+    await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
+    await store.writing(endpoints.insert, endpoint("/asked"), adopted=True)
+    hidden = [row("/none", None), row("/gone", 999), row("/asked", 999)]
+    await save(store, *(row(path, *values) for path, values in listed.items()), *hidden)
+    wanted = [endpoint(path).id for path in ("/90", "/80b", "/80a", "/0")]
+    assert await order(store, 5) == [*wanted, None]
+    assert await store.reading(ranking.population) == Population(
+        scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
+    )
+
+
+async def test_equal_scores_are_ordered_by_id_as_their_index_is(store: Store) -> None:
+    paths = [f"/{i}" for i in range(9)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await save(store, *(row(path, 500) for path in paths))
+    assert await order(store, 9) == sorted((endpoint(path).id for path in paths), reverse=True)
+
+
+async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
+    paths = [f"/{i}" for i in range(5)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await store.writing(endpoints.insert, endpoint("/", host="b.com"))
+    await save(store, *(row(path, 500) for path in paths[:4]))
+    await save(store, row("/4", 500, recommendation="avoid"))
+
+    async def count(most: int) -> int:
+        return await store.reading(
+            ranking.count_of_site, "a.com", recommended={"proceed"}, most=most
+        )
+
+    assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
+
+
+async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) -> None:
+    outages = {"/up": "null", "/failed": _outage("false"), "/down": _outage("true")}
+    await store.writing(endpoints.insert, *[endpoint(path) for path in outages])
+    for path, down in outages.items():
+        result = f'{{"stats":{{"avg_latency_ms":90}},"down":{down}}}'.encode()
+        await save(store, row(path, 850, result=result))
+    ids = [endpoint(path).id for path in outages]
+
+    def find(tx: Connection) -> tuple[list[str], tuple[str, ...], int]:
+        recommended = {"proceed"}
+        found = ranking.candidates(
+            tx, recommended=recommended, without_sites=(), after=None, limit=9
+        )
+        still = ranking.still_candidates(tx, ids, recommended=recommended)
+        count = ranking.count_of_site(tx, "a.com", recommended=recommended, most=9)
+        return [one.endpoint_id for one in found], still, count
+
+    found, still, count = await store.reading(find)
+    assert set(found) == set(still) == set(ids[:2])
+    assert count == 2
+    scored = await store.reading(alternative_counts.page, after="", limit=9)
+    assert {one.endpoint.id for one in scored if is_offered(one)} == set(ids[:2])
+    listed = await store.reading(endpoint_list.described, ids)
+    assert listed[ids[2]].down == Down(since=NOW, reason="it failed (5xx)", confirmed=True)
+
+
+def _outage(confirmed: str) -> str:
+    return f'{{"since":{NOW},"reason":"it failed (5xx)","confirmed":{confirmed}}}'
+
+
+async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
+    assert await order(store, 2) == [None, None]
+    assert await store.reading(ranking.population) == Population(
+        scored=0, reachable=0, compliant=0, grades=()
+    )
+
+
+async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> None:
+    paths = ("/bad", "/gone", "/best", "/good")
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await save(store, row("/bad", 999, recommendation="avoid"), row("/gone", 950))
+    await save(store, row("/best", 900), row("/good", 800))
+    gone = replace(endpoint("/gone"), status=Listing.DELISTED)
+    await store.writing(endpoints.update, gone)
+    still = await store.reading(
+        ranking.still_candidates,
+        [endpoint(path).id for path in paths],
+        recommended={"proceed", "caution"},
+    )
+    assert still == (endpoint("/best").id, endpoint("/good").id)
+
+
+@pytest.mark.parametrize(
+    ("index", "read", "values"),
+    [
+        ("ix_endpoint_rank", ranking.at, {"rank": 3}),
+        ("ix_endpoint_rank", ranking.population, {}),
+        (
+            "ix_endpoint_rank",
+            ranking.candidates,
+            {
+                "recommended": {"proceed"},
+                "without_sites": ["a.com"],
+                "after": Candidate(
+                    endpoint_id="8", site="", score_tenths=500, confidence_hundredths=50
+                ),
+                "limit": 9,
+            },
+        ),
+        ("ix_endpoint_rank", endpoint_list.page, {"after": (500, 50, "8"), "limit": 9}),
+        ("ix_endpoint_host_ranked_score", endpoint_list.of_host, {"host": "a.com", "limit": 9}),
+        (
+            "ix_endpoint_host_ranked_score",
+            endpoint_list.of_host,
+            {"host": "a.com", "after": endpoint("/").id, "limit": 9},
+        ),
+        ("ix_endpoint_simulated", endpoints.counts, {}),
+        ("ix_flip_host", changes.public, {"host": "a.com"}),
+        ("ix_flip_at", changes.public_since, {"since": 1, "limit": 9}),
+        ("ix_flip_type_at", changes.public_since, {"since": 1, "kind": "payto_change", "limit": 9}),
+        ("ix_endpoint_rank", spread.by_figures, {"scores": (500,), "uptimes": (500,)}),
+        ("USING PRIMARY KEY", public.with_prefix, {"prefix": "a", "limit": 9}),
+        (
+            "ix_endpoint_score_due",
+            endpoints.claim_dirty,
+            {"now": NOW, "limit": 9, "max_age_ms": DAY_MS},
+        ),
+    ],
+)
+async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
+    index: str, read: Callable[..., Any], values: dict[str, Any]
+) -> None:
+    store = Store.open("sqlite://")
+    await store.migrate()
+    await store.writing(endpoints.insert, endpoint("/"))
+    await save(store, row("/", 500))
+    plan = await store.reading(query_plans, read, **values)
+    assert index in plan
+    assert "ORDER BY" not in plan
+    assert "SCAN endpoint\n" not in f"{plan}\n"
+    await store.close()
+
+
+async def test_it_is_what_listings_and_scores_say_after_any_sequence_of_events(
+    store: Store,
+) -> None:
+    dice = random.Random(7)
+    resources = [parse_resource(f"https://{h}.com/{p}") for h in "abc" for p in range(4)]
+    for step in range(60):
+        now = NOW + step * DAY_MS
+        resource = dice.choice(resources)
+        match dice.randrange(5):
+            case 0:
+                listed = dice.sample(resources, dice.randrange(1, 7))
+                await crawl(store, dice.choice("xy"), listed, now=now)
+            case 1:
+                await store.writing(discovery.adopt, resource, source="us", now=now)
+            case 2:
+                await store.writing(never_public.forget, now=now, limit=9)
+            case _:
+                at = now - dice.choice((0, 3)) * DAY_MS
+                tenths = dice.choice((None, 0, 500, 900))
+                score = replace(row("/", tenths, dice.randrange(3)), as_of=at)
+                recommended = dice.choice(("proceed", "avoid"))
+                score = replace(score, endpoint_id=resource.id, recommendation=recommended)
+                await store.writing(scores.save, score)
+        ids, population = await store.reading(counted)
+        assert await order(store, len(ids) + 1) == [*ids, None]
+        assert await store.reading(ranking.population) == population
+
+
+async def crawl(store: Store, source: str, resources: list[Resource], *, now: int) -> None:
+    """One complete crawl of a source that lists these."""
+    begun = await store.writing(crawls.begin_crawl, source, now=now)
+    items = [ListedItem(resource=resource) for resource in resources]
+    await store.writing(discovery.record_page, begun, items, next_offset=len(items), now=now)
+    await store.writing(discovery.finish_crawl, begun, complete=True, now=now)
+
+
+def counted(tx: Connection) -> tuple[list[str], Population]:
+    """The order and the counts, from all scores and all endpoints."""
+    scored = tx.execute(sa.select(schema.score)).all()
+    known: dict[str, Endpoint] = endpoints.get_many(tx, [one.endpoint_id for one in scored])
+    ranked = [
+        one
+        for one in scored
+        if known[one.endpoint_id].status is Listing.LISTED and one.score_tenths is not None
+    ]
+    grades = [one.grade for one in ranked]
+    ranked.sort(
+        key=lambda one: (one.score_tenths, one.confidence_hundredths, one.endpoint_id),
+        reverse=True,
+    )
+    return [one.endpoint_id for one in ranked], Population(
+        scored=len(ranked),
+        reachable=sum(one.uptime_tenths > 0 for one in ranked),
+        compliant=sum(one.compliant for one in ranked),
+        grades=tuple((grade, grades.count(grade)) for grade in sorted(set(grades))),
+    )

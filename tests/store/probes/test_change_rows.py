@@ -1,0 +1,116 @@
+"""An upgrade alarms nobody: change states of other versions of the rules, on both databases."""
+
+from __future__ import annotations
+
+import orjson
+import sqlalchemy as sa
+
+from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.watch import change_state
+from tollgauge.core.watch import changes as core_flips
+from tollgauge.db.engine import Store
+from tollgauge.monitor import discovery, watched_changes
+from tollgauge.store.probes import change_rows as changes
+
+NOW = 1_795_000_000_000
+RESOURCE = parse_resource("https://api.example.com/v1/weather")
+FIRST, SECOND, *_ = sorted(ERROR_RULES.revisions)
+FEWER = RuleSet({slug: n for slug, n in ERROR_RULES.revisions.items() if slug != FIRST})
+OLD_FORM: dict[str, object] = {
+    "recent": "111111",
+    "since": None,
+    "last_good": None,
+    "seen_up": True,
+    "machines": [{"n": 2}],
+    "quote": None,
+    "changes": {},
+    "judged": True,
+    "broken": {},
+    "suspects": [],
+    "baseline": None,
+    "slow": [],
+    "calm": None,
+}
+"""A change state as it was written before it named its rules."""
+
+
+def answer(number: int, *broken: str) -> ProbeResult:
+    return ProbeResult(
+        at=NOW + number * MINUTE_MS,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        status=402,
+        timings=Timings(total=80),
+        payable=True,
+        findings=tuple(
+            Finding(rule=rule, severity=Severity.ERROR, message="Mend it.") for rule in broken
+        ),
+    )
+
+
+async def adopted(store: Store) -> Endpoint:
+    return await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
+
+
+async def told(
+    store: Store, endpoint: Endpoint, *results: ProbeResult, rules: RuleSet = ERROR_RULES
+) -> list[str]:
+    """The rules that are told as regressions when these answers come."""
+    changed: list[core_flips.Change] = []
+    for result in results:
+        changed += await store.writing(
+            watched_changes.observe_each, [(endpoint, result)], rules=rules
+        )
+    assert {change.type for change in changed} <= {core_flips.SPEC}
+    return [rule["rule"] for change in changed for rule in change.evidence["rules"]]
+
+
+async def test_a_standing_of_the_old_form_takes_in_silently_once(store: Store) -> None:
+    endpoint = await adopted(store)
+    state = orjson.dumps(OLD_FORM).decode()
+    row = {"endpoint_id": endpoint.id, "state": state}
+    await store.writing(lambda tx: tx.execute(changes.change_state_row.insert().values(row)))
+    same = [answer(number, FIRST) for number in range(1, 5)]
+    assert await told(store, endpoint, *same) == []
+    more = [answer(number, FIRST, SECOND) for number in range(5, 8)]
+    assert await told(store, endpoint, *more) == [SECOND]
+
+
+async def test_what_both_versions_know_is_told_and_what_one_knows_is_not(store: Store) -> None:
+    endpoint = await adopted(store)
+    assert await told(store, endpoint, answer(0), answer(1), rules=FEWER) == []
+    after = [answer(number, FIRST, SECOND) for number in range(2, 6)]
+    assert await told(store, endpoint, *after) == [SECOND]
+
+
+async def test_two_versions_at_one_database_raise_no_alarm(store: Store) -> None:
+    endpoint = await adopted(store)
+    for turn in range(3):
+        start = turn * 20
+        older = [answer(start + number) for number in range(10)]
+        newer = [answer(start + 10 + number, FIRST) for number in range(10)]
+        assert await told(store, endpoint, *older, rules=FEWER) == []
+        assert await told(store, endpoint, *newer) == []
+
+
+async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
+    endpoint = await adopted(store)
+    await told(store, endpoint, answer(0), rules=FEWER)
+    await told(store, endpoint, *(answer(number) for number in range(1, 5)))
+    kept = await store.reading(
+        lambda tx: (
+            tx.execute(sa.text("SELECT key FROM meta WHERE key LIKE 'rules:%' ORDER BY key"))
+            .scalars()
+            .all()
+        )
+    )
+    assert kept == sorted(f"rules:{rule.id}" for rule in (FEWER, ERROR_RULES))
+    state = (await store.reading(changes.change_states, [endpoint.id]))[endpoint.id]
+    assert state.rules == ERROR_RULES.id
+    assert change_state.from_json(change_state.to_json(state)) == state

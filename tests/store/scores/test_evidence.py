@@ -1,0 +1,50 @@
+"""The evidence that sold reports name: for how long it is kept, and how often it is written."""
+
+from __future__ import annotations
+
+from tests.support.statements import fetch
+
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.watch.retention import EVIDENCE_MS
+from tollgauge.db.engine import Store
+from tollgauge.store.scores import evidence
+from tollgauge.store.scores.scores import ScoreRow
+
+NOW = 1_760_000_000_000
+SCORE = ScoreRow(
+    endpoint_id="a" * 16,
+    as_of=NOW,
+    policy_version=1,
+    score_tenths=None,
+    grade=None,
+    recommendation="unverified",
+    confidence_hundredths=0,
+    uptime_tenths=None,
+    compliant=False,
+    evidence=b'{"some": "evidence"}',
+    result=b"{}",
+)
+
+
+async def named_at(store: Store) -> int | None:
+    rows = (await fetch(store, evidence.evidence.select())).all()
+    return rows[0].named_at if rows else None
+
+
+async def test_evidence_is_kept_for_ninety_days_after_a_report_named_it_last(store: Store) -> None:
+    await store.writing(evidence.keep, SCORE, now=NOW)
+    last = NOW + DAY_MS - 1  # nothing is written of it
+    await store.writing(evidence.keep, SCORE, now=last, named_at=await named_at(store))
+    assert await named_at(store) == NOW
+    assert await store.writing(evidence.forget, now=last + EVIDENCE_MS, limit=9) == 0
+    assert await store.reading(evidence.get, SCORE.digest) == SCORE.evidence
+    forgotten = NOW + EVIDENCE_MS + DAY_MS + 1
+    assert await store.writing(evidence.forget, now=forgotten, limit=9) == 1
+    assert await store.reading(evidence.get, SCORE.digest) is None
+
+
+async def test_evidence_that_was_named_a_day_ago_is_named_anew(store: Store) -> None:
+    await store.writing(evidence.keep, SCORE, now=NOW)
+    later = NOW + DAY_MS
+    await store.writing(evidence.keep, SCORE, now=later, named_at=await named_at(store))
+    assert await named_at(store) == later

@@ -1,0 +1,120 @@
+"""What only the demo's service has: a wallet, and how far its past is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+from tests.support.http_service import WEATHER_ID, Running, configuration, fill, opened
+
+from tollgauge.demo.chain import ACCOUNTS
+from tollgauge.web.edge.demo import DemoSettings
+
+BUYER = ACCOUNTS[1]
+TYPED = {
+    "types": {
+        "EIP712Domain": [
+            {"name": "name", "type": "string"},
+            {"name": "chainId", "type": "uint256"},
+        ],
+        "Note": [{"name": "text", "type": "string"}],
+    },
+    "primaryType": "Note",
+    "domain": {"name": "USD Coin", "chainId": 8453},
+    "message": {"text": "hello"},
+}
+
+
+@pytest.fixture
+async def demo() -> AsyncIterator[Running]:
+    settings = DemoSettings(buyer_key=BUYER.key, chain_name="tollgauge demo chain")
+    async with opened(replace(configuration(), demo=settings)) as running:
+        yield running
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Running]:
+    async with opened(configuration()) as running:
+        yield running
+
+
+async def ask(running: Running, method: str, *params: Any) -> Any:
+    answer = await running.http.post("/demo/wallet", json={"method": method, "params": params})
+    assert answer.status_code == 200
+    return answer.json()
+
+
+async def test_the_demo_wallet_has_one_account_on_the_chain_of_the_sale(demo: Running) -> None:
+    assert await ask(demo, "eth_requestAccounts") == {"result": [BUYER.address]}
+    assert await ask(demo, "eth_chainId") == {"result": "0x2105"}
+
+
+async def test_the_demo_wallet_signs_what_it_is_asked_to(demo: Running) -> None:
+    reply = await ask(demo, "eth_signTypedData_v4", BUYER.address, json.dumps(TYPED))
+    message = encode_typed_data(full_message=TYPED)
+    assert Account.recover_message(message, signature=reply["result"]) == BUYER.address
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"method": "eth_sendTransaction", "params": []}', 4200),
+        (b'{"method": "eth_signTypedData_v4", "params": []}', -32602),
+        (b'{"method": "eth_signTypedData_v4", "params": ["0x", "{}"]}', -32602),
+        (b'{"method": "eth_signTypedData_v4", "params": ["0x", {"types": 1}]}', -32602),
+        (b'{"params": []}', -32602),
+        (b"[]", -32602),
+        (b"no JSON", -32602),
+    ],
+)
+async def test_a_call_that_the_demo_wallet_cannot_do_gets_the_code_of_wallets(
+    demo: Running, body: bytes, code: int
+) -> None:
+    answer = await demo.http.post("/demo/wallet", content=body)
+    assert answer.json()["error"]["code"] == code
+
+
+async def test_no_other_service_has_anything_of_the_demo_wallet(service: Running) -> None:
+    await fill(service, days=1)
+    assert (await service.http.post("/demo/wallet", json={})).status_code == 404
+    assert (await service.get("/demo/wallet.js")).status_code == 404
+    assert (await service.get("/static/demo_wallet.js")).status_code == 404
+    page = (await service.get(f"/endpoint/{WEATHER_ID}/upgrade")).text
+    assert "demo" not in page.lower().replace("simulated", "").replace("by the demo to", "")
+    assert "Base <span" in page
+
+
+async def test_the_demo_s_page_names_its_own_chain_and_no_node_of_another(demo: Running) -> None:
+    await fill(demo, days=1)
+    page = (await demo.get(f"/endpoint/{WEATHER_ID}/upgrade")).text
+    assert "tollgauge demo chain" in page
+    assert (await demo.get("/demo/wallet.js")).headers["content-type"].startswith("text/javascript")
+    for path in ("/", "/leaderboard", "/docs", f"/endpoint/{WEATHER_ID}", "/methodology"):
+        page += (await demo.get(path)).text
+    for node in ("mainnet.base.org", "basescan.org", "polygon-rpc.com", "arb1.arbitrum.io"):
+        assert node not in page
+
+
+async def test_pages_say_how_much_of_the_past_is_loaded_and_load_again(demo: Running) -> None:
+    await fill(demo, days=1)
+    loading = demo.service.loading
+    loading.days, loading.percent = 30, 42
+    words = "The demo is loading 30 days of history: 42%."
+    for path in ("/", "/leaderboard", f"/endpoint/{WEATHER_ID}"):
+        page = (await demo.get(path)).text
+        assert words in page
+        assert '<meta http-equiv="refresh" content="5">' in page
+    assert (await demo.get("/readyz")).json() == {"status": "ready", "loadingPercent": 42}
+
+
+async def test_pages_of_what_is_loaded_say_nothing_of_it(demo: Running) -> None:
+    for path in ("/", "/leaderboard"):
+        page = (await demo.get(path)).text
+        assert "loading" not in page
+        assert "http-equiv" not in page
+    assert "loadingPercent" not in (await demo.get("/readyz")).json()

@@ -1,0 +1,57 @@
+"""Badges: the picture, and the JSON that shields.io reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollgauge.core.score.score import Down
+from tollgauge.web.pages.badge import badge_shape, badge_svg
+
+
+def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
+    text = badge_svg("proceed", "A", 911).decode()
+    assert "tollgauge: A 91 \N{MIDDLE DOT} proceed" in text
+    assert "class=" not in text
+    assert "style" not in text
+    assert "tollgauge: unverified<" in badge_svg("unverified", None, None).decode()
+
+
+def test_a_badge_praises_nothing_that_is_not_to_be_paid() -> None:
+    for advice in ("avoid", "not-payable", "unverified", "parameterize"):
+        assert f"tollgauge: {advice}<" in badge_svg(advice, "A", 911).decode()
+
+
+def test_a_badge_of_what_to_avoid_says_how_bad_it_is() -> None:
+    assert "tollgauge: D 41 \N{MIDDLE DOT} avoid<" in badge_svg("avoid", "D", 419).decode()
+
+
+def test_a_badge_names_itself_to_those_who_do_not_see_it() -> None:
+    text = badge_svg("caution", "C", 555).decode()
+    assert 'role="img"' in text
+    assert "<title>tollgauge: C 55 \N{MIDDLE DOT} caution</title>" in text
+
+
+@pytest.mark.parametrize("advice", ["proceed", "caution", "avoid", "unverified"])
+def test_the_json_of_a_badge_says_what_the_picture_says(advice: str) -> None:
+    shown = (advice, "D", 419)
+    shield = badge_shape(*shown)
+    assert f"<title>tollgauge: {shield.message}</title>" in badge_svg(*shown).decode()
+    assert f'fill="#{shield.color}"' in badge_svg(*shown).decode()
+
+
+def test_a_badges_points_never_reach_into_a_better_grade() -> None:
+    assert "B 80 \N{MIDDLE DOT} caution" in badge_svg("caution", "B", 809).decode()
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "text"),
+    [
+        (True, "down since 2026-05-27 11:00 UTC"),
+        (False, "failed once at 2026-05-27 11:00 UTC"),
+    ],
+)
+def test_badge_of_a_down_endpoint_states_only_the_outage_in_red(confirmed: bool, text: str) -> None:
+    down = Down(since=1_779_879_600_000, reason="it answered with an error", confirmed=confirmed)
+    shield = badge_shape("proceed", "A", 850, down)
+    assert (shield.message, shield.color) == (text, "b3261e")
+    assert f"<title>tollgauge: {text}</title>" in badge_svg("proceed", "A", 850, down).decode()

@@ -1,0 +1,268 @@
+"""The linter's pages: they work without a script, and show what was pasted as text only."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.support.http_service import BASE as SERVICE
+from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
+from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
+from tests.support.page_reader import NOW as SHOWN_AT
+
+from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint.example import GOOD, PAYEE, STELLAR, UPTO, changed
+from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES
+from tollgauge.core.score.signals.flag import Flag
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.pages import lint_pages as pages
+from tollgauge.web.pages import views
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SOURCES = {entry.source.url for entry in EXAMPLES.values()}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("lint") / "service.db")
+    async with opened(configuration(store_url=url)) as service:
+        yield service
+
+
+async def posted(running: Running, **fields: str) -> httpx.Response:
+    return await running.http.post("/lint", data=fields, headers={"Accept": "text/html"})
+
+
+def structure(page: str) -> Reader:
+    """No script, no style, a form that goes to ourselves, links to ourselves or to a source."""
+    reader = Reader(page.encode())
+    ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert len(reader.all("h1")) == 1
+    for tag, attrs in reader.elements:
+        assert tag not in FORBIDDEN - {"form"}
+        assert "style" not in attrs
+        assert not [name for name in attrs if name.startswith("on")]
+        for name in ("href", "src", "action"):
+            link = attrs.get(name)
+            own = link is None or re.match(rf"(/(?!/)|#|{SERVICE}/|{BASE}/)", link)
+            assert own or link in SOURCES, link
+    posting = [attrs["action"] for attrs in reader.all("form") if attrs.get("method") == "post"]
+    assert posting in ([], ["/lint"])
+    labelled = {attrs["for"] for attrs in reader.all("label") if "for" in attrs}
+    assert {attrs["id"] for attrs in reader.all("textarea")} <= labelled
+    return reader
+
+
+def plain(page: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", page))
+
+
+async def test_the_empty_form_says_what_it_takes_and_leads_to_an_example(running: Running) -> None:
+    page = (await running.get("/lint")).text
+    structure(page)
+    assert "What a client reads" not in page
+    example = re.search(r'href="(/lint\?example=[a-z-]+)"', page)
+    assert example is not None
+    filled = (await running.get(example[1])).text
+    structure(filled)
+    assert "payment-required" in plain(filled)
+
+
+@pytest.mark.parametrize("rule", [rule.slug for rule in ALL_RULES])
+async def test_every_rule_has_a_page_and_its_example_can_be_loaded_and_checked(
+    running: Running, rule: str
+) -> None:
+    page = (await running.get(f"/lint/rules/{rule}")).text
+    structure(page)
+    words = plain(page)
+    entry = EXAMPLES[rule]
+    assert entry.source.url in page
+    assert REMEDIES[entry.kind].title in words
+    for framework in FRAMEWORKS:
+        assert framework.name in words
+        assert framework.package in words
+    assert page.count("<mark>") > 0
+    link = f"/lint?example={rule}"
+    if entry.wrong.capture() is None:
+        assert link not in page
+        return
+    assert link in page
+    form = (await running.get(link)).text
+    field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", form, re.DOTALL)
+    assert field is not None
+    checked = await posted(running, capture=html.unescape(field[1]))
+    assert checked.status_code == 200
+    assert f'href="/lint/rules/{rule}"' in checked.text
+
+
+async def test_the_index_leads_to_every_rule_by_the_kind_of_its_fix(running: Running) -> None:
+    page = (await running.get("/lint/rules")).text
+    structure(page)
+    for rule in ALL_RULES:
+        assert f'href="/lint/rules/{rule.slug}"' in page
+    for kind, remedy in REMEDIES.items():
+        assert f'<h2 id="{kind}">{html.escape(remedy.title)}</h2>' in page
+
+
+async def test_an_unknown_rule_is_no_page(running: Running) -> None:
+    for path in ("/lint/rules/no-such-rule", "/lint?example=no-such-rule"):
+        response = await running.get(path, headers={"Accept": "text/html"})
+        assert response.status_code == 404
+        assert "no such rule" in plain(response.text)
+
+
+async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
+    running: Running,
+) -> None:
+    two = changed(changed(GOOD, "entry.extra.name", "USDC"), "resource.description", "")
+    page = (await posted(running, capture=two.capture() or "")).text
+    structure(page)
+    assert "No stock client could pay this" in page
+    assert page.index("/lint/rules/domain-wrong") < page.index("/lint/rules/resource-description")
+    assert f"asks 0.01 USDC on Base, to {PAYEE}" in plain(page)
+    good = (await posted(running, capture=GOOD.capture() or "")).text
+    assert "A stock client could pay this" in good
+    assert "None: nothing is wrong with it." in good
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (GOOD, f"asks 0.01 USDC on Base, to {PAYEE}, signed for 60 seconds"),
+        (UPTO, f"asks at most 0.01 USDC on Base, to {PAYEE}, by the scheme upto"),
+        (changed(GOOD, "entry.amount", "1234500000"), "asks 1,234.5 USDC on Base"),
+        (changed(GOOD, "entry.network", "eip155:84532"), "of the token 0x833589"),
+        (STELLAR, "asks 10000 atomic units of the token CCW6"),
+    ],
+)
+async def test_terms_are_said_in_words(running: Running, example: object, words: str) -> None:
+    assert isinstance(example, type(GOOD))
+    page = (await posted(running, capture=example.capture() or "")).text
+    assert words in plain(page)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_what_is_pasted_stays_text(running: Running, text: str) -> None:
+    bad = changed(changed(GOOD, "entry.payTo", text), "entry.network", text)
+    for capture in (text, bad.capture() or "", f"HTTP/1.1 402\nx: {text}\n\n{text}"):
+        page = (await posted(running, capture=capture)).text
+        structure(page)
+        assert "1337" not in page
+        assert "\x00" not in page
+        assert "\x1b" not in page
+
+
+async def test_what_was_pasted_is_there_again_as_it_was(running: Running) -> None:
+    text = '{\n\t"status": 402,\r\n   "body": "</textarea>é' + "x" * 5_000 + '"\n}'
+    page = (await posted(running, capture=text)).text
+    field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
+    assert field is not None
+    assert html.unescape(field[1]) == text.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 422, "The form has one field"),
+        (b"capture=+", 422, "Paste an answer, or the URL of a monitored endpoint."),
+        (b"capture=%7B%7D&resource=https%3A%2F%2Fa.example.com%2F", 422, "one field"),
+        (b"capture=hello", 422, "curl -i"),
+        (b"capture=a&capture=b", 422, "one field"),
+        (b"captured=a", 422, "one field"),
+        (b"capture=http%3A%2F%2Fa.example.com", 422, "must start with https://"),
+        (b"capture=https%3A%2F%2Fa.example.com%2Ffog", 404, "Only endpoints that are monitored"),
+        (b"\xff=%ff", 422, "one field"),
+    ],
+)
+async def test_what_cannot_be_checked_is_said_on_the_page(
+    running: Running, body: bytes, status: int, words: str
+) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = await running.http.post("/lint", content=body, headers=form)
+    assert response.status_code == status
+    structure(response.text)
+    assert words in plain(response.text)
+    assert "What a client reads" not in response.text
+
+
+async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: Running) -> None:
+    by_form = await posted(running, capture=f" {WEATHER}\n")
+    without_scheme = await posted(running, capture=WEATHER.removeprefix("https://"))
+    by_link = await running.get(f"/lint?endpoint={WEATHER_ID}")
+    for page in (by_form, without_scheme, by_link):
+        assert page.status_code == 200
+        assert f"Last probe of{WEATHER}" in re.sub(r"\s*\n\s*", "", plain(page.text))
+        assert "not the answer itself" in plain(page.text)
+
+
+async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_one(
+    running: Running,
+) -> None:
+    wrong = changed(GOOD, "entry.amount", 0.01)
+    page = (await posted(running, capture=wrong.capture() or "")).text
+    structure(page)
+    assert 'Found 0.01 (JSON number), expected a string of atomic units: "10000".' in re.sub(
+        r"\s+", " ", plain(page)
+    )
+    (marked,) = re.findall(r"<mark>(.*?)</mark>", page)
+    assert html.unescape(marked).strip() == '"amount": 0.01,'
+    better = plain(page)[plain(page).index("The corrected envelope") :]
+    assert '"amount": "10000",' in better
+    header = base64.b64decode(re.findall(r"<code>([A-Za-z0-9+/=]{100,})</code>", page)[0])
+    assert json.loads(header)["accepts"][0]["amount"] == "10000"
+
+
+async def test_the_form_is_answered_and_never_cached(running: Running) -> None:
+    one = await posted(running, capture="hello")
+    other = await posted(running, capture=GOOD.capture() or "")
+    assert (one.status_code, other.status_code) == (422, 200)
+    assert "etag" not in other.headers
+
+
+async def test_pages_work_below_a_path_prefix() -> None:
+    base = "https://example.org/gauge"
+    for page in (pages.lint_html("", base_url=base), pages.rules_html(base_url=base)):
+        links = [attrs.get("href") or "/gauge" for attrs in Reader(page).all("a")]
+        assert all(link.startswith(("/gauge", "#")) for link in links)
+    assert b'action="/gauge/lint"' in pages.lint_html("", base_url=base)
+
+
+async def test_a_problem_of_the_service_is_shown_too() -> None:
+    problem = Problem(503, "store-unavailable", "Our database cannot serve now.", retry_after=5)
+    page = pages.lint_html(WEATHER, problem=problem, base_url=BASE).decode()
+    structure(page)
+    assert "Our database cannot serve now." in page
+
+
+async def test_a_lint_flag_of_an_endpoint_leads_to_its_rule() -> None:
+    flags = tuple(
+        Flag(code=code, severity=Severity.WARN, message="m")
+        for code in ("lint:domain-wrong", "lint:retired-rule", "down-now")
+    )
+    page = views.endpoint_html(
+        view(flags=flags), now=SHOWN_AT, base_url=BASE, report_micro_usd=None
+    ).decode()
+    assert '<a class="code" href="/lint/rules/domain-wrong">lint:domain-wrong</a>' in page
+    assert '<span class="code">lint:retired-rule</span>' in page
+    assert '<span class="code">down-now</span>' in page
+
+
+async def test_an_endpoints_page_leads_to_its_findings(running: Running) -> None:
+    page = (await running.get(f"/endpoint/{WEATHER_ID}")).text
+    assert f'href="/lint?endpoint={WEATHER_ID}"' in page
+    for id_ in ("0123456789abcdef", "x"):
+        unknown = await running.get(f"/lint?endpoint={id_}")
+        assert (unknown.status_code, "Nothing is known" in plain(unknown.text)) == (404, True)
