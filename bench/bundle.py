@@ -41,7 +41,6 @@ from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.process import freeze_garbage_collector
 from tollgauge.store import rows
 from tollgauge.store.scores import bundles
 
@@ -136,7 +135,6 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     store = Store.open(f"sqlite:///{path}")
     try:
         await store.reading(bundles.newest)
-        freeze_garbage_collector()
         before_mb = peak_mb()
         rounds = [await _round(store, NOW + hour * HOUR_MS) for hour in range(ROUNDS)]
         took = {name: min(one[name] for one in rounds) for name in rounds[0]}

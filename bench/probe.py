@@ -41,7 +41,6 @@ from tollgauge.db import schema
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor.probing import Prober
-from tollgauge.process import freeze_garbage_collector
 from tollgauge.store.endpoints import endpoints
 
 ROUNDS: Final = 5
@@ -99,7 +98,6 @@ async def measure(rounds: int) -> tuple[list[float], list[float], list[float]]:
             world(folder, seller) as ours,
         ):
             await probe_all(ours)
-            freeze_garbage_collector()  # as a worker does once it is ready
             for _ in range(rounds):
                 exchange.append(await _cost(lambda: exchange_all(ours)))
                 whole.append(await _cost(lambda: probe_all(ours)))

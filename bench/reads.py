@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 import tempfile
 import time
@@ -33,7 +32,6 @@ from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.directory.endpoint_filter import Sort
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
-from tollgauge.process import freeze_garbage_collector
 from tollgauge.store.lists import endpoint_list
 from tollgauge.web import routes
 from tollgauge.web.settings import ServerSettings
@@ -134,7 +132,6 @@ async def _measure(small: int, large: int, samples: int) -> Report:
     async with contextlib.AsyncExitStack() as stack:
         sizes = {size: await stack.enter_async_context(_served(size)) for size in (small, large)}
         times = {size: {name: Times() for name in names} for size in sizes}
-        freeze_garbage_collector()  # as `serve` does
         dice = random.Random(1)  # noqa: S311 - no secret
         for number in range(-WARM, samples):
             for name in names:
@@ -142,7 +139,6 @@ async def _measure(small: int, large: int, samples: int) -> Report:
                     clock, cpu = await served.ask(name, dice)
                     if number >= 0:  # the first ones compile statements and templates
                         times[size][name].add(clock, cpu)
-        gc.unfreeze()
     return _report(times[small], times[large], small_size=small)
 
 

@@ -27,7 +27,6 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.jobs.score import ScoreSettings
-from tollgauge.process import freeze_garbage_collector
 
 ENDPOINTS: Final = 100_000
 FEW: Final = 1_000
@@ -86,7 +85,6 @@ async def scored_again(endpoints: int) -> dict[str, Any]:
         async with opened(folder) as store:
             await fill(store, endpoints=endpoints, now=NOW)
             await store.writing(_make_due)
-            freeze_garbage_collector()  # as a worker does once it is ready
             cpu, began = time.process_time(), time.monotonic()
             count = await run_loop(store)
             used, seconds = time.process_time() - cpu, time.monotonic() - began

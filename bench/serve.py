@@ -31,8 +31,8 @@ from bench.child import Child, started
 from bench.measurement import Measurement, Report
 from bench.seller import free_port
 
-SHARE: Final = 0.8
-"""Of what the bare application sends in a CPU second."""
+SHARE: Final = 0.4
+"""Goal, as a fraction of what the bare application sends per CPU second."""
 ROUNDS: Final = 15
 CONNECTIONS: Final = 32
 ROUND_S: Final = 0.4

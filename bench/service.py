@@ -261,7 +261,6 @@ async def serve(settings: Settings) -> None:
 
 
 def _ready() -> None:
-    process.freeze_garbage_collector()
     print_json({"serves": True})
 
 

@@ -1,13 +1,9 @@
-"""Process: the listeners, servers and loops of one process, from its start until it is drained.
-
-What they are made of is wired in app.
-"""
+"""The servers and loops of one process, from its start until it is drained. app composes them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 import socket
 import sys
@@ -18,19 +14,18 @@ from typing import Any, Final
 import uvicorn
 
 from tollgauge.app import DRAIN_SECONDS, Opened, read_status
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.web import admin
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners
-from tollgauge.web.edge.protocol import CountedProtocol, FindReady, no_ready
+from tollgauge.web.edge.protocol import CountedProtocol
 from tollgauge.web.settings import ServerSettings
 
-_TURN_S: Final = 0.0005
-"""How long a thread that computes, such as that of an index, keeps an answer waiting each time that
-this needs the interpreter; Python's own 5 ms are as long as a whole answer.
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a computing thread, such as one that builds an index, may hold the interpreter. Python's
+default of 5 ms is as long as a whole answer takes.
 """
-_COLLECT_AFTER: Final = (10_000, 2, 100)
-"""So many new objects are looked through at once, so many lots of them again, and then all."""
 
 
 async def run(
@@ -42,7 +37,7 @@ async def run(
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`; then drain."""
-    sys.setswitchinterval(_TURN_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -56,8 +51,8 @@ async def run(
             jobs, store=resources.store, clock=resources.clock, owner=resources.owner, stop=stop
         )
         running = group.create_task(job_loops)
-        # uvicorn says that it started by an attribute only.
-        while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110 - it has no event
+        # uvicorn has no event for its start, only an attribute.
+        while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         on_ready()
         await stop.wait()
@@ -69,14 +64,14 @@ async def run(
 
 
 def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server, socket.socket]]:
-    """A server for each listener: the public routes, and the operator's."""
+    """Yield a server for each listener: the public routes, and the operator's port."""
     settings = resources.config.server
     if listeners.public is not None:
-        # Half of all modules: a process that serves nothing starts without them.
+        # Imported here because it loads half of all modules, which a worker does not need.
         from tollgauge.web import routes
 
         edge = routes.create(resources.server())
-        yield _server(edge, settings, ready=edge.ready), listeners.public
+        yield _server(edge, settings), listeners.public
         resources.alternatives.begin(resources.store)
     if listeners.admin is not None:
         status_of = partial(read_status, resources.config, resources.store, clock=resources.clock)
@@ -94,10 +89,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(app: Any, settings: ServerSettings, *, ready: FindReady = no_ready) -> _Server:
-    """A server with connections of its own; what a proxy forwards is web/edge's to judge."""
+def _server(app: Any, settings: ServerSettings) -> _Server:
+    """Return a server with its own connection limits."""
     connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
-    protocol: Any = partial(CountedProtocol, connections, ready)
+    protocol: Any = partial(CountedProtocol, connections)
     return _Server(
         uvicorn.Config(
             app,
@@ -105,7 +100,9 @@ def _server(app: Any, settings: ServerSettings, *, ready: FindReady = no_ready) 
             ws="none",
             access_log=False,
             log_level="warning",
-            proxy_headers=False,
+            proxy_headers=False,  # web/edge/rate reads X-Forwarded-For, of trusted proxies only
+            # Longer than CountedProtocol's deadline, which replaces uvicorn's.
+            timeout_keep_alive=settings.connections.idle_ms // SECOND_MS + 1,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
             lifespan="off",
@@ -120,15 +117,3 @@ async def serve_mcp(resources: Opened) -> None:
 
     resources.alternatives.begin(resources.store)
     await transport.over_stdio(routes.mcp_server(resources.server()))
-
-
-def freeze_garbage_collector() -> None:
-    """Exempt the objects that exist from garbage collection: in a process that only serves they
-    stay to its end, and looking through them again and again doubles the time of a report. What
-    comes later is looked through in lots that a batch of scores hardly fills, and again in lots of
-    30,000: an index of 100,000 endpoints is made of so many objects that in lots of 100,000 an
-    answer would wait for a tenth of a second several times.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)

@@ -100,7 +100,6 @@ async def _run(
             jobs = tuple(job for job in jobs if job.name in only)
 
         def ready() -> None:
-            process.freeze_garbage_collector()
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}", markup=False)
             else:

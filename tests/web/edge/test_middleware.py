@@ -332,6 +332,32 @@ async def test_a_route_that_dies_without_an_answer_is_500() -> None:
         assert b"nobody should see" not in body
 
 
+@pytest.mark.parametrize("header", [(b"content-length", b"9"), (b"transfer-encoding", b"chunked")])
+async def test_route_never_runs_for_clients_that_hang_up_within_the_body(
+    header: tuple[bytes, bytes],
+) -> None:
+    route = Route()
+    edge = Edge(route, EdgeSettings(free_per_minute=10_000))
+    scope = {"type": "http", "method": "POST", "path": "/a", "raw_path": b"/a", "query_string": b""}
+    scope |= {"headers": [(b"host", b"t"), header], "client": ("192.0.2.1", 1)}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    for _ in range(2_000):
+        messages = [
+            {"type": "http.request", "body": b"{", "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+
+        async def receive(messages: list[Any] = messages) -> Any:
+            return messages.pop(0)
+
+        await edge(scope, receive, send)
+    assert (route.calls, sent) == (0, [])
+
+
 class Route:
     """An ASGI app that counts its calls and answers what it is told."""
 

@@ -1,4 +1,4 @@
-"""Ready answers over real sockets: the short way gives what the long way gives."""
+"""Cached answers, pipelined requests and clients that hang up, over real sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def undated(head: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("line", [b"", b"accept-encoding: gzip\r\n", b"connection: close\r\n"])
-async def test_a_ready_answer_is_the_answer_that_was_made(line: bytes) -> None:
+async def test_cached_answer_equals_the_first_one(line: bytes) -> None:
     async with served(settings()) as server:
         answers = []
         for _ in range(3):
@@ -38,7 +38,7 @@ async def test_a_ready_answer_is_the_answer_that_was_made(line: bytes) -> None:
         assert all(b"\r\ndate: " in head for head, _ in answers)
 
 
-async def test_who_has_it_gets_304_and_keeps_the_connection() -> None:
+async def test_matching_etag_gets_304_and_keeps_the_connection() -> None:
     async with served(settings()) as server:
         client = await server.client()
         client.send(MODELS % b"")
@@ -55,7 +55,7 @@ async def test_who_has_it_gets_304_and_keeps_the_connection() -> None:
         assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_client_of_http_1_0_gets_the_ready_answer_and_an_end() -> None:
+async def test_http_1_0_client_gets_cached_answer_and_connection_is_closed() -> None:
     async with served(settings()) as server:
         await (await server.client()).ask(STATS)
         old = await server.client()
@@ -65,7 +65,7 @@ async def test_a_client_of_http_1_0_gets_the_ready_answer_and_an_end() -> None:
         assert b"\r\nconnection: close\r\n" in answer
 
 
-async def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     async with served(settings()) as server:
         client = await server.client()
         await client.ask(STATS)
@@ -74,7 +74,7 @@ async def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
         assert statuses == [b"404", b"200", b"200", b"404", b"200"]
 
 
-async def test_thousands_that_come_at_once_are_all_answered() -> None:
+async def test_thousands_of_pipelined_requests_are_all_answered() -> None:
     async with served(settings()) as server:
         client = await server.client()
         await client.ask(STATS)
@@ -85,7 +85,7 @@ async def test_thousands_that_come_at_once_are_all_answered() -> None:
         assert answers.count(b"HTTP/1.1 200") == PIPELINED + 1
 
 
-async def test_the_rate_limit_holds_for_ready_answers() -> None:
+async def test_rate_limit_counts_cached_answers() -> None:
     async with served(settings(), free_per_minute=3) as server:
         client = await server.client()
         statuses = [(await client.ask(STATS))[9:12] for _ in range(5)]
@@ -93,7 +93,7 @@ async def test_the_rate_limit_holds_for_ready_answers() -> None:
         assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
 
 
-async def test_each_ready_answer_begins_a_new_wait_for_a_request() -> None:
+async def test_each_cached_answer_restarts_the_idle_deadline() -> None:
     async with served(settings(idle_ms=2 * SHORT_MS)) as server:
         client = await server.client()
         for _ in range(4):  # in all longer than a connection may idle
@@ -110,7 +110,7 @@ async def test_each_ready_answer_begins_a_new_wait_for_a_request() -> None:
         b"content-length: 500\r\nexpect: 100-continue\r\n\r\n{",
     ],
 )
-async def test_a_client_that_hangs_up_within_its_body_is_no_error_of_ours(head: bytes) -> None:
+async def test_hang_up_within_the_body_is_logged_as_499_at_debug(head: bytes) -> None:
     async with served(settings()) as server:
         with capture_logs() as logged:
             for _ in range(20):
@@ -125,7 +125,7 @@ async def test_a_client_that_hangs_up_within_its_body_is_no_error_of_ours(head: 
     assert {(entry["log_level"], entry["path"]) for entry in logged} == {("debug", "/v1/lint")}
 
 
-async def test_a_request_that_comes_in_pieces_is_answered_when_it_is_whole() -> None:
+async def test_request_in_pieces_is_answered_once_it_is_complete() -> None:
     async with served(settings()) as server:
         client = await server.client()
         client.send(b"POST /v1/lint HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\n{")

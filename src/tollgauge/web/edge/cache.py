@@ -15,7 +15,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from typing import Final
 
 from starlette.types import Message
@@ -39,31 +38,26 @@ _OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A whole answer as two ASGI messages, `start` and `body`. `head` is `start` in HTTP/1.1:
-    status line and header lines, without the empty line at the end.
+    """A whole answer as two ASGI messages. Raises ValueError for a header that holds a line break:
+    a server would write it as it is.
     """
 
     start: Message
     body: Message
-    head: bytes
+    size: int
+    """The bytes of the body and the headers."""
 
     @classmethod
     def of(cls, status: int, headers: Sequence[Header], body: bytes = b"") -> Ready:
-        """The forms of an answer. Raises ValueError for a header that holds a line break."""
-        fields = [b"%b: %b" % header for header in headers]
-        if any(b"\r" in line or b"\n" in line for line in fields):
+        """The two messages of an answer."""
+        fields = [part for header in headers for part in header]
+        if any(b"\r" in part or b"\n" in part for part in fields):
             raise ValueError("a header holds a line break")
-        status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()
         return cls(
             {"type": "http.response.start", "status": status, "headers": list(headers)},
             {"type": "http.response.body", "body": body},
-            b"".join(line + b"\r\n" for line in (status_line, *fields)),
+            len(body) + sum(map(len, fields)),
         )
-
-    @property
-    def size(self) -> int:
-        """The bytes of the body and the headers."""
-        return len(self.body["body"]) + len(self.head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

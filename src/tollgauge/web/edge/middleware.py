@@ -1,13 +1,13 @@
-"""The edge of the server: what happens to a request before any route sees it.
+"""ASGI middleware in front of the routes.
 
-In order: the Host header, preflights, size caps (refused before parsing), the rate limit
-(web/edge/rate), and cached answers (web/edge/cache). It also puts the CORS and security headers on
-every answer, and answers HEAD as GET without the body. It is plain ASGI with a fast path: a GET
-without a body or special headers whose answer is cached (`Edge.ready`) skips the steps in `_serve`.
+In order: the Host header, preflights, size limits, the rate limit (web/edge/rate), the whole body,
+and cached answers (web/edge/cache). It adds the CORS and security headers to every answer, and
+answers HEAD like GET without the body.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.observe import log
-from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, Ready, cached_answer
+from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, cached_answer
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
@@ -37,8 +37,6 @@ HEALTH_ONLY: Final = "health_only"
 
 _PAYMENT_HEADERS: Final = frozenset({b"payment-signature", b"x-payment"})
 """Those of x402 version 2 and version 1."""
-_NOT_PLAIN: Final = _PAYMENT_HEADERS | {b"content-length", b"expect", b"transfer-encoding"}
-"""Headers that keep a request off the fast path: those of a body or a payment (`check_sizes`)."""
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 
 
@@ -83,40 +81,10 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
-        ready = self.ready(scope)
-        if ready is not None:
-            await send(ready.start)
-            await send(ready.body)
-        elif scope["type"] == "http":
+        if scope["type"] == "http":
             await self._serve(scope, receive, send)
         else:
             await self.app(scope, receive, send)
-
-    def ready(self, scope: Scope) -> Ready | None:
-        """The cached answer to a plain request that passes every rule; None for any other request,
-        which is not counted here and goes through `_serve`. web/edge/protocol calls it too, before
-        it starts a task for a request.
-        """
-        if scope.get("method") != "GET" or scope.get("state"):
-            return None
-        headers = scope["headers"]
-        fields = dict(headers)
-        if (
-            len(fields) != len(headers)
-            or b"host" not in fields
-            or not _NOT_PLAIN.isdisjoint(fields)
-            or len(b"".join(fields)) + len(b"".join(fields.values())) > HEADERS_MAX
-        ):
-            return None
-        gzip = accepts_gzip(fields.get(b"accept-encoding", b""))
-        csv = accepts_csv(fields.get(b"accept", b""))
-        cached = self.cache.fresh(_key(scope, gzip=gzip, csv=csv), time.monotonic())
-        # The URL of a cached answer is short enough.
-        if cached is None or self._limit.take(
-            self._clients.key(_peer(scope), fields.get(b"x-forwarded-for"))
-        ):
-            return None
-        return cached.reply(fields.get(b"if-none-match"))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an HTTP request, step by step."""
@@ -133,6 +101,14 @@ class Edge:
             check_sizes(scope)
             if scope["path"] not in self.unlimited:
                 self._check_rate(scope)
+            if _has_body(scope):
+                # A route starts only once the body is complete: thousands of clients that hang up
+                # midway cost one waiting task each, and no route, log line or answer.
+                whole = await _read_whole_body(receive)
+                if whole is None:
+                    log().debug("request.gone", path=scope["path"], status=499)  # as nginx
+                    return
+                receive = whole
         except Problem as problem:
             await self._refused(problem, scope)(scope, receive, complete)
             return
@@ -182,17 +158,8 @@ class Edge:
         return new
 
 
-class _ClientGoneError(BaseException):
-    """The client hung up before its body was whole. Not an Exception, so that no handler makes an
-    answer for nobody: a thousand hang-ups at once would hold up everybody else for a second.
-    """
-
-
 async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Run a route. web/errors has answered and logged an unexpected exception when Starlette raises
-    it again for the server's log, where its text would appear; so it is dropped here. What a client
-    does not wait for is logged with nginx's status 499, for who looks for it.
-    """
+    """Run a route, and answer 500 if it ends without an answer."""
     answered = False
 
     async def note_start(message: Message) -> None:
@@ -200,13 +167,10 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
         answered = True
         await send(message)
 
-    try:
-        await app(scope, _capped(receive), note_start)
-    except _ClientGoneError:
-        log().debug("request.gone", path=scope["path"], status=499)
-        return
-    except Exception:  # noqa: BLE001, S110 - web/errors has logged it
-        pass
+    # web/errors has answered and logged an unexpected exception. Starlette raises it again for the
+    # server's log, which would print its text.
+    with contextlib.suppress(Exception):
+        await app(scope, receive, note_start)
     if not answered:
         await internal_error().response()(scope, receive, send)
 
@@ -254,6 +218,12 @@ def check_sizes(scope: Scope) -> None:
         raise body_too_large()
 
 
+def _has_body(scope: Scope) -> bool:
+    """Whether a request announces a body (RFC 9112 section 6.3)."""
+    length = _header(scope, b"content-length")
+    return length not in (None, b"0") or _header(scope, b"transfer-encoding") is not None
+
+
 def _peer(scope: Scope) -> str:
     client = scope.get("client")
     return client[0] if client else ""
@@ -268,24 +238,27 @@ def _header(scope: Scope, wanted: bytes) -> bytes | None:
     return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
 
 
-def _capped(receive: Receive) -> Receive:
-    """Raise Problem 413 when a body without a Content-Length passes the cap, and _ClientGoneError
-    when the client hangs up before the end of its body.
+async def _read_whole_body(receive: Receive) -> Receive | None:
+    """Read the request's body, and return a `receive` that passes it on as one message.
+
+    Returns None if the client hangs up first. Raises Problem 413 once the body exceeds BODY_MAX.
     """
-    received, whole = 0, False
-
-    async def counted() -> Message:
-        nonlocal received, whole
+    body = b""
+    while True:
         message = await receive()
-        if message["type"] == "http.disconnect" and not whole:
-            raise _ClientGoneError
-        whole = not message.get("more_body", False)
-        received += len(message.get("body", b""))
-        if received > BODY_MAX:
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if len(body) > BODY_MAX:
             raise body_too_large()
-        return message
+        if not message.get("more_body", False):
+            break
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    return counted
+    async def receive_whole() -> Message:
+        return unread.pop() if unread else await receive()
+
+    return receive_whole
 
 
 def _completed(send: Send, *, head: bool) -> Send:
