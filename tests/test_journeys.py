@@ -1,170 +1,170 @@
-"""The two journeys in README.md are those of the code.
+"""The journeys in CONTRIBUTING.md list the files that a probe and a sale enter at run time.
 
-Each row of a table names a file, a function in it, and the row that it is called from. A row holds
-when the function exists, when the calling function mentions it (itself or through functions of
-its own file), and when the calling file imports from its file. A function written as "`f` as `g`"
-is handed over under another name: its file passes `g=f` as an argument, and the caller uses `.g`.
+Each journey is run once with a profiler. Its table must list exactly the files of the package in
+which a function was called.
 """
 
 from __future__ import annotations
 
-import ast
+import base64
+import contextlib
+import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from itertools import takewhile
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
+from typing import Final
 
-import pytest
+from tests.support import lint_envelopes, paid_service
+from tests.support.http_service import WEATHER
+from tests.support.paid_service import PaidService
+from tests.support.probe_loop import Clock, counting, endpoint, worker
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "tollgauge"
-FILES_MAX = {"A probe": 8, "A paid request": 11}
-"""How many different files a journey may lead through, up to the next row that is a start: a probe
-to its recorded change, a paid request to its response."""
+from tollgauge.core.base.units import HOUR_MS
+from tollgauge.db.engine import Store
 
-_ROW = re.compile(r"\| (\d+) \| `([\w/]+\.py)` \| `([\w.]+)`(?: as `(\w+)`)? \| (\d+|start) \| ")
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One row of a table."""
-
-    file: str
-    function: str
-    handed_over_as: str | None
-    called_from: int | None
-
-    @property
-    def name(self) -> str:
-        """What a caller writes: the function, or the class of a special method."""
-        parts = self.function.split(".")
-        return parts[-2] if parts[-1].startswith("__") else parts[-1]
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = f"{ROOT / 'src' / 'tollgauge'}/"
+MAX_FILES: Final = {"A probe": 46, "A bought history": 43}
+"""Files that a journey may enter. Lower a number when the code allows it; never raise one."""
+LAYERS: Final = (
+    ("web", "jobs"),
+    ("monitor",),
+    ("store",),
+    ("db", "clients", "observe.py"),
+    ("core",),
+)
+LINT: Final = "core/lint/judge.py"  # runs every rule of core/lint and counts for all of its files
+STORE: Final = "db/engine.py"
+_PATH: Final = re.compile(r"`([\w/]+\.py)`")
 
 
-def journeys() -> dict[str, dict[int, Step]]:
-    """The tables of README.md: heading to steps by number."""
-    tables: dict[str, dict[int, Step]] = {}
+@dataclass
+class Trace:
+    """Records which files of the package are entered, and from which file."""
+
+    recording: bool = False
+    entered: dict[str, None] = field(default_factory=dict)
+    calls: set[tuple[str, str]] = field(default_factory=set)
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        if not self.recording or event != "call":
+            return
+        file = frame.f_code.co_filename
+        if not file.startswith(SOURCE):
+            return
+        self.entered[file.removeprefix(SOURCE)] = None
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(SOURCE):
+            caller = caller.f_back
+        if caller is not None:
+            calling = caller.f_code.co_filename
+            self.calls.add((calling.removeprefix(SOURCE), file.removeprefix(SOURCE)))
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[None]:
+        """Record the calls of a block."""
+        self.recording = True
+        try:
+            yield
+        finally:
+            self.recording = False
+
+
+@contextlib.contextmanager
+def profiled() -> Iterator[Trace]:
+    """Install a trace in this thread and in those that start in the block."""
+    trace = Trace()
+    previous = sys.getprofile()
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        yield trace
+    finally:
+        sys.setprofile(previous)
+        threading.setprofile(None)
+
+
+async def trace_probe(folder: Path) -> Trace:
+    """The second probe of an endpoint with a good 402: from its claim to its row."""
+    header = base64.b64encode(json.dumps(lint_envelopes.V2).encode()).decode()
+    headers = (("payment-required", header), ("content-type", "application/json"))
+    with profiled() as trace:
+        store = Store.open(f"sqlite:///{folder / 'probe.db'}")
+        await store.migrate()
+        async with counting(folder, {"api.example.com"}) as seller:
+            seller.headers = headers
+            async with worker(store, seller.mapped, ca_file=seller.ca_file) as loop:
+                loop.clock = clock = Clock()
+                await loop.add(endpoint(lint_envelopes.URL))
+                await loop.probe()
+                clock.now += HOUR_MS
+                with trace.record():
+                    tally = await loop.probe()
+        await store.close()
+    assert tally["payment-required"] == 1
+    return trace
+
+
+async def trace_sale(database: str) -> Trace:
+    """The second history that is bought from a running service: from its request to its answer."""
+    with profiled() as trace:
+        async with paid_service.opened(database, PaidService) as service:
+            order = {"resource": WEATHER}
+            await service.post("/v1/x402-history", order)
+            with trace.record():
+                response = await service.post("/v1/x402-history", order)
+    assert response.status_code == 200
+    return trace
+
+
+def journey_tables() -> dict[str, list[list[str]]]:
+    """Return the files of each row of the journeys in CONTRIBUTING.md, by heading."""
+    tables: dict[str, list[list[str]]] = {}
     heading = ""
-    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             heading = line.lstrip("# ")
-        elif match := _ROW.match(line):
-            number, file, function, alias, caller = match.groups()
-            tables.setdefault(heading, {})[int(number)] = Step(
-                file=file,
-                function=function,
-                handed_over_as=alias,
-                called_from=None if caller == "start" else int(caller),
-            )
+        elif heading in MAX_FILES and line.startswith("|") and (files := _PATH.findall(line)):
+            tables.setdefault(heading, []).append(files)
     return tables
 
 
-JOURNEYS = journeys()
-STEPS = [
-    pytest.param(journey, number, id=f"{journey}-{number}-{step.function}")
-    for journey, steps in JOURNEYS.items()
-    for number, step in steps.items()
-]
-
-
-@cache
-def parsed(file: str) -> ast.Module:
-    return ast.parse((SOURCE / file).read_text(encoding="utf-8"))
-
-
-def functions(tree: ast.Module) -> dict[str, _Function]:
-    """The functions of a module, and the methods of its classes as `Class.method`."""
-    nodes: dict[str, _Function] = {}
-    for node in tree.body:
-        if isinstance(node, _Function):
-            nodes[node.name] = node
-        elif isinstance(node, ast.ClassDef):
-            nodes |= {
-                f"{node.name}.{part.name}": part
-                for part in node.body
-                if isinstance(part, _Function)
-            }
-    return nodes
-
-
-def mentioned(node: ast.AST) -> set[str]:
-    """Every name and attribute in a piece of code."""
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-
-
-def reached(file: str, function: str) -> set[str]:
-    """Every name that a function mentions, itself or through functions of the same file."""
-    known = functions(parsed(file))
-    pending, visited, names = [function], set[str](), set[str]()
-    while pending:
-        current = pending.pop()
-        visited.add(current)
-        names |= mentioned(known[current])
-        pending += [
-            other for other in known if other not in visited and other.rsplit(".")[-1] in names
-        ]
-    return names
-
-
-def imports(file: str) -> Iterator[str]:
-    """The files that a file imports from; a package that hands names on counts with its parts."""
-    for node in ast.walk(parsed(file)):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tollgauge"):
-            continue
-        base = Path(*(node.module or "").split(".")[1:])
-        for path in (base, *(base / alias.name for alias in node.names)):
-            if (SOURCE / path).is_dir():
-                package = f"{path}/__init__.py"
-                yield package
-                if package != file:
-                    yield from imports(package)
-            elif (SOURCE / path).with_suffix(".py").is_file():
-                yield f"{path}.py"
-
-
-def hands_over(file: str, function: str, name: str) -> bool:
-    """Whether a file passes a function as an argument of another name."""
-    return any(
-        isinstance(node, ast.keyword) and node.arg == name and function in mentioned(node.value)
-        for node in ast.walk(parsed(file))
+def check(journey: str, trace: Trace) -> None:
+    """Compare a trace with its table, with the maximum and with the direction of calls."""
+    entered = list(
+        dict.fromkeys(LINT if file.startswith("core/lint/") else file for file in trace.entered)
     )
+    rows = journey_tables()[journey]
+    listed = [file for row in rows for file in row]
+    assert set(entered) - set(listed) == set(), "entered, but not in the table"
+    assert set(listed) - set(entered) == set(), "in the table, but not entered"
+    assert len(listed) == len(set(listed)), "listed twice"
+    starts = [entered.index(row[0]) for row in rows]
+    assert starts == sorted(starts), "the rows are not in the order of the calls"
+    print(f"{journey}: {len(entered)} files")  # noqa: T201 - shown by pytest -s
+    assert len(entered) <= MAX_FILES[journey]
+    assert {call for call in trace.calls if goes_up(*call)} == set()
 
 
-def test_both_journeys_are_told() -> None:
-    assert set(JOURNEYS) == set(FILES_MAX)
-    for steps in JOURNEYS.values():
-        assert list(steps) == list(range(1, len(steps) + 1))
+def goes_up(caller: str, called: str) -> bool:
+    """Whether a file calls one of a higher layer. A store runs the function that it is given."""
+    return caller != STORE and layer(caller) > layer(called)
 
 
-@pytest.mark.parametrize(("journey", "number"), STEPS)
-def test_a_step_exists_and_is_called_from_the_step_that_is_named(journey: str, number: int) -> None:
-    steps = JOURNEYS[journey]
-    step = steps[number]
-    assert (SOURCE / step.file).is_file(), f"there is no {step.file}"
-    known = functions(parsed(step.file))
-    assert step.function in known, f"{step.file} has no {step.function}: it has {', '.join(known)}"
-    if step.called_from is None:
-        return
-    assert step.called_from < number
-    caller = steps[step.called_from]
-    names = reached(caller.file, caller.function)
-    name = step.handed_over_as or step.name
-    assert name in names, f"{caller.file}:{caller.function} does not call {name}"
-    if step.handed_over_as is not None:
-        assert hands_over(step.file, step.name, name), f"{step.file} hands over no {name}"
-    elif caller.file != step.file:
-        # Directly, or as a method of an object that comes from what it imports.
-        direct = set(imports(caller.file))
-        through = {file for between in direct for file in imports(between)}
-        assert step.file in direct | through, f"{caller.file} does not import {step.file}"
+def layer(file: str) -> int:
+    top = file.split("/")[0]
+    return next(depth for depth, names in enumerate(LAYERS) if top in names)
 
 
-@pytest.mark.parametrize("journey", JOURNEYS)
-def test_a_journey_is_short(journey: str) -> None:
-    first, *others = JOURNEYS[journey].values()
-    leg = takewhile(lambda step: step.called_from is not None, others)
-    assert len({first.file, *(step.file for step in leg)}) <= FILES_MAX[journey]
+async def test_probe_enters_the_files_of_its_table(tmp_path: Path) -> None:
+    check("A probe", await trace_probe(tmp_path))
+
+
+async def test_sale_enters_the_files_of_its_table(
+    tmp_path: Path, market_database: Callable[[Path], str]
+) -> None:
+    check("A bought history", await trace_sale(market_database(tmp_path / "sale.db")))
