@@ -86,7 +86,7 @@ def metrics() -> str:
     introduction = (
         "`/metrics` of `server.admin_port` answers in the Prometheus text format; `serve`, `work` "
         "and `run` each have one. A histogram has the series `_bucket`, `_sum` and `_count`. "
-        "[Operating](../operating.md#what-to-watch) has alert rules and a dashboard."
+        "[Operating](../operating/monitoring.md) has alert rules and a dashboard."
     )
     page = table(("metric", "type", "labels", "what it says"), rows)
     return generated("Metrics", "src/tollgauge/observe.py", f"{introduction}\n\n{page}\n")

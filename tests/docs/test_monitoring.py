@@ -122,7 +122,7 @@ def test_our_own_network_alert_counts_our_failures_and_no_throttling_by_sellers(
 
 
 def test_every_alert_has_a_severity_and_stands_in_the_operator_s_table() -> None:
-    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    page = (DOCS / "operating/monitoring.md").read_text(encoding="utf-8")
     for rule in alerts():
         assert rule["labels"]["severity"] in ("page", "warn")
         assert rule["annotations"]["summary"].endswith((".", ")."))

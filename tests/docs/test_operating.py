@@ -14,7 +14,7 @@ from tollgauge.core.watch import retention
 from tollgauge.jobs.discover import Source, SourceKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "operating.md"
+PAGES = DOCS / "operating"
 CONFIG = Config(
     sources=(Source(name="a", kind=SourceKind.BAZAAR, location="https://a.example"),),
     rpc=RpcSettings(url=("https://node.example",)),
@@ -24,7 +24,8 @@ ROW = re.compile(r"^\| ([a-z ]+?) \| (\d+) days? \|", re.MULTILINE)
 
 
 def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None:
-    text = PAGE.read_text(encoding="utf-8").split("### Retention")[1].split("\n### ")[0]
+    text = (PAGES / "database.md").read_text(encoding="utf-8").split("## Retention")[1]
+    text = text.split("\n## ")[0]
     assert {what: int(days) * DAY_MS for what, days in ROW.findall(text)} == {
         "probes and day sums": retention.RAW_DAYS * DAY_MS,
         "changes of endpoints": retention.CHANGES_MS,
@@ -43,7 +44,8 @@ def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None
 
 
 def test_the_table_of_loops_has_every_loop() -> None:
-    text = PAGE.read_text(encoding="utf-8").split("| loop | what it does | every |")[1]
+    page = (PAGES / "processes.md").read_text(encoding="utf-8")
+    text = page.split("| loop | what it does | every |")[1]
     named = re.findall(r"^\| `([a-z-]+)` \|", text.split("\n\n")[0], re.MULTILINE)
     assert sorted(named) == sorted(loops(CONFIG))
 

@@ -69,7 +69,7 @@ class ProbeSettings:
     """The name of the place on the network that this process probes from."""
     vantages: tuple[VantageName, ...] = ()
     """The names of all places, where workers probe from several; the first is the primary one,
-    whose probes are scored, and where `serve` runs (docs/operating.md).
+    whose probes are scored, and where `serve` runs (docs/operating/processes.md).
     """
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """Discovery: what changed between two crawls of a directory, in an entry's terms and in number.
 
-Rules (docs/methodology.md, *components*; docs/operating.md, *directories*):
+Rules (docs/methodology.md, *components*; docs/operating, *directories*):
 - a price changed when its amount or its asset did; the same dollar on another network is the same
   asset, so a move from Base to Polygon alone is news about the network, not about the price;
 - absence is not a price: what either side does not name did not change; who is paid counts

@@ -1,4 +1,4 @@
-"""Retention: how long each kind of row is kept. docs/operating.md has the same as a table, with the
+"""Retention: how long each kind of row is kept. docs/operating has the same as a table, with the
 reasons; a test compares the two.
 
 What is not here is never deleted: payments and the books, the counts of forecasts, and

@@ -1,7 +1,7 @@
 """Public endpoints: those that a directory lists or once listed, and those that were seen to ask
 for payment.
 
-Rules (docs/operating.md, *what is public*):
+Rules (docs/operating, *what is public*):
 - anyone can have any URL probed by buying a report on it, so a URL alone says nothing about its
   host: until it is listed or answers 402, only its buyer sees it;
 - if unlisted paths of the host answer 402 too, a 402 says nothing either; until that has been
