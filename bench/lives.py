@@ -14,7 +14,8 @@ from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import place_ms
 
 STEP_MS: Final = 30 * MINUTE_MS
@@ -132,7 +133,7 @@ def _failure(at: int, rng: random.Random, *, refused: bool) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=False,
         timings=_times(0, rng) if refused else Timings(total=10_000),
         status=502 if refused else None,
@@ -154,7 +155,7 @@ def _usual(number: int, quote: Quote | None, *, tls_not_after: int) -> ProbeResu
     good = ProbeResult(
         at=0,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         timings=Timings(total=0),
         status=402,

@@ -45,7 +45,8 @@ from tollgauge.config import Config
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.sale.payment import Payment
 from tollgauge.core.similarity.index import Index
 from tollgauge.db import schema
@@ -185,7 +186,7 @@ def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         timings=Timings(dns=2, connect=9, tls=20, ttfb=total - 31, total=total),
         status=402,

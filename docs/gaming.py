@@ -21,6 +21,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, lookalike_paths
 from tollgauge.core.probe.exchange import Answer, Defect, Fault, FaultKind
+from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.core.score.evidence import ChainEvidence, TermChange
 from tollgauge.core.score.score import Score
 from tollgauge.demo.behaviours import perfect_v2
@@ -74,23 +75,18 @@ def attacks() -> tuple[Attack, ...]:
 
 
 def _silences() -> Iterator[Attack]:
-    counted = "Time counts, not answers: a refusal is time that nobody was served"
-    resolving = "Where other sites answer, name servers that do not are the target's failure"
-    for trick, answer, bound in (
-        ("429 instead of 503 while down", Answer(status=429), counted),
-        ("401 instead of 503 while down", Answer(status=401), counted),
-        (
-            "name servers that answer SERVFAIL while down",
-            Fault(kind=FaultKind.DNS_FAILED),
-            resolving,
-        ),
-    ):
+    for outcome in Outcome:
+        row = OUTCOMES[outcome].gaming
+        if row is None:
+            continue
         yield Attack(
-            trick=f"{trick}, up 6 of 24 hours",
+            trick=f"{row.trick} instead of 503 while down, up 6 of 24 hours",
             without=_up_a_quarter(_503),
-            with_it=_up_a_quarter(answer),
-            bound=bound,
+            with_it=_up_a_quarter(row.answer),
+            bound=row.bound,
+            open=not row.bounded,
         )
+    counted = "Time counts, not responses: a refusal is time without service"
     yield Attack(
         trick="up for 6 days, then dead behind 429 for 24",
         without=_up_until(6 * DAY_MS, _503).best_of_last_day(),
@@ -389,6 +385,8 @@ _OPEN: Final = """\
   and then, keep a contact in it, and run `tollgauge work` on a machine with another address; scores
   that then fall show who cloaked. What settles the question is a purchase: one that was settled and
   not delivered caps the score at 49.
+- **Up without selling.** A free response, a 400 or a 402 without terms is up time. While it lasts,
+  compliance is 0 and `payableNow` falls, but the uptime component does not.
 - **An empty shop.** A 402 is cheap to keep up, whatever stands behind it. Purchases, and payments
   by independent buyers, tell it from a service.
 - **A new name.** A bad record stays with the site (the registrable domain). A new domain begins

@@ -18,7 +18,8 @@ from typing import Any, Final
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.probe.probe import Attribution, ProbeResult, judge
+from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.probe.schedule import pause_ms
 from tollgauge.core.probe.spans import Statement, holds_ms, spans, statement
@@ -132,7 +133,7 @@ def _judged(resource: str, answer: Answer | Fault) -> ProbeResult:
     if (
         result.reason == FaultKind.DNS_FAILED
     ):  # other sites answer (core/probe/attribution.unresolved)
-        return replace(result, attribution=Attribution.THEIRS)
+        return replace(result, attribution=Attribution.TARGET)
     return result
 
 

@@ -1,5 +1,5 @@
-"""Generated tables inside pages that are otherwise written by hand: the prices of README.md and the
-tools of docs/mcp.md.
+"""Generated tables inside pages that are otherwise written by hand: the prices of README.md, the
+tools of docs/mcp.md and the outcomes of docs/operating.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mcp_types import Tool
 from docs.api import example_service
 from docs.markdown import table
 from tollgauge.core.base.units import dollars
+from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
 from tollgauge.web.paid.catalogue import Product
@@ -44,6 +45,7 @@ def pages_with_sections() -> dict[str, str]:
     return {
         "../README.md": _filled("../README.md", "prices", _prices(products)),
         "mcp.md": _filled("mcp.md", "tools", _tools(products, tools)),
+        "operating/configure.md": _filled("operating/configure.md", "outcomes", _outcomes()),
     }
 
 
@@ -65,6 +67,12 @@ def _filled(page: str, name: str, text: str) -> str:
     if len(marked.findall(before)) != 1:
         raise ValueError(f"{page} needs one section {name}")
     return marked.sub(lambda _: f"{begin}\n\n{text}\n\n{end}", before)
+
+
+def _outcomes() -> str:
+    """Return what an operator checks when many probes have the same outcome."""
+    rows = ((f"`{outcome.value}`", OUTCOMES[outcome].operating) for outcome in Outcome)
+    return table(("outcome", "check"), rows)
 
 
 def _prices(products: tuple[Product, ...]) -> str:

@@ -1,6 +1,4 @@
-"""The section *Whose fault* of docs/methodology.md: to whom a failure is attributed, generated from
-the numbers of core/probe/attribution, core/probe/probe and core/probe/vantage.
-"""
+"""The section *Attribution* of docs/methodology.md, generated from core/probe."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ from tollgauge.core.probe.attribution import (
     TLS_SITES_MIN,
 )
 from tollgauge.core.probe.exchange import FaultKind
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
+from tollgauge.core.probe.outcome import OUTCOMES, Outcome
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS
 
-_LOCAL: Final = "this machine could not ask: no socket, no memory, no route, a limit of our own"
 _NETWORK: Final = (
     "it takes names not found, connections, TLS and certificates, time-outs and empty replies"
 )
@@ -47,14 +45,15 @@ _UNPROVEN: Final = (
 def whose_fault() -> str:
     """The section in Markdown."""
     return (
-        "## Whose fault\n\n"
-        "An HTTP answer is the target's own. A failure without one is the target's too "
-        "(`theirs`), unless one of these holds; the reason is kept with the probe.\n\n"
+        "## Attribution\n\n"
+        "Each probe has an outcome and an attribution: `theirs` (the target), `ours` (this "
+        "service) or `unknown`.\n\n"
+        + table(("outcome", "when", "up", "attribution"), map(_outcome_row, Outcome))
+        + "\n\nThe attribution of a probe differs from that of its outcome if one of these "
+        "conditions holds; the reason is stored with the probe.\n\n"
         + table(
             ("reason", "attribution", "holds when"),
             (
-                (f"`{Outcome.THROTTLED.value}`", "ours", "the target answered 429"),
-                (f"`{FaultKind.LOCAL.value}`", "ours", _LOCAL),
                 (f"`{LATE_HERE}`", "ours", _LATE),
                 (f"`{NO_CONNECTIVITY}`", "ours", f"no reference answered; {_NETWORK}"),
                 (f"`{COMMON_MODE}`", "ours", f"{_COMMON}; {_NETWORK}"),
@@ -74,6 +73,12 @@ def whose_fault() -> str:
         + "\n\n"
         + "\n\n".join((_together(), _vouched(), _asked(), _several()))
     )
+
+
+def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
+    row = OUTCOMES[outcome]
+    up = "as a count, not as time" if row.up and row.refusal else "yes" if row.up else "no"
+    return f"`{outcome.value}`", row.methodology, up, row.attribution.value
 
 
 def _several() -> str:

@@ -17,7 +17,7 @@ from tests.support.probe_loop import START, Clock, Loop, endpoint
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Perimeter, parse_resource
-from tollgauge.core.probe.probe import Attribution, Outcome
+from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.behaviours import play
@@ -107,7 +107,7 @@ async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: L
         assert 44 <= len(regular) <= 52, target.resource
         gaps = [after.at - before.at for before, after in pairwise(regular)]
         assert all(28 * MINUTE_MS <= gap <= 32 * MINUTE_MS for gap in gaps)
-        assert all(result.attribution is Attribution.THEIRS for result in history)
+        assert all(result.attribution is Attribution.TARGET for result in history)
     assert recorded == counted["probed"]
     good, v1, post, flapping, lost, dead = [await loop.history(target.id) for target in added]
     assert all(r.compliant and r.outcome is Outcome.PAYMENT_REQUIRED for r in good + v1 + post)
@@ -137,7 +137,7 @@ async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(lo
     await loop.add(first, other)
     await loop.probe()
     (seen,) = await loop.history(first.id)
-    assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.OURS)
+    assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.LOCAL)
     for minutes in range(1, 10):
         clock.now = began + minutes * MINUTE_MS
         assert await loop.probe() == {}, "its host rests for 10 of the 15 minutes"
@@ -238,7 +238,7 @@ async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> 
     tally = await loop.probe()
     assert tally["probed"] == 2
     (result,) = await loop.history(long.id)
-    assert (result.outcome, result.attribution) == (Outcome.LOCAL, Attribution.OURS)
+    assert (result.outcome, result.attribution) == (Outcome.LOCAL, Attribution.LOCAL)
     assert (await loop.history(good.id))[0].up
     assert (await loop.get(long.id)).next_due > START + 28 * MINUTE_MS
 

@@ -17,7 +17,8 @@ from tests.support.probe_loop import START, Clock, Counting, Loop, counting, end
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import CONFIRM_AFTER_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import closed_port
@@ -50,7 +51,7 @@ def up(at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         timings=Timings(total=90),
         status=402,
@@ -96,7 +97,7 @@ async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[s
         reason = "no-connectivity" if references else "common-mode"
         for target in added:
             newest = (await loop.history(target.id))[-1]
-            assert newest.attribution is Attribution.OURS
+            assert newest.attribution is Attribution.LOCAL
             assert newest.reason == reason
         await loop.score()
         after = [await loop.score_of(target.id) for target in added]
@@ -154,7 +155,7 @@ async def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed(
             assert (await loop.probe())["probed"] == 17
             newest = [(await loop.history(target.id))[-1] for target in added]
             after = await asked_again(loop, [*added, *good])
-    assert {result.attribution for result in newest} == {Attribution.THEIRS}
+    assert {result.attribution for result in newest} == {Attribution.TARGET}
     lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
     assert lowered[:9] == [True] * 9
 
@@ -199,7 +200,7 @@ async def test_our_own_tls_outage_changes_no_score(
         newest = [(await loop.history(target.id))[-1] for target in added]
         await loop.score()
         after = [await loop.score_of(target.id) for target in added[:6]]
-    assert {result.attribution for result in newest} == {Attribution.OURS}
+    assert {result.attribution for result in newest} == {Attribution.LOCAL}
     assert {r.reason for r in newest} == {"no-connectivity" if references else "common-mode"}
     assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
     assert [row.recommendation for row in after] == [row.recommendation for row in before]
@@ -226,7 +227,7 @@ async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
         for target in added:
             results += await loop.history(target.id)
     attributions = [result.attribution for result in sorted(results, key=lambda result: result.at)]
-    assert attributions == [Attribution.OURS if references else Attribution.UNKNOWN] * 4
+    assert attributions == [Attribution.LOCAL if references else Attribution.UNKNOWN] * 4
 
 
 @pytest.mark.parametrize("others", [0, 6])
@@ -251,7 +252,7 @@ async def test_one_bad_certificate_is_its_owner_s_while_others_work(
         await loop.add(*good, bad)
         assert (await loop.probe())["probed"] == others + 1
         (result,) = await loop.history(bad.id)
-    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.THEIRS)
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.TARGET)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -274,7 +275,7 @@ async def test_a_resolver_that_answers_private_addresses_is_believed_with_a_refe
         assert (await loop.probe())["connect-failure"] == count
         newest = [(await loop.history(target.id))[-1] for target in added]
         after = await asked_again(loop, added)
-    whose = (Attribution.THEIRS, "address-not-public")
+    whose = (Attribution.TARGET, "address-not-public")
     nobodys = (Attribution.UNKNOWN, "no-reference")
     assert {(r.attribution, r.reason) for r in newest} == {whose if references else nobodys}
     lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]

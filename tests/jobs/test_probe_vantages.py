@@ -15,7 +15,8 @@ from tollgauge.app import opened
 from tollgauge.config import Config
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.probe.probe import Attribution, ProbeResult
+from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.probe.vantage import PARTLY_REACHABLE, VantageState
 from tollgauge.db.engine import Store, StoreSettings
@@ -133,7 +134,7 @@ async def test_a_vantage_without_a_network_says_nothing_of_the_endpoint(
         places.far = cut_off
         await places.pass_time(40 * MINUTE_MS)
     states = await places.states()
-    assert states["far"].attribution is Attribution.OURS
+    assert states["far"].attribution is Attribution.LOCAL
     assert states["near"].up
     assert not await places.is_partly_reachable()
     assert all(result.up and result.scored for result in await places.history())

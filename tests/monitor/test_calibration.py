@@ -10,7 +10,7 @@ from tests.support.series import HALF_HOUR, START
 from bench.replay import Line, probe_of
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.calibration.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
-from tollgauge.core.probe.probe import Attribution
+from tollgauge.core.probe.outcome import Attribution
 from tollgauge.db.engine import Store
 from tollgauge.monitor import calibration
 from tollgauge.store.probes import archive, probes
@@ -66,7 +66,7 @@ async def test_where_no_probe_spoke_nothing_is_counted(store: Store) -> None:
     id_ = await probed(store, URL, [True])
     await record(store, id_, [True], start=START + DAY_MS + 31 * MINUTE_MS)
     late = probe_of(Line(START + HALF_HOUR, up=False), HALF_HOUR)
-    ours = replace(late, attribution=Attribution.OURS)
+    ours = replace(late, attribution=Attribution.LOCAL)
     await store.writing(probes.record_many, id_, [ours])
     sums = await outcomes(store, row(id_))
     assert list(sums.rows()) == [(KEPT, 1, 0)]

@@ -14,7 +14,8 @@ from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import SURPRISE_MS
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.probe.probe import Attribution, judge
+from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.probe import judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.monitor.observation import Observation
@@ -153,9 +154,9 @@ async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
         for number, attribution in zip(numbers, whose(after), strict=True):
             if fails[number]:
                 seen[attribution].add(number)
-    assert all(is_dead(number) for number in seen[Attribution.THEIRS])
-    assert seen[Attribution.OURS] >= {n for n in range(COUNT) if not is_dead(n)}
-    excused = {number for number in seen[Attribution.OURS] if is_dead(number)}
+    assert all(is_dead(number) for number in seen[Attribution.TARGET])
+    assert seen[Attribution.LOCAL] >= {n for n in range(COUNT) if not is_dead(n)}
+    excused = {number for number in seen[Attribution.LOCAL] if is_dead(number)}
     assert bool(excused) == bool(references), "if no reference answers, we know of nobody"
     assert not seen[Attribution.UNKNOWN]
     stands = await world.store.reading(probes.last_up_of, [one.id for one in everybody])
@@ -176,7 +177,7 @@ async def test_the_minute_is_judged_not_the_wave(world: World) -> None:
         world.clock.now = at + SECOND_MS
         pair = [observation(one, TIME_OUT, at=at) for one in added[first : first + 2]]
         results += whose(await world.attributed(*pair))
-    assert results == [Attribution.THEIRS] * 4 + [Attribution.OURS] * 4
+    assert results == [Attribution.TARGET] * 4 + [Attribution.LOCAL] * 4
 
 
 async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> None:
@@ -184,7 +185,7 @@ async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> N
     added, (other,) = sellers(6), sellers(1, "other")
     await world.add([*added, other], PAID, at=START - HOUR_MS)
     await world.attributed(*(observation(one, TIME_OUT, at=START) for one in added))
-    for after, expected in ((59, Attribution.OURS), (60, Attribution.THEIRS)):
+    for after, expected in ((59, Attribution.LOCAL), (60, Attribution.TARGET)):
         world.clock.now = START + after * SECOND_MS
         alone = observation(other, TIME_OUT, at=world.clock.now)
         assert whose(await world.attributed(alone)) == [expected]
@@ -200,7 +201,7 @@ async def test_nine_of_seventeen_that_really_go_down_are_blamed(
     await world.add(added, PAID, at=START - 30 * MINUTE_MS)
     results = [Fault(kind=fault)] * 9 + [PAID] * 8
     wave = [observation(one, seen, at=START) for one, seen in zip(added, results, strict=True)]
-    assert whose(await world.attributed(*wave)) == [Attribution.THEIRS] * 17
+    assert whose(await world.attributed(*wave)) == [Attribution.TARGET] * 17
     assert world.line.asked == len(references), "many failed: the references are asked"
 
 
@@ -214,7 +215,7 @@ async def test_time_outs_of_our_own_overload_are_ours_and_others_stay_their_own(
     failed = observation(added[19], TIME_OUT, at=START)
     answered = [observation(one, PAID, at=START) for one in added[20:]]
     after = await world.attributed(*late, failed, *answered)
-    assert whose(after) == [Attribution.OURS] * 19 + [Attribution.THEIRS] * 109
+    assert whose(after) == [Attribution.LOCAL] * 19 + [Attribution.TARGET] * 109
 
 
 async def test_one_failure_among_answers_asks_no_reference(world: World) -> None:
@@ -237,5 +238,5 @@ async def test_who_pays_for_a_report_on_a_dead_endpoint_in_such_a_minute_is_told
     await world.add([dead], TIME_OUT, at=START - SURPRISE_MS)
     await world.attributed(*(observation(one, TIME_OUT, at=START) for one in added))
     failed = observation(dead, TIME_OUT, at=START)
-    assert whose(await world.prober.attributed((failed,))) == [Attribution.THEIRS]
-    assert whose(await world.prober.attributed((failed,), even_dead=True)) == [Attribution.OURS]
+    assert whose(await world.prober.attributed((failed,))) == [Attribution.TARGET]
+    assert whose(await world.prober.attributed((failed,), even_dead=True)) == [Attribution.LOCAL]

@@ -12,7 +12,8 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.core.score.evidence import from_json, to_json
 from tollgauge.core.score.scoring import score
@@ -36,7 +37,7 @@ ENDPOINT = Endpoint(
 EMPTY = ProbeResult(
     at=0,
     outcome=Outcome.PAYMENT_REQUIRED,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=True,
     status=402,
     timings=Timings(total=80),
@@ -45,7 +46,7 @@ EMPTY = ProbeResult(
 TIMED_OUT = ProbeResult(
     at=0,
     outcome=Outcome.TIMEOUT,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=False,
     timings=Timings(total=10_000),
 )

@@ -16,7 +16,8 @@ from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch.changes import PAYTO, Change
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, seller_files, terms
@@ -39,7 +40,7 @@ def seen(quote: Quote, at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         status=402,
         timings=Timings(total=80),

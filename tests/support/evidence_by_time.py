@@ -10,7 +10,7 @@ from tests.support import timed_evidence
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.evidence import ChainEvidence, Evidence
 
 AS_OF = 20_600 * DAY_MS + 12 * HOUR_MS

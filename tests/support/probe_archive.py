@@ -11,7 +11,8 @@ from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes
@@ -30,7 +31,7 @@ WARNING = Finding(
 GOOD = ProbeResult(
     at=START,
     outcome=Outcome.PAYMENT_REQUIRED,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=True,
     timings=Timings(dns=1, connect=20, tls=25, ttfb=80, total=127),
     status=402,
@@ -46,13 +47,13 @@ GOOD = ProbeResult(
 DOWN = ProbeResult(
     at=START,
     outcome=Outcome.TIMEOUT,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=False,
     timings=Timings(dns=3, total=10_000),
     reason="timeout",
     method="POST",
 )
-OURS = replace(DOWN, attribution=Attribution.OURS, outcome=Outcome.LOCAL, reason="own-network")
+OURS = replace(DOWN, attribution=Attribution.LOCAL, outcome=Outcome.LOCAL, reason="own-network")
 THROTTLED = replace(OURS, outcome=Outcome.THROTTLED, status=429, reason="throttled")
 FORBIDDEN = replace(GOOD, outcome=Outcome.FORBIDDEN, status=401, payable=False, compliance=0)
 KINDS = (

@@ -8,7 +8,8 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 
 BASE = "eip155:8453"
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -27,7 +28,7 @@ def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> Pro
     result = ProbeResult(
         at=START + number * STEP,
         outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=up,
         status=402 if up else 502,
         timings=Timings(total=ms),

@@ -9,13 +9,13 @@ from tests.support.day_spans import spans_by_day
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import OUTCOMES, Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import rollup
 from tollgauge.core.probe.spans import holds_ms, statement
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
 
 DAYS = 31
-UP_OUTCOMES = frozenset(outcome for outcome, up in STATUS_OUTCOMES.values() if up) | {Outcome.OPEN}
 
 
 def payable(at: int, *, ms: int = 240, compliance: int = 100) -> ProbeResult:
@@ -23,7 +23,7 @@ def payable(at: int, *, ms: int = 240, compliance: int = 100) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         timings=Timings(total=ms),
         status=402,
@@ -44,8 +44,8 @@ def unpaid(
     return ProbeResult(
         at=at,
         outcome=outcome,
-        attribution=Attribution.OURS if throttled else Attribution.THEIRS,
-        up=outcome in UP_OUTCOMES,
+        attribution=Attribution.LOCAL if throttled else Attribution.TARGET,
+        up=OUTCOMES[outcome].up,
         timings=Timings(total=240),
         holds=holds_ms(payable=False, interval_ms=interval_ms),
         reason=outcome.value if throttled else "",

@@ -21,7 +21,8 @@ from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.jobs import alert
 from tollgauge.monitor import discovery, probing
@@ -108,7 +109,7 @@ class WatchService:
         probed = ProbeResult(
             at=self.clock(),
             outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
-            attribution=Attribution.OURS if ours else Attribution.THEIRS,
+            attribution=Attribution.LOCAL if ours else Attribution.TARGET,
             up=up,
             status=402 if up else None,
             timings=Timings(total=100),

@@ -30,7 +30,8 @@ from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.watch.watch import Kind, WatchRequest, WatchState
 from tollgauge.db import schema
@@ -120,7 +121,7 @@ async def replay(
             result = ProbeResult(
                 at=clock.now,
                 outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
-                attribution=Attribution.OURS if line[check] == "x" else Attribution.THEIRS,
+                attribution=Attribution.LOCAL if line[check] == "x" else Attribution.TARGET,
                 up=up,
                 status=402 if up else 503,
                 timings=Timings(total=100),

@@ -35,7 +35,6 @@ from tollgauge.core.probe.attribution import (
     RECENT_MS,
     Asked,
     LastUp,
-    Sign,
     Wave,
     attributed_to_us,
     cause,
@@ -46,6 +45,7 @@ from tollgauge.core.probe.attribution import (
     unresolved,
 )
 from tollgauge.core.probe.exchange import Answer
+from tollgauge.core.probe.outcome import Sign
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority

@@ -16,7 +16,8 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import LastUp
-from tollgauge.core.probe.probe import Attribution, ProbeResult
+from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, next_due
 from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor.observation import Observation
@@ -119,4 +120,4 @@ def record_primary(
 def _as_seen(result: ProbeResult) -> ProbeResult:
     """A result as it was before other vantages were asked."""
     theirs = result.reason == PARTLY_REACHABLE
-    return replace(result, attribution=Attribution.THEIRS) if theirs else result
+    return replace(result, attribution=Attribution.TARGET) if theirs else result

@@ -17,7 +17,8 @@ from tollgauge.clients.egress.lateness import TICK_S, Lateness
 from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.probe.exchange import Exchange, Fault
-from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, Attribution, ProbeResult, judge
+from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, ProbeResult, judge
 
 HOST = "good.sellers.example"
 DEADLINE_MS = 900
@@ -65,7 +66,7 @@ async def test_a_time_out_while_we_were_punctual_is_the_target_s(egress: Egress,
         if not result.late_here:
             break
     assert result.timings.delay <= LATE_MS
-    assert result.attribution is Attribution.THEIRS
+    assert result.attribution is Attribution.TARGET
     assert result.reason in ("timeout", "connect-timeout")
 
 
@@ -77,7 +78,7 @@ async def test_a_time_out_while_our_event_loop_was_held_up_is_ours(
     time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
     result = judged(await asked)
     assert result.timings.delay >= (HELD_UP_S - TICK_S) * 1_000
-    assert (result.attribution, result.reason) == (Attribution.OURS, LATE_HERE)
+    assert (result.attribution, result.reason) == (Attribution.LOCAL, LATE_HERE)
 
 
 async def test_a_delay_of_the_event_loop_before_the_transfer_counts_too(egress: Egress) -> None:

@@ -24,7 +24,6 @@ from tollgauge.core.probe.attribution import (
     SURPRISE_MS,
     Asked,
     LastUp,
-    Sign,
     Wave,
     attributed_to_us,
     cause,
@@ -36,7 +35,8 @@ from tollgauge.core.probe.attribution import (
     unresolved,
 )
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.probe.probe import LATE_HERE, Attribution, ProbeResult, judge
+from tollgauge.core.probe.outcome import Attribution, Sign
+from tollgauge.core.probe.probe import LATE_HERE, ProbeResult, judge
 
 NOW = 1_795_000_000_000
 NOTHING = Lint(payable=False, compliant=False, version=None)
@@ -196,7 +196,7 @@ def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() ->
         (one,) = failing(1, last_up)
         assert why([one], False, False) == NO_CONNECTIVITY
         ((result),) = attributed_to_us([(one, failure())], NO_CONNECTIVITY)
-        assert (result.attribution, result.reason) == (Attribution.OURS, NO_CONNECTIVITY)
+        assert (result.attribution, result.reason) == (Attribution.LOCAL, NO_CONNECTIVITY)
 
 
 def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() -> None:
@@ -204,7 +204,7 @@ def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() 
         (one, failure()) for one in (*failing(1), *failing(1, DEAD), *failing(1, NEVER_SEEN))
     ]
     up, dead, new = attributed_to_us(wave, COMMON_MODE)
-    assert (up.attribution, new.attribution) == (Attribution.OURS, Attribution.OURS)
+    assert (up.attribution, new.attribution) == (Attribution.LOCAL, Attribution.LOCAL)
     assert dead == failure()
     assert attributed_to_us(wave, COMMON_MODE, even_dead=True) == (up, up, new)
 
@@ -212,7 +212,7 @@ def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() 
 def test_time_outs_of_our_own_overload_are_ours_and_no_sign_of_anything() -> None:
     """19 of 128, in a second in which our loop was held up."""
     late = [seen(Fault(kind=FaultKind.TIMEOUT), delay=SECOND_MS) for _ in range(19)]
-    assert {(r.attribution, r.reason) for r in late} == {(Attribution.OURS, LATE_HERE)}
+    assert {(r.attribution, r.reason) for r in late} == {(Attribution.LOCAL, LATE_HERE)}
     assert {sign(result) for result in late} == {None}
     wave = [asked(host, result) for host, result in zip(sites(19), late, strict=True)]
     assert not suspicious(wave + answering(109))
@@ -237,7 +237,7 @@ def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind)
     wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) == COMMON_MODE
     for result in attributed_to_us(wave, COMMON_MODE):
-        assert (result.attribution, result.reason) == (Attribution.OURS, COMMON_MODE)
+        assert (result.attribution, result.reason) == (Attribution.LOCAL, COMMON_MODE)
 
 
 @pytest.mark.parametrize("kind", BROKEN_HTTP)
@@ -250,7 +250,7 @@ def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> 
 
 def test_a_failure_that_was_attributed_to_us_or_nobody_is_still_a_sign_of_the_network() -> None:
     for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
-        for attribution in (Attribution.OURS, Attribution.UNKNOWN):
+        for attribution in (Attribution.LOCAL, Attribution.UNKNOWN):
             result = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
             assert sign(result) is Sign.FAILED
     assert sign(seen(Fault(kind=FaultKind.LOCAL))) is None
@@ -438,5 +438,5 @@ def test_name_servers_that_do_not_answer_are_the_target_s_where_our_resolver_wor
 
     assert whose() is Attribution.UNKNOWN
     assert whose("www.lost.com") is Attribution.UNKNOWN
-    assert whose("other.com") is Attribution.THEIRS
-    assert whose(resolving=True) is Attribution.THEIRS
+    assert whose("other.com") is Attribution.TARGET
+    assert whose(resolving=True) is Attribution.TARGET

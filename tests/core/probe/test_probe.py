@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tollgauge.core.endpoint.finding import Finding, Lint, Severity
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, Attribution, Outcome, ProbeResult, judge
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, ProbeResult, judge
 
 NOTHING = Lint(payable=False, compliant=False, version=None)
 
@@ -36,7 +37,7 @@ def findings(errors: int, warnings: int) -> tuple[Finding, ...]:
 @pytest.mark.parametrize("status", [402, 200, 204, 299, 400, 401, 403, 422])
 def test_a_target_that_answers_the_protocol_is_up_by_its_own_doing(status: int) -> None:
     result = probe(Answer(status=status))
-    assert (result.up, result.attribution, result.scored) == (True, Attribution.THEIRS, True)
+    assert (result.up, result.attribution, result.scored) == (True, Attribution.TARGET, True)
     # How fast it refuses says nothing of how fast it answers.
     assert result.latency_ms == (None if status in (401, 403) else 42)
 
@@ -65,7 +66,7 @@ def test_every_other_answer_is_down_and_scored(status: int, outcome: Outcome) ->
 def test_being_throttled_is_our_doing_and_not_scored() -> None:
     result = probe(Answer(status=429))
     assert (result.attribution, result.reason, result.scored) == (
-        Attribution.OURS,
+        Attribution.LOCAL,
         "throttled",
         False,
     )
@@ -74,12 +75,12 @@ def test_being_throttled_is_our_doing_and_not_scored() -> None:
 @pytest.mark.parametrize("kind", sorted(set(FaultKind) - {FaultKind.DNS_FAILED, FaultKind.LOCAL}))
 def test_a_fault_of_the_target_is_down_and_scored(kind: FaultKind) -> None:
     result = probe(Fault(kind=kind))
-    assert (result.up, result.attribution, result.reason) == (False, Attribution.THEIRS, kind.value)
+    assert (result.up, result.attribution, result.reason) == (False, Attribution.TARGET, kind.value)
 
 
 def test_a_failing_resolver_is_nobodys_and_a_local_failure_is_ours() -> None:
     assert probe(Fault(kind=FaultKind.DNS_FAILED)).attribution is Attribution.UNKNOWN
-    assert probe(Fault(kind=FaultKind.LOCAL)).attribution is Attribution.OURS
+    assert probe(Fault(kind=FaultKind.LOCAL)).attribution is Attribution.LOCAL
     assert not probe(Fault(kind=FaultKind.DNS_FAILED)).scored
 
 
@@ -161,9 +162,9 @@ def whose(result: ProbeResult) -> tuple[Attribution, str]:
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT, FaultKind.CONNECT_TIMEOUT])
 def test_a_time_out_is_theirs_until_we_were_late_ourselves(kind: FaultKind) -> None:
     punctual = timed(kind, Timings(total=10_004, delay=LATE_MS, overrun=4))
-    assert whose(punctual) == (Attribution.THEIRS, kind.value)
+    assert whose(punctual) == (Attribution.TARGET, kind.value)
     late = timed(kind, Timings(total=10_004, delay=LATE_MS + 1, overrun=4))
-    assert whose(late) == (Attribution.OURS, LATE_HERE)
+    assert whose(late) == (Attribution.LOCAL, LATE_HERE)
     assert late.outcome is Outcome.TIMEOUT
 
 
@@ -171,12 +172,12 @@ def test_a_name_server_that_does_not_answer_us_in_time_while_we_are_late_is_no_r
     timings = Timings(total=6_000, delay=LATE_MS)
     assert timed(FaultKind.DNS_FAILED, timings).attribution is Attribution.UNKNOWN
     late = timed(FaultKind.DNS_FAILED, replace(timings, delay=LATE_MS + 1))
-    assert whose(late) == (Attribution.OURS, LATE_HERE)
+    assert whose(late) == (Attribution.LOCAL, LATE_HERE)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.EMPTY, FaultKind.TLS])
 def test_a_connection_that_was_ended_on_us_while_we_were_late_is_ours(kind: FaultKind) -> None:
-    assert whose(timed(kind, Timings(total=9_000, delay=8_000))) == (Attribution.OURS, LATE_HERE)
+    assert whose(timed(kind, Timings(total=9_000, delay=8_000))) == (Attribution.LOCAL, LATE_HERE)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +185,13 @@ def test_a_connection_that_was_ended_on_us_while_we_were_late_is_ours(kind: Faul
 )
 def test_what_no_delay_of_ours_can_cause_stays_theirs(kind: FaultKind) -> None:
     result = timed(kind, Timings(total=900, delay=800))
-    assert whose(result) == (Attribution.THEIRS, kind.value)
+    assert whose(result) == (Attribution.TARGET, kind.value)
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_a_fault_that_ends_far_past_the_deadline_is_ours(kind: FaultKind) -> None:
     result = timed(kind, Timings(total=14_344, overrun=4_344))
-    assert whose(result) == (Attribution.OURS, LATE_HERE)
+    assert whose(result) == (Attribution.LOCAL, LATE_HERE)
 
 
 def answered(timings: Timings) -> ProbeResult:
@@ -202,10 +203,10 @@ def answered(timings: Timings) -> ProbeResult:
 def test_an_answer_while_we_were_late_is_ours_and_keeps_the_time_that_was_measured() -> None:
     """Less the delay it would make a slow target look fast."""
     late = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS + 1))
-    assert whose(late) == (Attribution.OURS, LATE_HERE)
+    assert whose(late) == (Attribution.LOCAL, LATE_HERE)
     assert (late.scored, late.timings.total) == (False, 9_000)
     punctual = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS))
-    assert whose(punctual) == (Attribution.THEIRS, "")
+    assert whose(punctual) == (Attribution.TARGET, "")
     assert punctual.latency_ms == 9_000
     past = answered(Timings(total=14_000, delay=13_000, overrun=4_000))
-    assert whose(past) == (Attribution.OURS, LATE_HERE)
+    assert whose(past) == (Attribution.LOCAL, LATE_HERE)

@@ -10,7 +10,8 @@ from msgspec import structs
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.latency import bucket_of
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import SLOT_MS, Rollup, RollupError, merge, rollup, totals
 
 DAY = 20_500
@@ -20,7 +21,7 @@ def result(at: int, *, ms: int = 200, up: bool = True, scored: bool = True) -> P
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
-        attribution=Attribution.THEIRS if scored else Attribution.OURS,
+        attribution=Attribution.TARGET if scored else Attribution.LOCAL,
         up=up,
         timings=Timings(total=ms),
         compliance=96 if up else 0,

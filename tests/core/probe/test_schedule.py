@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.probe.exchange import Answer, Fault, FaultKind, Timings
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 from tollgauge.core.probe.schedule import (
     ASKED_MS,
     DEAD_EVERY_MS,
@@ -185,7 +186,7 @@ def result(at: int, kind: str) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED if kind == "payable" else Outcome.TIMEOUT,
-        attribution=Attribution.OURS if kind == "ours" else Attribution.THEIRS,
+        attribution=Attribution.LOCAL if kind == "ours" else Attribution.TARGET,
         up=kind == "payable",
         payable=kind == "payable",
         timings=Timings(total=10),

@@ -12,7 +12,8 @@ from tests.support.day_spans import spans_by_day
 from tests.support.timed_evidence import payable, unpaid
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, Outcome
+from tollgauge.core.probe.outcome import Outcome
+from tollgauge.core.probe.probe import HOLDS_MIN_MS
 from tollgauge.core.probe.spans import (
     HOLDS_MAX_MS,
     Spans,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 from tollgauge.core.probe.vantage import (
     PARTLY_REACHABLE,
     RECENT_MS,
@@ -21,7 +22,7 @@ NOW = 1_795_000_000_000
 FAILURE = ProbeResult(
     at=NOW,
     outcome=Outcome.TIMEOUT,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=False,
     timings=Timings(total=10_000),
 )
@@ -33,7 +34,7 @@ def state(up: bool, *, at: int = NOW, name: str = "b", primary: bool = False) ->
         primary=primary,
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=up,
         payable=up,
         latency_ms=80 if up else None,
@@ -62,7 +63,7 @@ def test_a_failure_that_more_than_half_see_is_the_endpoints() -> None:
 def test_what_a_vantage_saw_too_long_ago_or_by_its_own_fault_does_not_count() -> None:
     assert is_down(state(up=True, at=NOW - RECENT_MS - 1))
     assert not is_down(state(up=True, at=NOW - RECENT_MS))
-    assert is_down(replace(state(up=True), attribution=Attribution.OURS))
+    assert is_down(replace(state(up=True), attribution=Attribution.LOCAL))
 
 
 def test_what_the_primary_vantage_saw_before_is_no_second_voice() -> None:

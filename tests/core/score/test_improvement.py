@@ -16,7 +16,8 @@ from tests.support.timed_evidence import observe, timed, unpaid
 from tests.support.timed_evidence import payable as paid
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS
-from tollgauge.core.probe.probe import Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.evidence import (
     ChainEvidence,
     ChainSums,

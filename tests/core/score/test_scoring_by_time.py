@@ -14,7 +14,8 @@ from tests.support.timed_evidence import observe, payable, timed, unpaid
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.evidence import from_json, to_json
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score
@@ -302,7 +303,7 @@ def test_a_confirming_probe_speaks_for_time_and_for_no_count() -> None:
 def test_a_slow_probe_of_ours_is_not_a_state() -> None:
     late = replace(
         unpaid(START + DAY_MS, Outcome.TIMEOUT),
-        attribution=Attribution.OURS,
+        attribution=Attribution.LOCAL,
         timings=Timings(total=10_000),
     )
     past = always(days=1)

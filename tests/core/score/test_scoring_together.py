@@ -11,7 +11,7 @@ from tests.support.evidence_by_time import AS_OF, QUOTE, payable
 from tests.support.examples import examples
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState, TermChange
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.scoring import FLAG_RULES

@@ -8,7 +8,7 @@ import pytest
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.score.evidence import Evidence, LatestState, TermChange
 from tollgauge.core.score.score import Down

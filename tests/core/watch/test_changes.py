@@ -16,7 +16,8 @@ from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import ALL_RULES, ERROR_RULES, RuleSet
 from tollgauge.core.probe.attribution import shared_slowness
-from tollgauge.core.probe.probe import Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import changes
 from tollgauge.core.watch.change_state import (
     CALM,

@@ -9,7 +9,8 @@ import orjson
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.core.score.evidence import from_json
 from tollgauge.db.engine import Store
@@ -38,7 +39,7 @@ def endpoint(host: str, number: int) -> Endpoint:
 PROBE = ProbeResult(
     at=NOW - 1,
     outcome=Outcome.SERVER_ERROR,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=False,
     timings=Timings(total=9),
 )

@@ -16,7 +16,8 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.payto_history import PayToHistory
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
@@ -47,7 +48,7 @@ def probe(at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.SERVER_ERROR,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=False,
         timings=Timings(total=5),
     )

@@ -29,7 +29,8 @@ from tollgauge.core.endpoint.identity import (
 )
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.core.watch import changes as rules
 from tollgauge.core.watch.watch import PERIOD_MS, WatchRequest
@@ -60,7 +61,7 @@ def seen(at: int, *, sells: bool) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED if sells else Outcome.NOT_FOUND,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=sells,
         status=402 if sells else 404,
         timings=Timings(total=80),

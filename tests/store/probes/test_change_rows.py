@@ -10,7 +10,8 @@ from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state
 from tollgauge.core.watch import changes as core_flips
 from tollgauge.db.engine import Store
@@ -43,7 +44,7 @@ def answer(number: int, *broken: str) -> ProbeResult:
     return ProbeResult(
         at=NOW + number * MINUTE_MS,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         status=402,
         timings=Timings(total=80),

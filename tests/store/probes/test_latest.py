@@ -11,7 +11,8 @@ from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, latest, vantages
@@ -38,7 +39,7 @@ ENDPOINT = Endpoint(
 PROBE = ProbeResult(
     at=NOW,
     outcome=Outcome.PAYMENT_REQUIRED,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=True,
     status=402,
     timings=Timings(connect=4, total=80),

@@ -27,7 +27,8 @@ from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.lint.example import GOOD, encoded
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor import discovery
 from tollgauge.store.probes import probes
 from tollgauge.web.wire.figures import iso
@@ -174,7 +175,7 @@ async def test_what_is_stored_of_a_probe_is_what_is_said(
     result = ProbeResult(
         at=running.clock(),
         outcome=outcome,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=answered,
         timings=Timings(total=5),
         status=402 if answered else None,

@@ -11,7 +11,7 @@ from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats,
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.evidence import Evidence, LatestState
 from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Activity

@@ -20,7 +20,8 @@ from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter, endpoint_id, parse_resource
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
@@ -43,7 +44,7 @@ EVERYBODY = Perimeter(mapped=HOSTS)
 UP = ProbeResult(
     at=START - MINUTE_MS,
     outcome=Outcome.PAYMENT_REQUIRED,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=True,
     timings=Timings(total=90),
     status=402,
@@ -155,7 +156,7 @@ async def test_a_live_probe_that_fails_as_the_references_do_costs_nothing(tmp_pa
             await here.look(SHOP)
         (result,) = await here.history(SHOP)
     assert refused(error) == (503, "probe-failed-here")
-    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.OURS)
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.LOCAL)
     assert result.reason == "no-connectivity"
 
 
@@ -172,7 +173,7 @@ async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_noth
             await here.look(SHOP)
         result = (await here.history(SHOP))[-1]
     assert refused(error) == (503, "probe-failed-here")
-    assert (result.attribution, result.reason) == (Attribution.OURS, "common-mode")
+    assert (result.attribution, result.reason) == (Attribution.LOCAL, "common-mode")
 
 
 async def test_a_bad_certificate_that_nobody_can_vouch_for_is_not_sold(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ async def test_a_private_address_is_the_host_s_own_while_a_reference_answers(
         tmp_path, references=(REFERENCE,), resolver=lambda _host: ("10.0.0.1",)
     ) as here:
         result = await here.look("https://shop.nowhere.com/x")
-    assert (result.attribution, result.reason) == (Attribution.THEIRS, "address-not-public")
+    assert (result.attribution, result.reason) == (Attribution.TARGET, "address-not-public")
 
 
 async def test_a_result_that_tells_of_the_target_is_shared(tmp_path: Path) -> None:

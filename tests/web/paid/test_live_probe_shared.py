@@ -11,7 +11,8 @@ from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
@@ -31,7 +32,7 @@ ENDPOINT = Endpoint(
 PROBE = ProbeResult(
     at=NOW + 1_000,
     outcome=Outcome.PAYMENT_REQUIRED,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=True,
     status=402,
     timings=Timings(total=80),

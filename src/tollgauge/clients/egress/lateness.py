@@ -4,7 +4,7 @@ A machine that is too busy, a stopped process and a long step of our own all loo
 a target that is slow to answer. So each loop that serves transfers (the thread of
 clients/egress/curl_loop, and the event loop) should wake at least every TICK_S while anything is in
 flight, and notes how much later than that it woke: a delay of at most TICK_S goes unnoticed.
-core/probe/probe decides what it means (docs/methodology.md, *Whose fault*).
+core/probe/probe decides what it means (docs/methodology.md, *Attribution*).
 """
 
 from __future__ import annotations

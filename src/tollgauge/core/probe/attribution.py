@@ -29,7 +29,6 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
@@ -37,7 +36,8 @@ from typing import Any, Final
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.site import site
 from tollgauge.core.probe.exchange import FaultKind
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Sign
+from tollgauge.core.probe.probe import ProbeResult
 
 COMMON_MODE: Final = "common-mode"
 NO_CONNECTIVITY: Final = "no-connectivity"
@@ -59,14 +59,6 @@ no answer from anybody in between may be our trust anchors or our clock."""
 RECENT_MS: Final = 5 * MINUTE_MS
 """How far back an answer of anybody speaks for us where there is no reference to ask."""
 _SHARED: Final = frozenset({COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE})
-
-
-class Sign(StrEnum):
-    """What a probe says of the network between us and its target."""
-
-    ANSWERED = "answered"
-    FAILED = "failed"
-    TLS_FAILED = "tls-failed"
 
 
 _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
@@ -123,24 +115,23 @@ Wave = Sequence[tuple[Asked, ProbeResult]]
 
 
 def sign(probe: Any) -> Sign | None:
-    """The sign of a ProbeResult, or of a row with its fields; None for a fault of our own that came
-    before the network could tell anything. Broken HTTP is an answer, an empty reply is none.
+    """Return what a ProbeResult, or a row with its fields, shows about our network; None for a
+    failure of this machine before the network was used.
     """
-    if probe.reason not in _SHARED:
-        if probe.status is not None:
-            return Sign.ANSWERED
-        if probe.attribution == Attribution.OURS:
-            return None
-        if probe.outcome == Outcome.BROKEN and probe.reason != FaultKind.EMPTY:
-            return Sign.ANSWERED
-    return Sign.TLS_FAILED if probe.outcome == Outcome.TLS else Sign.FAILED
+    shown = OUTCOMES[probe.outcome].sign
+    if probe.reason in _SHARED:  # a network failure; its own reason was overwritten
+        return Sign.TLS_FAILED if shown is Sign.TLS_FAILED else Sign.FAILED
+    if probe.status is None and probe.attribution == Attribution.LOCAL:
+        return None
+    fault = FAULTS.get(probe.reason)
+    return shown if fault is None or fault.sign is None else fault.sign
 
 
 def network_failure(result: ProbeResult) -> bool:
     """Whether a result is a failure that our own network, resolver, trust anchors or clock could
     have caused and that is not known to be ours.
     """
-    return result.attribution is not Attribution.OURS and sign(result) in _FAILURES
+    return result.attribution is not Attribution.LOCAL and sign(result) in _FAILURES
 
 
 @lru_cache(maxsize=1_024)
@@ -189,7 +180,7 @@ def attributed_to_us(
     """
     all_fail = even_dead or reason == NO_CONNECTIVITY
     return tuple(
-        replace(result, attribution=Attribution.OURS, reason=reason)
+        replace(result, attribution=Attribution.LOCAL, reason=reason)
         if network_failure(result) and (all_fail or not asked.dead)
         else result
         for asked, result in wave
@@ -205,7 +196,7 @@ def unresolved(
     """
     answered = {site(asked.host) for asked in minute if asked.sign is Sign.ANSWERED}
     return tuple(
-        replace(result, attribution=Attribution.THEIRS)
+        replace(result, attribution=Attribution.TARGET)
         if result.reason == FaultKind.DNS_FAILED
         and result.attribution is Attribution.UNKNOWN
         and (resolving or answered - {site(asked.host)})
@@ -247,7 +238,7 @@ def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, 
         replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
         if network_failure(result)
         and (
-            (_rests_on_ourselves(result) and not works(asked))
+            (_has_local_cause(result) and not works(asked))
             or (doubt_all and not asked.dead)
             or (doubt_tls and not asked.dead and asked.sign is Sign.TLS_FAILED)
         )
@@ -295,8 +286,7 @@ def _silent(minute: Sequence[Asked]) -> bool:
     return max(runs.values(), default=0) >= SITES_MIN
 
 
-def _rests_on_ourselves(result: ProbeResult) -> bool:
-    """Whether a failure is what a resolver said (no such name, or a private address), or what our
-    trust anchors and our clock say of a certificate.
-    """
-    return result.outcome in (Outcome.DNS, Outcome.TLS) or result.reason == FaultKind.NOT_PUBLIC
+def _has_local_cause(result: ProbeResult) -> bool:
+    """Return whether a faulty resolver, trust store or clock of ours looks like this failure."""
+    fault = FAULTS.get(result.reason)
+    return OUTCOMES[result.outcome].local_cause or (fault is not None and fault.local_cause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.probe import Attribution, Outcome
+from tollgauge.core.probe.outcome import Attribution, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,12 +21,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import OUTCOMES
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult, describes_target
 
 HOLDS_MAX_MS: Final = 24 * HOUR_MS
 """How long any probe speaks at most."""
-REFUSALS: Final = frozenset({Outcome.THROTTLED, Outcome.FORBIDDEN})
-"""Refusals: their time is not up, although a 401 or 403 counts as a probe that was up."""
 
 
 class Statement(NamedTuple):
@@ -83,13 +82,12 @@ def holds_ms(*, payable: bool, interval_ms: int) -> int:
 
 def statement(result: ProbeResult) -> Statement | None:
     """What a result, or a row of one, says; None if it says nothing of the target."""
-    refused = result.outcome in REFUSALS
-    if result.attribution != Attribution.THEIRS and result.outcome != Outcome.THROTTLED:
+    if not describes_target(result):
         return None
     return Statement(
         at=result.at,
         holds=result.holds,
-        up=result.up and not refused,
+        up=result.up and not OUTCOMES[result.outcome].refusal,
         payable=result.payable,
         compliance=result.compliance,
     )

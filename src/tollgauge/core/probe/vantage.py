@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tollgauge.core.base.units import MINUTE_MS
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 
 DEFAULT: Final = "default"
 """The name of the only vantage, where the operator names none."""
@@ -74,7 +75,7 @@ class VantageState:
 
     def says(self, now: int, *, for_ms: int) -> bool:
         """Whether this says something of the endpoint, at most `for_ms` after it was seen."""
-        return self.attribution is Attribution.THEIRS and now - self.at <= for_ms
+        return self.attribution is Attribution.TARGET and now - self.at <= for_ms
 
 
 def by_majority(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:

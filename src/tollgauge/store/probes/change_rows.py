@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import RuleSet
-from tollgauge.core.probe.probe import Attribution
+from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
@@ -153,7 +153,7 @@ def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
         schema.probe.c.endpoint_id == endpoint_id,
         schema.probe.c.at < before,
         schema.probe.c.up.is_(True),
-        schema.probe.c.attribution == Attribution.THEIRS.value,
+        schema.probe.c.attribution == Attribution.TARGET.value,
     )
     at: int | None = tx.execute(query).scalar_one()
     return at

@@ -18,7 +18,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.probe.attribution import Asked, LastUp, sign
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.vantage import VantageState
 from tollgauge.db import upsert
 from tollgauge.db.prepared import PreparedAny

@@ -81,7 +81,7 @@ def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown = []
     for name, label, write in (
         ("probeAt", "Probed", iso_seconds),
-        ("outcome", "Outcome", str),
+        ("outcome", "Outcome", labels.outcome),
         ("status", "HTTP status", str),
         ("latencyMs", "Latency", labels.milliseconds),
         ("misses", "Failed checks in a row", str),

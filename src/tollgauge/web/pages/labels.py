@@ -19,6 +19,7 @@ from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
 from tollgauge.core.directory.endpoint_filter import GRADES
 from tollgauge.core.endpoint.finding import is_lint
+from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.web.wire import figures
 from tollgauge.web.wire.lint_answers import rule_page
@@ -209,6 +210,12 @@ def path(resource: str) -> str:
 def authority(row: EndpointRow) -> str:
     """Host and, where it is not the default one, port."""
     return row.resource.partition("://")[2].partition("/")[0] or row.host
+
+
+def outcome(value: str) -> str:
+    """Return the label of a probe's outcome; an unknown value is its own label."""
+    row = OUTCOMES.get(value)
+    return value if row is None else row.page
 
 
 def reason(slug: str) -> str:

@@ -28,7 +28,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, whole_seconds
 from tollgauge.core.endpoint.identity import Endpoint, Resource
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.probe import ProbeResult, describes_target
 from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
@@ -263,8 +264,7 @@ def _busy(host: str, *, waited: bool = False) -> Problem:
 
 
 def _failed_here(result: ProbeResult) -> bool:
-    """Whether a result says nothing about the target; a 429 does, and a failure that other vantages
-    do not see, though they are not scored.
+    """Return whether a result does not describe the target. Refusals do, and so does a failure that
+    other vantages do not see.
     """
-    theirs = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
-    return not theirs and result.reason != PARTLY_REACHABLE
+    return not describes_target(result) and result.reason != PARTLY_REACHABLE

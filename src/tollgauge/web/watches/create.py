@@ -31,7 +31,8 @@ from tollgauge.clients.webhooks import Signing
 from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.probe.exchange import FaultKind
-from tollgauge.core.probe.probe import Outcome, ProbeResult
+from tollgauge.core.probe.outcome import OUTCOMES
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import watch as rules
 from tollgauge.core.watch.changes import EVENTS
 from tollgauge.core.watch.watch import Kind, WatchRequest
@@ -73,16 +74,6 @@ TOOL: Final = ToolSpec(
 _SEALED: Final = b'{"sealed":"'
 _KEEP: Final = "Keep the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
-_SELLS_NOTHING: Final = frozenset(
-    {
-        Outcome.OPEN,
-        Outcome.NOT_FOUND,
-        Outcome.METHOD_REFUSED,
-        Outcome.REDIRECT,
-        Outcome.CLIENT_ERROR,
-        Outcome.DNS,
-    }
-)
 _DOWN: Final = (
     "The endpoint does not answer as it should now ({what}): you will be told when it recovers "
     "from an outage, not that it is down already."
@@ -288,7 +279,7 @@ def _was_listed(endpoint: Endpoint) -> bool:
 def _check_sells(result: ProbeResult) -> None:
     """Raises Problem 422 for an answer that says that nothing is sold here."""
     private = result.reason == FaultKind.NOT_PUBLIC.value
-    if result.outcome not in _SELLS_NOTHING and not private:
+    if OUTCOMES[result.outcome].sells and not private:
         return
     what = f"HTTP {result.status}" if result.status else "no such public host"
     raise Problem(

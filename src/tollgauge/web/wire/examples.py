@@ -22,7 +22,8 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.guard.preflight import Offer, decide
 from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import rollup
 from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
@@ -316,7 +317,7 @@ def _probe(at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         timings=Timings(dns=4, connect=21, tls=43, ttfb=88, total=158),
         status=402,

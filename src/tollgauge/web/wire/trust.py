@@ -13,7 +13,7 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.endpoint.finding import Severity as FindingSeverity
 from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.probe import Attribution
+from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.vantage import VantageState
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.lint_answers import rule_page

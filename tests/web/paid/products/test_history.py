@@ -27,7 +27,8 @@ from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db import packing
 from tollgauge.monitor import discovery, terms
 from tollgauge.store.chain import cursors
@@ -76,7 +77,7 @@ def probe(at: int, **changes: Any) -> ProbeResult:
     base = ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=True,
         timings=Timings(dns=1, connect=20, tls=40, ttfb=99, total=161),
         status=402,
@@ -94,7 +95,7 @@ def down(at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.TIMEOUT,
-        attribution=Attribution.THEIRS,
+        attribution=Attribution.TARGET,
         up=False,
         timings=Timings(dns=1, total=10_000),
         reason="timeout",
@@ -119,7 +120,7 @@ def watched(days: int, *, seed: int = 1) -> list[ProbeResult]:
 async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
     shop: PaidServer,
 ) -> None:
-    ours = probe(NOW - HOUR_MS, attribution=Attribution.OURS, outcome=Outcome.THROTTLED, up=False)
+    ours = probe(NOW - HOUR_MS, attribution=Attribution.LOCAL, outcome=Outcome.THROTTLED, up=False)
     strange = replace(QUOTE, asset="0x" + "99" * 20, amount=10**30)
     results = [
         probe(NOW - 3 * DAY_MS),
@@ -352,7 +353,7 @@ async def test_the_text_of_probes_is_what_a_json_writer_makes_of_their_fields(
         probe(0, status=200, outcome=Outcome.OPEN, quote=None, compliant=False),
         probe(0, quote=unpriced, confirms=True),
         replace(down(0), confirms=True),
-        probe(0, up=False, attribution=Attribution.OURS, outcome=Outcome.THROTTLED, status=429),
+        probe(0, up=False, attribution=Attribution.LOCAL, outcome=Outcome.THROTTLED, status=429),
     ]
     results = [
         replace(kinds[number % len(kinds)], at=at)

@@ -21,7 +21,8 @@ from tests.support.statements import execute
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.core.sale.answer_signature import HEADER
 from tollgauge.db import schema
@@ -48,7 +49,7 @@ ENDPOINT = Endpoint(
 PROBE = ProbeResult(
     at=NOW,
     outcome=Outcome.PAYMENT_REQUIRED,
-    attribution=Attribution.THEIRS,
+    attribution=Attribution.TARGET,
     up=True,
     status=402,
     timings=Timings(total=80),

@@ -10,7 +10,7 @@ from tollgauge.core.endpoint.finding import (
     SIGNED_OFFER_MISMATCH,
     Severity,
 )
-from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.evidence import LastProbe
 from tollgauge.core.score.signals.facts import Facts, is_marked, was_no_402
 from tollgauge.core.score.signals.flag import RANKS, Fired, FlagRule, Raised

@@ -19,7 +19,7 @@ from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.finding import NOT_EVALUATED, Severity
 from tollgauge.core.endpoint.terms import EIP3009
 from tollgauge.core.probe.latency import percentiles
-from tollgauge.core.probe.probe import Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.rollup import Rollup, Totals, totals
 from tollgauge.core.score.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.score.policy import Policy

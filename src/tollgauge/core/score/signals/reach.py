@@ -6,8 +6,7 @@ from typing import Final
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.probe.probe import Outcome
-from tollgauge.core.probe.spans import REFUSALS
+from tollgauge.core.probe.outcome import REFUSALS, Outcome, buyer_text
 from tollgauge.core.score.score import Down
 from tollgauge.core.score.signals.facts import Facts, is_unpaid, was_no_402
 from tollgauge.core.score.signals.flag import Fired, FlagRule
@@ -41,7 +40,7 @@ def not_payable_now(facts: Facts) -> Fired | None:
     state = facts.evidence.state
     if state is None or state.payable:
         return None
-    why = _OUTCOMES.get(state.outcome, _NO_PAYMENT)
+    why = buyer_text(state.outcome)
     again = " It is being asked again." if state.unconfirmed else ""
     return Fired(
         f"It could not be paid when it was last checked: {why}.{again} "
@@ -67,7 +66,7 @@ def down_of(facts: Facts) -> Down | None:
         return None
     return Down(
         since=state.at if state.since is None else state.since,
-        reason=_OUTCOMES.get(state.outcome, _NO_PAYMENT),
+        reason=buyer_text(state.outcome),
         confirmed=not state.unconfirmed,
     )
 
@@ -99,27 +98,6 @@ def stale(facts: Facts) -> Fired | None:
         since=state.at,
     )
 
-
-_NO_PAYMENT: Final = "it did not ask for a payment"
-_OUTCOMES: Final[dict[str, str]] = {
-    Outcome.PAYMENT_REQUIRED: "a stock client cannot pay by its 402",
-    Outcome.OPEN: "it answered without asking for a payment",
-    Outcome.VALIDATES: "it checks the request before it asks for payment",
-    Outcome.FORBIDDEN: "it refused the request (401 or 403)",
-    Outcome.THROTTLED: "it refused the request (429)",
-    Outcome.NOT_FOUND: "nothing was found there (404 or 410)",
-    Outcome.METHOD_REFUSED: "it refused the method (405)",
-    Outcome.REDIRECT: "it redirects elsewhere",
-    Outcome.CLIENT_ERROR: "it called the request wrong (4xx)",
-    Outcome.SERVER_ERROR: "it failed (5xx)",
-    Outcome.DNS: "its name was not found",
-    Outcome.CONNECT: "it took no connection",
-    Outcome.TLS: "its certificate or TLS failed",
-    Outcome.TIMEOUT: "it did not answer in time",
-    Outcome.BROKEN: "what it answered is no HTTP",
-    Outcome.LOCAL: "this machine could not ask",
-}
-"""What an outcome means to a buyer."""
 
 FLAGS: Final = (
     FlagRule(

@@ -24,7 +24,7 @@ from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.history_row import HistoryRow, Judgement
-from tollgauge.core.probe.probe import Attribution, Outcome
+from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.score.evidence import PayerVolume
 from tollgauge.monitor.reports.endpoint import history
 from tollgauge.store.chain import volumes

@@ -1,0 +1,331 @@
+"""The table of outcomes: everything that the service decides and says about each result of a probe.
+
+To add an outcome, add a member to `Outcome` and its row to `OUTCOMES`; methodology, operating and
+gaming pages are generated from the rows (`docs/generate.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tollgauge.core.probe.exchange import Answer, Fault, FaultKind
+
+
+class Attribution(StrEnum):
+    """Who caused a result. The values are published in JSON."""
+
+    TARGET = "theirs"
+    LOCAL = "ours"
+    UNKNOWN = "unknown"
+
+
+class Sign(StrEnum):
+    """What a result shows about the network between this machine and its target."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    TLS_FAILED = "tls-failed"
+
+
+class Outcome(StrEnum):
+    """The result of a probe. The values are stored and published in JSON."""
+
+    PAYMENT_REQUIRED = "payment-required"
+    OPEN = "open"
+    VALIDATES = "validates-first"
+    FORBIDDEN = "forbidden"
+    THROTTLED = "throttled"
+    NOT_FOUND = "not-found"
+    METHOD_REFUSED = "method-refused"
+    REDIRECT = "redirect"
+    CLIENT_ERROR = "client-error"
+    SERVER_ERROR = "server-error"
+    DNS = "dns-failure"
+    CONNECT = "connect-failure"
+    TLS = "tls-failure"
+    TIMEOUT = "timeout"
+    BROKEN = "broken-http"
+    LOCAL = "local-failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GamingRow:
+    """The row of docs/gaming.md: a target that is down gives this answer instead of HTTP 503.
+
+    `bounded`: whether it gains at most a few points.
+    """
+
+    trick: str
+    answer: Answer | Fault
+    bound: str
+    bounded: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRow:
+    """The rules and texts of one outcome.
+
+    Attributes:
+        statuses: HTTP statuses with this outcome; the shorter list wins over a range.
+        up: Whether the probe counts as up.
+        attribution: Who caused it, unless core/probe/attribution finds another cause.
+        sign: What it shows about the network; None if the request never left this machine.
+        refusal: The target answers but does not serve the prober. Its time is not up, even if
+            the attribution excludes it from the counts.
+        local_cause: A faulty resolver, trust store or clock of this machine looks the same.
+        sells: Whether an endpoint that never asked for payment can still be watched.
+        buyer: Continues "It could not be paid when it was last checked: …".
+        page: Label on pages.
+        methodology: When a probe has this outcome (docs/methodology.md).
+        operating: What an operator checks when many probes have it (docs/operating/configure.md).
+        gaming: None only if a target cannot cause the outcome.
+    """
+
+    statuses: tuple[int, ...] | range = ()
+    up: bool = False
+    attribution: Attribution = Attribution.TARGET
+    sign: Sign | None = Sign.ANSWERED
+    refusal: bool = False
+    local_cause: bool = False
+    sells: bool = True
+    buyer: str
+    page: str
+    methodology: str
+    operating: str
+    gaming: GamingRow | None
+
+
+_SELLER: Final = "Nothing on this machine: the seller's response."
+_EVERY_FAILURE: Final = "Every failure is one; the forecast caps what is not payable now"
+_NOT_PAYABLE: Final = "Counts as up: only compliance 0 for that time and the forecast caps"
+_REFUSED: Final = "Time counts, not responses: a refusal is time without service"
+
+OUTCOMES: Final[dict[str, OutcomeRow]] = {
+    Outcome.PAYMENT_REQUIRED: OutcomeRow(
+        statuses=(402,),
+        up=True,
+        buyer="a stock client cannot pay by its 402",
+        page="payment required",
+        methodology="HTTP 402",
+        operating="Nothing: the expected response.",
+        gaming=GamingRow(
+            trick="a 402 without terms",
+            answer=Answer(status=402),
+            bound=_NOT_PAYABLE,
+            bounded=False,
+        ),
+    ),
+    Outcome.OPEN: OutcomeRow(
+        statuses=range(200, 300),
+        up=True,
+        sells=False,
+        buyer="it answered without asking for a payment",
+        page="free response",
+        methodology="HTTP 2xx: a response without a request for payment",
+        operating="Whether a proxy of this network answers for the seller.",
+        gaming=GamingRow(
+            trick="a free 200", answer=Answer(status=200), bound=_NOT_PAYABLE, bounded=False
+        ),
+    ),
+    Outcome.VALIDATES: OutcomeRow(
+        statuses=(400, 422),
+        up=True,
+        buyer="it checks the request before it asks for payment",
+        page="validates first",
+        methodology="HTTP 400 or 422: the request is checked before payment",
+        operating=_SELLER,
+        gaming=GamingRow(trick="400", answer=Answer(status=400), bound=_NOT_PAYABLE, bounded=False),
+    ),
+    Outcome.FORBIDDEN: OutcomeRow(
+        statuses=(401, 403),
+        up=True,
+        refusal=True,
+        buyer="it refused the request (401 or 403)",
+        page="forbidden",
+        methodology="HTTP 401 or 403",
+        operating="Whether sellers block this machine's address or `egress.user_agent`.",
+        gaming=GamingRow(trick="401", answer=Answer(status=401), bound=_REFUSED),
+    ),
+    Outcome.THROTTLED: OutcomeRow(
+        statuses=(429,),
+        attribution=Attribution.LOCAL,
+        refusal=True,
+        buyer="it refused the request (429)",
+        page="throttled",
+        methodology="HTTP 429",
+        operating="Whether other programs at this address probe the same sellers.",
+        gaming=GamingRow(trick="429", answer=Answer(status=429), bound=_REFUSED),
+    ),
+    Outcome.NOT_FOUND: OutcomeRow(
+        statuses=(404, 410),
+        sells=False,
+        buyer="nothing was found there (404 or 410)",
+        page="not found",
+        methodology="HTTP 404 or 410",
+        operating=_SELLER,
+        gaming=GamingRow(trick="404", answer=Answer(status=404), bound=_EVERY_FAILURE),
+    ),
+    Outcome.METHOD_REFUSED: OutcomeRow(
+        statuses=(405,),
+        sells=False,
+        buyer="it refused the method (405)",
+        page="method refused",
+        methodology="HTTP 405",
+        operating="Whether the directory lists another method.",
+        gaming=GamingRow(trick="405", answer=Answer(status=405), bound=_EVERY_FAILURE),
+    ),
+    Outcome.REDIRECT: OutcomeRow(
+        statuses=range(300, 400),
+        sells=False,
+        buyer="it redirects elsewhere",
+        page="redirect",
+        methodology="HTTP 3xx: payment clients do not follow redirects",
+        operating="Whether a captive portal or proxy of this network redirects requests.",
+        gaming=GamingRow(trick="a redirect", answer=Answer(status=302), bound=_EVERY_FAILURE),
+    ),
+    Outcome.CLIENT_ERROR: OutcomeRow(
+        statuses=range(400, 500),
+        sells=False,
+        buyer="it called the request wrong (4xx)",
+        page="client error",
+        methodology="any other HTTP 4xx",
+        operating=_SELLER,
+        gaming=GamingRow(trick="418", answer=Answer(status=418), bound=_EVERY_FAILURE),
+    ),
+    Outcome.SERVER_ERROR: OutcomeRow(
+        statuses=range(500, 600),
+        buyer="it failed (5xx)",
+        page="server error",
+        methodology="HTTP 5xx",
+        operating="Whether a proxy of this network answers for the seller.",
+        gaming=GamingRow(trick="500", answer=Answer(status=500), bound=_EVERY_FAILURE),
+    ),
+    Outcome.DNS: OutcomeRow(
+        sign=Sign.FAILED,
+        local_cause=True,
+        sells=False,
+        buyer="its name was not found",
+        page="DNS failure",
+        methodology="the host name does not resolve, or its name servers do not respond",
+        operating="This machine's resolver, `egress.dns_deadline_ms` and `egress.dns_threads`.",
+        gaming=GamingRow(
+            trick="name servers that answer SERVFAIL",
+            answer=Fault(kind=FaultKind.DNS_FAILED),
+            bound="Counts as the target's failure while other sites resolve",
+        ),
+    ),
+    Outcome.CONNECT: OutcomeRow(
+        sign=Sign.FAILED,
+        buyer="it took no connection",
+        page="connection failed",
+        methodology="no connection, a connection reset, or an address that is not public",
+        operating="Routes and firewall of this machine; IPv6 if only such hosts fail.",
+        gaming=GamingRow(
+            trick="connection refused", answer=Fault(kind=FaultKind.CONNECT), bound=_EVERY_FAILURE
+        ),
+    ),
+    Outcome.TLS: OutcomeRow(
+        sign=Sign.TLS_FAILED,
+        local_cause=True,
+        buyer="its certificate or TLS failed",
+        page="TLS failure",
+        methodology="a TLS handshake that fails, or an invalid certificate",
+        operating="This machine's clock and `egress.ca_file`.",
+        gaming=GamingRow(
+            trick="a wrong certificate",
+            answer=Fault(kind=FaultKind.TLS_INVALID),
+            bound=_EVERY_FAILURE,
+        ),
+    ),
+    Outcome.TIMEOUT: OutcomeRow(
+        sign=Sign.FAILED,
+        buyer="it did not answer in time",
+        page="timeout",
+        methodology="no connection or no complete response before the deadline",
+        operating="Load of this machine, `probe.wave` and `probe.concurrent_waves`.",
+        gaming=GamingRow(
+            trick="no response before the deadline",
+            answer=Fault(kind=FaultKind.TIMEOUT),
+            bound=_EVERY_FAILURE,
+        ),
+    ),
+    Outcome.BROKEN: OutcomeRow(
+        buyer="what it answered is no HTTP",
+        page="broken HTTP",
+        methodology="an empty reply, or bytes that are not HTTP",
+        operating="Whether a proxy of this network alters responses.",
+        gaming=GamingRow(
+            trick="bytes that are not HTTP",
+            answer=Fault(kind=FaultKind.MALFORMED),
+            bound=_EVERY_FAILURE,
+        ),
+    ),
+    Outcome.LOCAL: OutcomeRow(
+        attribution=Attribution.LOCAL,
+        sign=None,
+        buyer="this machine could not ask",
+        page="local failure",
+        methodology="this machine has no socket, memory or route, or reached a limit of its own",
+        operating="File descriptors, memory and routes of this machine.",
+        gaming=None,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRow:
+    """The outcome of an attempt that ended without an answer, and where it differs from its row.
+
+    `lateness`: a delay of this machine can cause it, because the request is sent too late or the
+    other side stops waiting.
+    """
+
+    outcome: Outcome
+    attribution: Attribution | None = None
+    sign: Sign | None = None
+    local_cause: bool = False
+    lateness: bool = False
+
+
+FAULTS: Final[dict[str, FaultRow]] = {
+    FaultKind.DNS_NOT_FOUND: FaultRow(outcome=Outcome.DNS),
+    # The resolver of this machine may be the one that fails; core/probe/attribution decides.
+    FaultKind.DNS_FAILED: FaultRow(
+        outcome=Outcome.DNS, attribution=Attribution.UNKNOWN, lateness=True
+    ),
+    FaultKind.NOT_PUBLIC: FaultRow(outcome=Outcome.CONNECT, local_cause=True),
+    FaultKind.CONNECT: FaultRow(outcome=Outcome.CONNECT),
+    FaultKind.CONNECT_TIMEOUT: FaultRow(outcome=Outcome.TIMEOUT, lateness=True),
+    FaultKind.TLS: FaultRow(outcome=Outcome.TLS, lateness=True),
+    FaultKind.TLS_INVALID: FaultRow(outcome=Outcome.TLS),
+    FaultKind.TIMEOUT: FaultRow(outcome=Outcome.TIMEOUT, lateness=True),
+    FaultKind.RESET: FaultRow(outcome=Outcome.CONNECT, lateness=True),
+    FaultKind.EMPTY: FaultRow(outcome=Outcome.BROKEN, sign=Sign.FAILED, lateness=True),
+    FaultKind.OVERSIZE: FaultRow(outcome=Outcome.BROKEN),
+    FaultKind.MALFORMED: FaultRow(outcome=Outcome.BROKEN),
+    FaultKind.LOCAL: FaultRow(outcome=Outcome.LOCAL),
+}
+
+REFUSALS: Final = frozenset(outcome for outcome in Outcome if OUTCOMES[outcome].refusal)
+
+_BY_STATUS: Final = {
+    status: outcome
+    for outcome in sorted(Outcome, key=lambda outcome: -len(OUTCOMES[outcome].statuses))
+    for status in OUTCOMES[outcome].statuses
+}
+
+
+def classify_answer(answer: Answer) -> Outcome:
+    """Return the outcome of an HTTP answer; a status outside 2xx to 5xx is broken HTTP."""
+    return _BY_STATUS.get(answer.status, Outcome.BROKEN)
+
+
+def buyer_text(outcome: str) -> str:
+    """Return why an endpoint with this outcome could not be paid.
+
+    Evidence made elsewhere may name an outcome that this version does not have.
+    """
+    row = OUTCOMES.get(outcome)
+    return "it did not ask for a payment" if row is None else row.buyer

@@ -1,0 +1,75 @@
+"""The table of outcomes is complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tollgauge.core.endpoint.finding import Lint
+from tollgauge.core.probe.exchange import Answer, Exchange, FaultKind
+from tollgauge.core.probe.outcome import (
+    FAULTS,
+    OUTCOMES,
+    Attribution,
+    Outcome,
+    buyer_text,
+    classify_answer,
+)
+from tollgauge.core.probe.probe import judge
+from tollgauge.web.pages import labels
+
+DOCS = Path(__file__).parents[3] / "docs"
+TEXTS = ("buyer", "page", "methodology", "operating")
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_has_a_row_with_all_texts(outcome: Outcome) -> None:
+    row = OUTCOMES[outcome]
+    for name in TEXTS:
+        assert getattr(row, name).strip(), name
+    assert buyer_text(outcome.value) == row.buyer
+    assert labels.outcome(outcome.value) == row.page
+
+
+@pytest.mark.parametrize("name", ["buyer", "page", "methodology"])
+def test_no_two_outcomes_share_a_text(name: str) -> None:
+    texts = [getattr(OUTCOMES[outcome], name) for outcome in Outcome]
+    assert len(set(texts)) == len(Outcome)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_is_documented(outcome: Outcome) -> None:
+    row = OUTCOMES[outcome]
+    for page, text in (
+        ("methodology.md", row.methodology),
+        ("operating/configure.md", row.operating),
+    ):
+        lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+        (line,) = [line for line in lines if line.startswith(f"| `{outcome.value}` |")]
+        assert text in line
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_that_a_target_can_cause_has_a_gaming_row(outcome: Outcome) -> None:
+    row = OUTCOMES[outcome]
+    caused_by_target = row.attribution is Attribution.TARGET or row.refusal
+    assert (row.gaming is not None) == caused_by_target
+    if row.gaming is not None:
+        url = "https://a.example.com/x"
+        exchange = Exchange(url=url, method="GET", at=0, result=row.gaming.answer)
+        nothing = Lint(payable=False, compliant=False, version=None)
+        assert judge(exchange, nothing).outcome is outcome
+        page = (DOCS / "gaming.md").read_text(encoding="utf-8")
+        assert f"| {row.gaming.trick} instead of 503 while down" in page
+
+
+def test_every_outcome_is_reached_by_a_status_or_a_fault() -> None:
+    by_status = {classify_answer(Answer(status=status)) for status in range(1_000)}
+    by_fault = {FAULTS[kind].outcome for kind in FaultKind}
+    assert by_status | by_fault == set(Outcome)
+
+
+def test_unknown_outcome_of_foreign_evidence_has_a_neutral_text() -> None:
+    assert buyer_text("from-the-future") == "it did not ask for a payment"
+    assert labels.outcome("from-the-future") == "from-the-future"
