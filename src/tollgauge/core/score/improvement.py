@@ -1,6 +1,6 @@
 """Improvement: what a seller could change to raise a score, and what the score would be then.
 
-Rules (docs/selling.md):
+Rules (docs/how-to/sell.md):
 - each improvement changes one thing of the evidence and is scored by the same scorer under the same
   policy; what does not raise the score, because a lower cap still holds, is left out;
 - what a mended flag and a mended component look like is core/score/mended's;

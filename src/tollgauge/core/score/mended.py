@@ -1,6 +1,6 @@
 """Mended: an evidence as it would be if one thing were mended.
 
-Rules (docs/selling.md):
+Rules (docs/how-to/sell.md):
 - a flag is mended as the next probe would show it, or once the time has passed for which it holds;
 - a component is mended as if it had been at its best for the whole window; activity, by as many
   more buyers as the next step of the policy's table of payers asks for.
