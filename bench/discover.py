@@ -31,7 +31,7 @@ from bench.child import print_json, started
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.jobs.discover import Source, Tally
+from tollgauge.jobs.discover import Source, SourceKind, Tally
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.jobs.discovery_files import load_files
 
@@ -113,7 +113,7 @@ async def from_pages(ca_file: str, port: str) -> None:
         mapped = {directory.HOST: ("127.0.0.1", int(port))}
         egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file))
         egress.start()
-        source = Source("bench", "bazaar", f"https://{directory.HOST}", pause_ms=0)
+        source = Source("bench", SourceKind.BAZAAR, f"https://{directory.HOST}", pause_ms=0)
         try:
             async with opened(Path(name)) as store:
                 print_json(await measured(partial(crawl, store, egress, source, now=_NOW)))

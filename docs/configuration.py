@@ -6,9 +6,8 @@ Types, defaults, ranges and what a setting means come from the sections' declara
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from functools import reduce
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import orjson
 from pydantic import TypeAdapter
@@ -16,8 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchema
 
 from docs.markdown import generated, table
 from tollgauge.config import Config
-from tollgauge.config.read import Setting, settings_of
-from tollgauge.config.template import meanings
+from tollgauge.config.settings import Section, Setting, list_sections
 from tollgauge.jobs.discover import Source
 
 _INTRODUCTION: Final = """\
@@ -58,31 +56,22 @@ class _Schema(GenerateJsonSchema):
 
 def configuration() -> str:
     """The page, in Markdown."""
-    words, schema = meanings_of(Config), _schema(Config)
-    rows: dict[str, list[tuple[object, ...]]] = {}
-    for setting in settings_of(Config):
-        section = setting.path.rpartition(".")[0]
-        if section:
-            row = _row(setting, _at(schema, setting.path), words.get(setting.path, ""))
-            rows.setdefault(section, []).append(row)
-    head = ("setting", "type", "default", "range", "unit", "what it is")
-    parts = [f"## {section}\n\n{table(head, lines)}" for section, lines in rows.items()]
+    schema = _schema(Config)
+    parts = [
+        _describe_array(section) if section.is_array else _describe_table(section, schema)
+        for section in list_sections(Config)
+    ]
     return generated(
         "Configuration",
         "the settings and tollgauge.example.toml",
-        "\n\n".join((_INTRODUCTION, *parts, _sources())) + "\n",
+        "\n\n".join((_INTRODUCTION, *parts)) + "\n",
     )
 
 
-def meanings_of(section: type, path: str = "") -> dict[str, str]:
-    """What stands under each setting of a section and its subsections, by the setting's path."""
-    words = meanings(section)
-    by_path = {f"{path}{name}": text for name, text in words.items()}
-    hints = get_type_hints(section)
-    for field in fields(section):
-        if is_dataclass(hint := hints[field.name]) and isinstance(hint, type):
-            by_path |= meanings_of(hint, f"{path}{field.name}.")
-    return by_path
+def _describe_table(section: Section, schema: dict[str, Any]) -> str:
+    head = ("setting", "type", "default", "range", "unit", "what it is")
+    rows = [_row(setting, _at(schema, setting.path)) for setting in section.settings]
+    return f"## {section.path}\n\n{table(head, rows)}"
 
 
 def _schema(kind: type[Any]) -> dict[str, Any]:
@@ -101,16 +90,15 @@ def _at(schema: dict[str, Any], path: str) -> Mapping[str, Any]:
     return reduce(into, path.split("."), schema)
 
 
-def _row(setting: Setting, schema: Mapping[str, Any], meaning: str) -> tuple[object, ...]:
-    name = setting.path.rpartition(".")[2]
-    default = reduce(getattr, setting.path.split("."), Config())
+def _row(setting: Setting, schema: Mapping[str, Any]) -> tuple[object, ...]:
+    description = setting.description
     return (
-        f"`{name}`",
+        f"`{setting.name}`",
         "secret" if setting.secret else _type(schema),
-        "" if setting.secret else _value(default),
+        "" if setting.secret else _value(setting.default),
         ", ".join(_range(schema)),
-        next((unit for end, unit in _UNITS.items() if name.endswith(end)), ""),
-        f"`{setting.variable}`: {meaning}" if setting.secret else meaning,
+        next((unit for end, unit in _UNITS.items() if setting.name.endswith(end)), ""),
+        f"`{setting.variable}`: {description}" if setting.secret else description,
     )
 
 
@@ -136,19 +124,18 @@ def _range(schema: Mapping[str, Any]) -> Iterator[str]:
         yield f"`{schema['pattern']}`"
 
 
-def _sources() -> str:
-    """The section of the directories, a list of tables."""
-    words = meanings(Source)
+def _describe_array(section: Section) -> str:
+    """The section of the directories, an array of tables."""
     properties = _schema(Source)["properties"]
     rows = [
         (
-            f"`{name}`",
-            _type(schema),
-            _value(schema.get("default")) or "must be set",
-            "ms" if name.endswith("_ms") else "",
-            words[name],
+            f"`{setting.name}`",
+            _type(properties[setting.name]),
+            _value(setting.default) or "must be set",
+            "ms" if setting.name.endswith("_ms") else "",
+            setting.description,
         )
-        for name, schema in properties.items()
+        for setting in section.settings
     ]
     head = ("setting", "type", "default", "unit", "what it is")
     return (

@@ -25,7 +25,7 @@ from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
-from tollgauge.config.advice import advice
+from tollgauge.config.rules import advice
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import SECOND_MS, Clock, evm_chain_id

@@ -47,7 +47,7 @@ def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: P
         (("cut.json",), 2, "ends early at line 1."),
         (("cut.json.gz",), 2, "gzip"),
         (("http://example.com/list",), 2, "is no https:// URL"),
-        (("https://example.com/", "--kind", "pigeon"), 2, "No source is of the kind"),
+        (("https://example.com/", "--kind", "pigeon"), 2, "'pigeon' is not one of"),
         (("https://127.0.0.1/list",), 1, "address-not-public"),
     ],
 )

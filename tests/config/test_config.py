@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tollgauge.config import Config, ConfigError, load, unused
-from tollgauge.config.read import settings_of
+from tollgauge.config.settings import list_settings
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 PAY_TO = "0x" + "ab" * 20
@@ -217,7 +217,7 @@ kind = "file"
         "egress.ports[1] must be a whole number",
         "egress.mapped.a.example.com[0]: 10.0.0.1 is no loopback",
         "facilitator.url: must be a http:// or https:// URL",
-        "sources[0]: No source is of the kind 'carrier-pigeon'",
+        "sources[0].kind must be one of 'bazaar', 'openapi' or 'file'",
         "sources[1].name is missing",
         "sources[1].location is missing",
         "score.batch must be a whole number",
@@ -249,7 +249,7 @@ def test_a_problem_is_not_said_twice(tmp_path: Path) -> None:
     assert messages == ("facilitator.url must be a text",)
 
 
-@pytest.mark.parametrize("path", [s.path for s in settings_of(Config) if s.secret])
+@pytest.mark.parametrize("path", [s.path for s in list_settings(Config) if s.secret])
 def test_secrets_are_refused_in_the_file(tmp_path: Path, path: str) -> None:
     section, _, key = path.partition(".")
     (message,) = problems(tmp_path, f'[{section}]\n{key} = "hunter2"\n')

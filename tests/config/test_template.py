@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tollgauge.config import Config, load
-from tollgauge.config.read import Setting, settings_of
-from tollgauge.config.template import meanings, template
+from tollgauge.config.settings import Setting, list_sections, list_settings
+from tollgauge.config.template import template
 from tollgauge.jobs.discover import Source
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
@@ -21,8 +21,12 @@ VALUE = re.compile(r'^#(?=(?:\w+|".+") = |\[\[)', re.MULTILINE)
 
 TEXT = template()
 
+SECTIONS = list(list_sections(Config))
 FOR_OPERATORS = [
-    setting for setting in settings_of(Config) if setting.path.partition(".")[0] in meanings(Config)
+    setting
+    for section in SECTIONS
+    if section.description and not section.is_array
+    for setting in section.settings
 ]
 
 
@@ -50,15 +54,17 @@ def test_it_holds_every_setting_with_its_default(setting: Setting) -> None:
     if setting.secret:
         assert key not in value
         assert f"# {setting.variable} (a secret): " in TEXT
-    elif setting.path == "sources":
-        (source,) = value[key]
-        assert Source(**source)
-        assert source.keys() == {field.name for field in dataclasses.fields(Source)}
     elif default is None or default == {}:
         assert value[key], "an example"
     else:
         expected = sorted(default) if isinstance(default, frozenset | tuple) else default
         assert value[key] == expected
+
+
+def test_it_holds_an_example_of_a_source() -> None:
+    (source,) = filled_in()["sources"]
+    assert Source(**source)
+    assert source.keys() == {field.name for field in dataclasses.fields(Source)}
 
 
 def test_every_example_can_be_used(tmp_path: Path) -> None:
@@ -72,10 +78,10 @@ def test_every_example_can_be_used(tmp_path: Path) -> None:
     assert [source.kind for source in config.sources] == ["bazaar"]
 
 
-def test_the_words_of_a_setting_are_those_under_it() -> None:
-    words = meanings(type(Config().index))
-    assert words["steps"] == "Steps forward that a round makes at most."
-    assert words["span"] == "Final blocks asked for at once.", "of what it extends"
+def test_a_setting_is_described_by_the_text_under_it() -> None:
+    descriptions = {setting.path: setting.description for setting in list_settings(Config)}
+    assert descriptions["index.steps"] == "Steps forward that a round makes at most."
+    assert descriptions["index.span"] == "Final blocks asked for at once.", "of the base class"
 
 
 def test_no_line_is_too_long_to_read() -> None:

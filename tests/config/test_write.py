@@ -10,11 +10,11 @@ from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, ConfigError, load
-from tollgauge.config.write import toml_text
+from tollgauge.config.template import toml_text
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.chain import ACCOUNTS
-from tollgauge.jobs.discover import Source
+from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
@@ -42,8 +42,13 @@ def demo_config(tmp_path: Path) -> Config:
         watch=WatchSettings(key="k" * 40),
         demo=DEMO,
         sources=(
-            Source(name="one", kind="bazaar", location="https://directory.example/x", pause_ms=0),
-            Source(name="two", kind="file", location="listing.json"),
+            Source(
+                name="one",
+                kind=SourceKind.BAZAAR,
+                location="https://directory.example/x",
+                pause_ms=0,
+            ),
+            Source(name="two", kind=SourceKind.FILE, location="listing.json"),
         ),
     )
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from docs.configuration import meanings_of
 from docs.reference_pages import reference
 from tollgauge.config import Config
-from tollgauge.config.read import settings_of
+from tollgauge.config.settings import list_settings
 from tollgauge.core.score.scoring import FLAG_RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,17 +30,16 @@ def test_every_page_of_the_reference_is_current(written: dict[str, str]) -> None
 
 def test_every_setting_is_described(written: dict[str, str]) -> None:
     page = written["reference/configuration.md"]
-    meanings = meanings_of(Config)
     for section in fields(Config):
         assert f"## {section.name}" in page
-    for setting in settings_of(Config):
-        if "." in setting.path:
-            name = setting.path.rpartition(".")[2]
-            assert re.search(rf"^\| `{name}` \|", page, re.MULTILINE), setting.path
-            assert meanings[setting.path]
-            assert not setting.secret or setting.variable in page
-    assert meanings["server.admin_port"].startswith("The port of /metrics and the status, on")
-    assert meanings["probe.references"].startswith("https URLs that tell whether")
+    settings = {setting.path: setting for setting in list_settings(Config)}
+    for setting in settings.values():
+        assert re.search(rf"^\| `{setting.name}` \|", page, re.MULTILINE), setting.path
+        assert setting.description
+        assert not setting.secret or setting.variable in page
+    port = settings["server.admin_port"].description
+    assert port.startswith("The port of /metrics and the status, on")
+    assert settings["probe.references"].description.startswith("https URLs that tell whether")
 
 
 def test_a_setting_has_its_default_range_and_unit(written: dict[str, str]) -> None:

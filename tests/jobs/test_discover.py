@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pydantic import ValidationError
 from tests.support.tls_server import Reply, TlsServer, tls_server
 
 from tollgauge import app
@@ -18,7 +19,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.config import Config
 from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
-from tollgauge.jobs.discover import Source, SourceError, Tally, run
+from tollgauge.jobs.discover import Source, SourceKind, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
 from tollgauge.store.endpoints import endpoints, listings
 
@@ -79,7 +80,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-SOURCE = Source("bazaar", "bazaar", f"https://{HOST}", pause_ms=0, limit=10)
+SOURCE = Source("bazaar", SourceKind.BAZAAR, f"https://{HOST}", pause_ms=0, limit=10)
 
 
 def item(number: int, *, amount: str = "1000", **changes: Any) -> dict[str, Any]:
@@ -279,9 +280,11 @@ async def test_a_file_may_be_a_configured_source(
 ) -> None:
     path = tmp_path / "list.csv"
     path.write_text("url,method\nhttps://s1.dev/x,post\n")
-    tally = await run(store, egress, Source("mine", "file", str(path)), now=NOW)
+    tally = await run(store, egress, Source("mine", SourceKind.FILE, str(path)), now=NOW)
     assert (tally.new, tally.complete) == (1, True)
-    gone = await run(store, egress, Source("gone", "file", str(tmp_path / "none")), now=NOW)
+    gone = await run(
+        store, egress, Source("gone", SourceKind.FILE, str(tmp_path / "none")), now=NOW
+    )
     assert "cannot be read" in gone.problem
 
 
@@ -289,7 +292,7 @@ async def test_the_loop_says_that_a_source_shrank(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     config = Config(
         store=StoreSettings(url=f"sqlite:///{tmp_path}/d.db"),
-        sources=(Source("mine", "file", str(path)),),
+        sources=(Source("mine", SourceKind.FILE, str(path)),),
     )
     async with app.opened(config) as service:
         said = []
@@ -376,6 +379,7 @@ def test_a_files_source_is_its_facilitators_host_else_its_name() -> None:
     [
         {"kind": "rss"},
         {"name": ""},
+        {"location": "http://directory.example.com"},
         {"location": ""},
         {"name": "x" * 200},
         {"pause_ms": -1},
@@ -383,7 +387,7 @@ def test_a_files_source_is_its_facilitators_host_else_its_name() -> None:
     ],
 )
 def test_a_source_that_cannot_work_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(SourceError):
+    with pytest.raises(ValidationError):
         replace(SOURCE, **fields)
 
 

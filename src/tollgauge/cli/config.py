@@ -92,7 +92,7 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
 def advised(config: Config) -> list[str]:
     """What is unwise in a configuration that works, and which variables are not settings."""
     from tollgauge.config import unused
-    from tollgauge.config.advice import advice
+    from tollgauge.config.rules import advice
 
     return [*advice(config), *unused(os.environ)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -33,7 +33,9 @@ def discover(
     name: Annotated[
         str, typer.Option(help="The source's name in discovery events; that of all files.")
     ] = "",
-    kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
+    kind: Annotated[
+        Literal["bazaar", "openapi"], typer.Option(help="What a URL's directory publishes.")
+    ] = "bazaar",
     accept_shrink: Annotated[
         bool,
         typer.Option(
@@ -163,8 +165,13 @@ async def _discover(
 
 def _directory(source: str, name: str, kind: str) -> Source | None:
     """The directory behind a URL, None for a file."""
-    from tollgauge.jobs.discover import Source
+    from pydantic import ValidationError
+
+    from tollgauge.jobs.discover import Source, SourceKind
 
     _, is_url, rest = source.partition("://")
     name = name or rest.split("/", 1)[0]
-    return Source(name=name, kind=kind, location=source) if is_url else None
+    try:
+        return Source(name=name, kind=SourceKind(kind), location=source) if is_url else None
+    except ValidationError as error:
+        raise TollgaugeError(f"{name!r} cannot be the source's name: use --name.") from error

@@ -1,13 +1,10 @@
 """Configuration: one TOML file and the environment, read once into frozen sections.
 
-Rules: sections are pydantic dataclasses that live beside their consumers, and each declares what
-its values may be; an unknown key is an error; every problem is reported at once; secrets come from
-the environment alone, but for those of a demo, which everyone knows. A value's environment name is
-`TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the
-file; `DATABASE_URL` is understood for the store, and `<NAME>_FILE` for a file that holds a secret.
-What stands under a setting says what it means: `tollgauge.example.toml` is written from that
-(config/template). How they are read is in config/read, how a file is written in config/write,
-errors between sections are in config/rules, advice about what works but is unwise in config/advice.
+Sections are pydantic dataclasses next to their consumers; each declares the limits of its values.
+An unknown key is an error, and all problems are reported together. The environment variable of a
+setting is `TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and
+takes precedence over the file; `DATABASE_URL` sets `store.url`, and `<NAME>_FILE` names a file that
+contains a secret. Secrets come only from the environment, except the public ones of a demo.
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config.read import (
-    PREFIX,
-    merge,
+    apply_environment,
     read_secret_files,
+    remove_secrets,
     secret_files,
-    settings_of,
     validate,
 )
 from tollgauge.config.rules import check, https_origins
+from tollgauge.config.settings import PREFIX, list_settings
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.bundle import BundleSettings
@@ -52,15 +49,16 @@ from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+# Variables that the command line, the demo or the clients read.
 _ELSEWHERE: Final = frozenset(
     {"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL", "TOLLGAUGE_BUYER_KEY"}
 )
-"""Names of the environment that mean something to the command line, the demo or the clients."""
 
 
 class ConfigError(TollgaugeError):
-    """The configuration cannot be used; `problems` lists everything that is wrong with it.
-    `unread` says that its file could not be read at all.
+    """The configuration cannot be used.
+
+    `problems` lists all errors. `unread` is true if the file could not be read.
     """
 
     def __init__(self, problems: tuple[str, ...], *, unread: bool = False) -> None:
@@ -123,45 +121,49 @@ class Config:
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Config:
-    """The configuration of a file (None: defaults) under an environment.
+    """Read the configuration from a file (None: defaults) and an environment.
 
-    Raises ConfigError with every problem at once.
+    Raises:
+        ConfigError: with every problem of both.
     """
     problems: list[str] = []
-    document = _document(path, problems)
+    settings = list_settings(Config)
+    document = _read_file(path, problems)
     unread = document is None
     document = document or {}
-    if _password_in(document):
+    if _has_password(document):
         problems.append("store.url holds a password: set DATABASE_URL instead")
-    environment, unreadable = read_secret_files(environment, settings_of(Config))
-    problems += unreadable
-    problems += merge(document, environment, settings_of(Config), secrets=_is_of_demo(document))
-    config, wrong, broken = validate(Config, document)
+    environment = read_secret_files(environment, settings, problems)
+    if not _is_demo(document):
+        problems += remove_secrets(document, settings)
+    apply_environment(document, environment, settings)
+    config, errors, invalid = validate(Config, document)
     sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
-    problems += [*wrong, *(words for words in unused(environment) if words.startswith(sections))]
+    problems += [*errors, *(text for text in unused(environment) if text.startswith(sections))]
     if not unread:
-        problems += check(config, broken=broken)
+        problems += check(config, invalid=invalid)
     if problems:
         raise ConfigError(tuple(problems), unread=unread)
-    named = "base_url" in document["server"]
-    return config if named else replace(config, server=_at_its_port(config.server))
+    if "base_url" in document.get("server", {}):
+        return config
+    return replace(config, server=_with_own_address(config.server))
 
 
-def _at_its_port(server: ServerSettings) -> ServerSettings:
-    """A server with its own address as `base_url`, for configurations that name none."""
+def _with_own_address(server: ServerSettings) -> ServerSettings:
+    """Set `base_url` to the address on which the server listens."""
     host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
     host = f"[{host}]" if ":" in host else host
     return replace(server, base_url=f"http://{host}:{server.port}")
 
 
 def unused(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable of the environment that looks like a setting and is none.
+    """Return a message for each `TOLLGAUGE_` variable that is not a setting.
 
-    It is an error only where it names a section: orchestrators set other variables that begin
-    with the name of a service by themselves.
+    `load` treats it as an error only if it names a section: orchestrators set other variables that
+    begin with the name of a service.
     """
-    known = _ELSEWHERE | {setting.variable for setting in settings_of(Config)}
-    known |= secret_files(settings_of(Config)).keys()
+    settings = list_settings(Config)
+    known = _ELSEWHERE | {setting.variable for setting in settings} | secret_files(settings).keys()
     sentences = []
     for name in sorted(environment.keys() - known):
         if name.startswith(PREFIX):
@@ -171,22 +173,23 @@ def unused(environment: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def _is_of_demo(document: Mapping[str, Any]) -> bool:
-    """Whether `tollgauge demo` wrote the file: a world of its own on this machine has no secrets,
-    and config/rules refuses any other with a `[demo]`.
+def _is_demo(document: Mapping[str, Any]) -> bool:
+    """Whether `tollgauge demo` wrote the file, which may contain the demo's public keys.
+
+    config/rules rejects `[demo]` in the file of a service that others can reach.
     """
     demo = document.get("demo")
     return isinstance(demo, dict) and bool(demo.get("buyer_key") or demo.get("control_url"))
 
 
-def _password_in(document: Mapping[str, Any]) -> bool:
+def _has_password(document: Mapping[str, Any]) -> bool:
     store = document.get("store")
     url = store.get("url") if isinstance(store, dict) else None
     return isinstance(url, str) and re.search(r"://[^/@:]*:[^@]+@", url) is not None
 
 
-def _document(path: Path | None, problems: list[str]) -> dict[str, Any] | None:
-    """The file's tables, None when it could not be read."""
+def _read_file(path: Path | None, problems: list[str]) -> dict[str, Any] | None:
+    """The file's tables; None, and a message in `problems`, if it cannot be read."""
     if path is None:
         return {}
     try:

@@ -1,40 +1,37 @@
-"""Reading: the tables of a file and the texts of an environment become frozen dataclasses.
+"""Reads settings: the tables of a file and the texts of an environment become frozen sections.
 
-Rules: pydantic validates, strictly, because TOML has types; a text of the environment is first
-turned into what TOML would hold. A setting that is left out of `repr` is a secret, and refused in
-the file; a field that holds a function is no setting. What the settings are is config's concern.
+pydantic validates in strict mode, because TOML has types; a text of the environment is first
+converted to the value that TOML would contain.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import json
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from tollgauge.config.settings import Setting, list_sections
+
 T = TypeVar("T")
 
-PREFIX: Final = "TOLLGAUGE_"
 ALIASES: Final = {"store.url": "DATABASE_URL"}
-FILE: Final = "_FILE"
-"""Ends the name of a variable that holds the path of a file with a secret, as orchestrators and
-systemd hand secrets over.
-"""
+FILE: Final = "_FILE"  # suffix of a variable with the path of a secret's file (systemd, Docker)
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_WORDS: Final[Mapping[str, str]] = {
+# Messages for pydantic's errors (docs.pydantic.dev, "Validation Errors").
+_MESSAGES: Final[Mapping[str, str]] = {
     "bool_type": "must be true or false",
     "callable_type": "is not a setting",
     "dataclass_type": "must be a table",
     "dict_type": "must be a table in the file",
+    "enum": "must be one of {expected}",
     "float_type": "must be a number",
     "frozen_set_type": "must be a list",
     "greater_than": "must be above {gt:.15g}",
@@ -42,36 +39,11 @@ _WORDS: Final[Mapping[str, str]] = {
     "int_type": "must be a whole number",
     "less_than_equal": "must be at most {le:.15g}",
     "missing": "is missing",
+    "string_too_short": "must not be empty",
     "string_type": "must be a text",
     "too_long": "must be a list of {max_length}",
     "tuple_type": "must be a list",
 }
-"""What is said of each of pydantic's errors (docs.pydantic.dev, "Validation Errors")."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting: its path such as `probe.cadence.every_ms`, and its type."""
-
-    path: str
-    hint: Any
-    secret: bool
-
-    @property
-    def variable(self) -> str:
-        """Its name in the environment."""
-        return PREFIX + self.path.upper().replace(".", "_")
-
-
-def settings_of(section: Any, path: str = "") -> Iterator[Setting]:
-    """Every setting of a dataclass, those of nested ones included, in order."""
-    hints = typing.get_type_hints(section)
-    for field in dataclasses.fields(section):
-        hint, where = hints[field.name], f"{path}.{field.name}".lstrip(".")
-        if dataclasses.is_dataclass(hint):
-            yield from settings_of(hint, where)
-        elif typing.get_origin(hint) is not Callable:
-            yield Setting(path=where, hint=hint, secret=not field.repr)
 
 
 def secret_files(settings: Iterable[Setting]) -> dict[str, str]:
@@ -81,12 +53,13 @@ def secret_files(settings: Iterable[Setting]) -> dict[str, str]:
 
 
 def read_secret_files(
-    environment: Mapping[str, str], settings: Iterable[Setting]
-) -> tuple[dict[str, str], list[str]]:
-    """An environment with the contents of the files that it names for secrets, without the white
-    space at their ends, and a sentence for each that cannot be used. An empty file sets nothing.
+    environment: Mapping[str, str], settings: Iterable[Setting], problems: list[str]
+) -> dict[str, str]:
+    """Return the environment with the contents of its secret files, stripped.
+
+    An empty file sets nothing. Files that cannot be used are added to `problems`.
     """
-    result, problems = dict(environment), []
+    result = dict(environment)
     for variable, name in secret_files(settings).items():
         if not (path := result.pop(variable, "")):
             continue
@@ -99,62 +72,61 @@ def read_secret_files(
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "it is not UTF-8 text"
             problems.append(f"{variable}: {path} cannot be read: {why}")
-    return result, problems
+    return result
 
 
-def merge(
-    document: dict[str, Any],
-    environment: Mapping[str, str],
-    settings: Iterable[Setting],
-    *,
-    secrets: bool = False,
-) -> list[str]:
-    """Put the values of an environment into a document, in place of its own; returns a sentence
-    for each that cannot be put there, and for each secret that the document holds unless it may
-    hold `secrets`.
-    """
-    problems = []
+def apply_environment(
+    document: dict[str, Any], environment: Mapping[str, str], settings: Iterable[Setting]
+) -> None:
+    """Set the values of an environment in a document, in place of the document's own."""
     for setting in settings:
-        table, key = _table_of(document, setting.path)
-        if not isinstance(table, dict):
-            continue  # the validation says so
-        if setting.secret and not secrets and table.pop(key, None) is not None:
-            problems.append(f"{setting.path} is a secret: set {setting.variable} instead")
         names = (setting.variable, ALIASES.get(setting.path, ""))
         text = next((environment[name] for name in names if name in environment), None)
-        if text is not None:
-            table[key] = _from_text(text, setting.hint)
+        table = _find_table(document, setting.path)
+        if text is not None and isinstance(table, dict):  # otherwise the validation reports it
+            table[setting.name] = _parse_text(text, setting.hint)
+
+
+def remove_secrets(document: dict[str, Any], settings: Iterable[Setting]) -> list[str]:
+    """Remove the secrets of a document; returns a message for each."""
+    problems = []
+    for setting in settings:
+        table = _find_table(document, setting.path) if setting.secret else None
+        if isinstance(table, dict) and table.pop(setting.name, None) is not None:
+            problems.append(f"{setting.path} is a secret: set {setting.variable} instead")
     return problems
 
 
 def validate(kind: type[T], document: Mapping[str, Any]) -> tuple[T, list[str], frozenset[str]]:
-    """The dataclass of a document, a sentence for each thing that is wrong, and the sections that
-    hold their defaults because something in them is wrong.
+    """Return the settings of a document, a message for each error, and the invalid sections.
+
+    An invalid section has its defaults in the result.
     """
     read = partial(TypeAdapter(kind).validate_json, strict=True, extra="forbid")
     try:
-        return read(_json(document)), [], frozenset()
+        return read(_to_json(document)), [], frozenset()
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-    broken = frozenset(str(detail["loc"][0]) for detail in details)
-    whole = {name: section for name, section in document.items() if name not in broken}
-    return read(_json(whole)), [_sentence(kind, detail) for detail in details], broken
+    invalid = frozenset(str(detail["loc"][0]) for detail in details)
+    valid = {name: section for name, section in document.items() if name not in invalid}
+    return read(_to_json(valid)), [_format_error(kind, detail) for detail in details], invalid
 
 
-def _table_of(document: dict[str, Any], path: str) -> tuple[Any, str]:
-    """The table that a setting is in, made where there is none, and the setting's key in it."""
-    *sections, key = path.split(".")
+def _find_table(document: dict[str, Any], path: str) -> Any:
+    """The table of a setting, created where there is none."""
     table: Any = document
-    for section in sections:
+    for section in path.split(".")[:-1]:
         table = table.setdefault(section, {}) if isinstance(table, dict) else table
-    return table, key
+    return table
 
 
-def _from_text(text: str, hint: Any) -> Any:
-    """A text as the value that TOML would hold; a text still where it is of another type."""
+def _parse_text(text: str, hint: Any) -> Any:
+    """The value that TOML would contain; the text itself for any other type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (tuple, frozenset) and args[0] in (str, int):
-        return [_from_text(item.strip(), args[0]) for item in text.split(",") if item.strip()]
+    if origin is Annotated:
+        return _parse_text(text, args[0])
+    if origin in (tuple, frozenset) and typing.get_origin(args[0]) in (None, Annotated):
+        return [_parse_text(item.strip(), args[0]) for item in text.split(",") if item.strip()]
     if hint is bool:
         return _BOOLEANS.get(text.lower(), text)
     if hint in (int, float):
@@ -163,39 +135,33 @@ def _from_text(text: str, hint: Any) -> Any:
     return text
 
 
-def _json(document: Mapping[str, Any]) -> str:
-    """JSON, of which pydantic takes lists for tuples and sets. A date becomes a text, and a byte
-    of the environment that is not UTF-8 becomes U+FFFD.
+def _to_json(document: Mapping[str, Any]) -> str:
+    """JSON, whose lists pydantic accepts for tuples and sets in strict mode.
+
+    A date becomes a text, and a byte of the environment that is not UTF-8 becomes U+FFFD.
     """
     text = json.dumps(document, default=str, ensure_ascii=False)
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _sentence(kind: type, detail: ErrorDetails) -> str:
-    """Path and fault; never the value, which may be a secret, unless our own error names it."""
+def _format_error(kind: type, detail: ErrorDetails) -> str:
+    """Path and reason; never the value, which may be a secret, unless our own error names it."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
     path, context = "".join(parts).lstrip("."), detail.get("ctx", {})
     if cause := context.get("error"):
         return f"{path}: {cause} {getattr(cause, 'hint', '')}".rstrip()
     if detail["type"] == "unexpected_keyword_argument":
         what = "section" if len(detail["loc"]) == 1 else "setting"
-        return f"{path} is not a {what}{_meant(kind, detail['loc'])}"
-    words = _WORDS.get(detail["type"])
-    return f"{path} {words.format(**context) if words else detail['msg']}"
+        return f"{path} is not a {what}{_suggest(kind, detail['loc'])}"
+    message = _MESSAGES.get(detail["type"])
+    return f"{path} {message.format(**context) if message else detail['msg']}"
 
 
-def _meant(kind: Any, location: tuple[int | str, ...]) -> str:
-    """The question whether a setting of nearly the same name was meant; empty without one."""
-    *sections, name = location
-    for part in sections:
-        kind = typing.get_args(kind)[0] if isinstance(part, int) else _hints(kind).get(part)
-    near = difflib.get_close_matches(str(name), _hints(kind), n=1, cutoff=0.7)
+def _suggest(kind: type, location: tuple[int | str, ...]) -> str:
+    """Ask whether a setting of a similar name was meant; empty without one."""
+    *tables, name = (part for part in location if isinstance(part, str))
+    parent = "".join(f"{table}." for table in tables)
+    paths = [setting.path for section in list_sections(kind) for setting in section.settings]
+    names = {path[len(parent) :].split(".")[0] for path in paths if path.startswith(parent)}
+    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _hints(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's settings, by their names."""
-    if not dataclasses.is_dataclass(kind):
-        return {}
-    hints = typing.get_type_hints(kind)
-    return {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not Callable}

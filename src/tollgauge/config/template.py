@@ -1,29 +1,24 @@
-"""The configuration file that `tollgauge init` writes: every setting, what it means, its default.
+"""The TOML that tollgauge writes: the commented template of `tollgauge init`, and a configuration.
 
-Every value is commented out, so that a file says only what its operator changed and newer defaults
-reach it. The words are those that stand under a setting where it is declared; where it has no
-default, or none that shows its form, its example stands there instead. A section without words is
-not for operators, and left out.
+In the template every value is commented out, so that a file contains only what its operator
+changed and newer defaults apply. A section without a description is left out.
 """
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import inspect
+import json
 import textwrap
-import typing
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from tollgauge.config import Config
-from tollgauge.config.read import FILE, PREFIX
-from tollgauge.config.write import toml_value
+from tollgauge.config.read import FILE
+from tollgauge.config.settings import PREFIX, Section, list_sections
 
 _WIDTH: Final = 98
-_COLUMN: Final = 36
-"""Where short words begin, beside the value."""
+_COMMENT_COLUMN: Final = 36
 _HEAD: Final = f"""\
 # The settings of tollgauge, as `tollgauge init` writes them: every one with its default.
 # Remove the # before a name to change its value.
@@ -36,95 +31,71 @@ _HEAD: Final = f"""\
 
 
 def template() -> str:
-    """The text of the file."""
+    """The file that `tollgauge init` writes."""
     lines = [_HEAD]
-    for name, hint, words in _fields(Config):
-        if name == "sources":
-            (source, _) = typing.get_args(typing.get_args(hint)[0])
-            lines += [*_comment(words), *_array_table(name, source)]
-        else:
-            lines += _table(name, hint, words)
+    for section in list_sections(Config):
+        if section.description:
+            lines += _describe_section(section)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def meanings(section: type) -> dict[str, str]:
-    """The texts under the fields of a dataclass and of those that it extends, by field."""
-    words = {}
-    for owner in section.__mro__[:-1]:
-        source = ast.parse(textwrap.dedent(inspect.getsource(owner)))
-        (body,) = (node.body for node in source.body if isinstance(node, ast.ClassDef))
-        for pair in pairwise(body):
-            match pair:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str() as text)),
-                ):
-                    words[name] = " ".join(text.split())
-    return words
+def toml_text(config: Config) -> str:
+    """A file from which `load` reads the same configuration.
+
+    It contains only what differs from the defaults. Secrets are included: the caller decides
+    whether the file may contain them (`tollgauge demo` has none).
+    """
+    return "".join(_write_tables(TypeAdapter(Config).dump_python(config, exclude_defaults=True)))
 
 
-def _fields(section: type) -> Iterator[tuple[str, Any, str]]:
-    """The name, the type and the meaning of every setting of a section."""
-    hints = typing.get_type_hints(section, include_extras=True)
-    words = meanings(section)
-    for field in dataclasses.fields(section):
-        if field.name in words:
-            yield field.name, hints[field.name], words[field.name]
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it (toml.io/en/v1.0.0)."""
+    if type(value) is int and value >= 10_000:
+        return f"{value:_}"
+    return json.dumps(value, ensure_ascii=False, default=sorted)  # a frozenset becomes a list
 
 
-def _table(path: str, section: Any, words: str) -> Iterator[str]:
-    """A section with its values, and after them the tables in it."""
-    yield from _comment(words)
-    yield f"[{path}]"
+def _describe_section(section: Section) -> Iterator[str]:
+    yield from _comment(section.description)
+    yield f"#[[{section.path}]]" if section.is_array else f"[{section.path}]"
     tables: list[str] = []
-    defaults = section()
-    secrets = {field.name for field in dataclasses.fields(section) if not field.repr}
-    for name, hint, text in _fields(section):
-        default = getattr(defaults, name)
-        if dataclasses.is_dataclass(hint):
-            tables += _table(f"{path}.{name}", hint, text)
-        elif isinstance(default, Mapping):
-            tables += [*_comment(text), f"[{path}.{name}]"]
-            tables += [
-                f"#{toml_value(key)} = {toml_value(value)}" for key, value in _example(hint).items()
-            ]
+    for setting in section.settings:
+        if isinstance(setting.default, Mapping):
+            tables += [*_comment(setting.description), f"[{setting.path}]"]
+            tables += [f"#{toml_value(k)} = {toml_value(v)}" for k, v in setting.example.items()]
             tables.append("")
-        elif name in secrets:
-            variable = f"{PREFIX}{path}_{name}".upper().replace(".", "_")
-            yield from (*_comment(f"{variable} (a secret): {text}"), "")
+        elif setting.secret:
+            yield from (*_comment(f"{setting.variable} (a secret): {setting.description}"), "")
         else:
-            yield from _setting(name, _example(hint) if default is None else default, text)
+            line = f"#{setting.name} = {toml_value(setting.example)}"
+            inline = f"{line:{_COMMENT_COLUMN}}# {setting.description}"
+            if len(line) < _COMMENT_COLUMN and len(inline) <= _WIDTH:
+                yield inline
+            else:
+                yield from (*_comment(setting.description), line)
     yield ""
     yield from tables
 
 
-def _array_table(path: str, section: Any) -> Iterator[str]:
-    """One example of a section that may come several times."""
-    defaults = {field.name: field.default for field in dataclasses.fields(section)}
-    yield f"#[[{path}]]"
-    for name, hint, text in _fields(section):
-        default = defaults[name]
-        yield from _setting(
-            name, _example(hint) if default is dataclasses.MISSING else default, text
-        )
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
-def _setting(name: str, value: Any, words: str) -> Iterator[str]:
-    """A value with its meaning: beside it where both are short, else above it."""
-    line = f"#{name} = {toml_value(value)}"
-    beside = f"{line:{_COLUMN}}# {words}"
-    if len(line) < _COLUMN and len(beside) <= _WIDTH:
-        yield beside
-    else:
-        yield from _comment(words)
-        yield line
-
-
-def _comment(words: str) -> list[str]:
-    return textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# ")
-
-
-def _example(hint: Any) -> Any:
-    """The example that a setting declares."""
-    (examples,) = (info.examples for info in hint.__metadata__ if getattr(info, "examples", None))
-    return examples[0]
+def _write_tables(values: Mapping[str, Any], header: str = "", path: str = "") -> Iterator[str]:
+    """The values of a table, then the tables inside it."""
+    tables: list[tuple[str, str, Mapping[str, Any]]] = []
+    lines = []
+    for key, value in values.items():
+        inner = f"{path}.{key}".lstrip(".")
+        if isinstance(value, Mapping):
+            tables.append((f"[{inner}]\n", inner, value))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Mapping):
+            tables += [(f"[[{inner}]]\n", inner, table) for table in value]
+        else:
+            lines.append(
+                f"{key if key.isidentifier() else toml_value(key)} = {toml_value(value)}\n"
+            )
+    if lines:
+        yield "".join((header, *lines, "\n"))
+    for inner_header, inner, table in tables:
+        yield from _write_tables(table, inner_header, inner)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tollgauge.config.write import toml_text
+from tollgauge.config.template import toml_text
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.web.signing import new_key
 

@@ -43,7 +43,7 @@ from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs import calibrate, score
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.calibrate import CalibrationSettings
-from tollgauge.jobs.discover import Source
+from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
@@ -123,7 +123,9 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
         signing=SigningSettings(key=signing_key or new_key()),
         watch=WatchSettings(key=WATCH_KEY),
-        sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
+        sources=(
+            Source(name=SOURCE, kind=SourceKind.BAZAAR, location=world.directory_url, pause_ms=0),
+        ),
     )
     if not isinstance(world, World):
         return config

@@ -24,13 +24,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, NonNegativeInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import RECORDED_AT_ONCE, DirectoryError, Step
 from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import Clock, iso_seconds
 from tollgauge.core.directory.listing import ListedItem, SkippedItem, read_item
@@ -59,52 +59,43 @@ class SourceKind(StrEnum):
     FILE = "file"
 
 
-class SourceError(TollgaugeError, ValueError):
-    """A configured source that cannot be used."""
-
-
 class OldListingError(DirectoryError):
     """A file that is older than what was read of its source before."""
 
 
-@dataclass(frozen=True, slots=True)
+def _check_name(name: str) -> str:
+    if clean_text(name, NAME_MAX) != name:
+        raise ValueError("is too long or contains odd characters")
+    return name
+
+
+@pydantic_dataclass(frozen=True, slots=True)
 class Source:
-    """A directory to crawl.
+    """A directory to crawl."""
 
-    Raises SourceError for a kind that does not exist, or an empty name or location.
-    """
-
-    name: Annotated[str, Field(examples=["cdp"])]
+    name: Annotated[str, Field(min_length=1, examples=["cdp"]), AfterValidator(_check_name)]
     """Its name in the events of discovery."""
-    kind: Annotated[str, Field(examples=["bazaar"])]
+    kind: Annotated[SourceKind, Field(examples=["bazaar"])]
     """bazaar, openapi or file."""
     location: Annotated[
         str,
-        Field(examples=["https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources"]),
+        Field(
+            min_length=1,
+            examples=["https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources"],
+        ),
     ]
     """Its URL, or the path of a file."""
-    pause_ms: int = bazaar.PAUSE_MS
+    pause_ms: NonNegativeInt = bazaar.PAUSE_MS
     """The pause between two pages."""
-    limit: int = bazaar.LIMIT
+    limit: Annotated[int, Field(ge=1, le=1_000)] = bazaar.LIMIT
     """Entries asked for at once."""
 
     def __post_init__(self) -> None:
-        if self.kind not in set(SourceKind):
-            raise SourceError(
-                f"No source is of the kind {self.kind!r}.",
-                hint=f"Use one of {', '.join(SourceKind)}.",
-            )
-        if not all(isinstance(text, str) and text for text in (self.name, self.location)):
-            raise SourceError("A source needs a name and a location.")
         if self.kind != SourceKind.FILE and not self.location.startswith("https://"):
-            raise SourceError(
-                f"The location of {self.name} is no https:// URL.",
-                hint=f"A path is for the kind {SourceKind.FILE}.",
+            raise ValueError(
+                f"The location of {self.name} is no https:// URL. "
+                f"A path is for the kind {SourceKind.FILE}."
             )
-        if clean_text(self.name, NAME_MAX) != self.name:
-            raise SourceError("A source's name is too long or holds odd characters.")
-        if self.pause_ms < 0 or not 1 <= self.limit <= 1_000:
-            raise SourceError("A source's pause must not be negative, its limit is 1 to 1000.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

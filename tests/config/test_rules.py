@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.signing import PRIVATE_JWK
 
 from tollgauge.config import Config, load
-from tollgauge.config.advice import advice
+from tollgauge.config.rules import advice
 
 PAY_TO = "0x" + "ab" * 20
 SELLS = f"""

@@ -1,0 +1,109 @@
+"""The settings as a list: path, type, default and description of each, read from the sections.
+
+A description is the text under a setting where it is declared. A setting that is left out of `repr`
+is a secret; a field that holds a function is not a setting.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, is_dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+PREFIX: Final = "TOLLGAUGE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting. `example` stands for the default where there is none."""
+
+    path: str
+    hint: Any
+    description: str
+    default: Any
+    example: Any
+    secret: bool
+
+    @property
+    def name(self) -> str:
+        """The key in its table."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return PREFIX + self.path.upper().replace(".", "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One table of the file, or one table of an array (`[[sources]]`)."""
+
+    path: str
+    description: str
+    settings: tuple[Setting, ...]
+    is_array: bool = False
+
+
+def list_sections(owner: Any, *, path: str = "", description: str = "") -> Iterator[Section]:
+    """The tables of a settings class, each before the tables inside it."""
+    settings: list[Setting] = []
+    nested: list[Section] = []
+    descriptions = _read_descriptions(owner)
+    for name, info in owner.__pydantic_fields__.items():
+        inner = f"{path}.{name}".lstrip(".")
+        hint, text = info.annotation, descriptions.get(name, "")
+        item = next(iter(typing.get_args(hint)), None)
+        if is_dataclass(hint):
+            nested += list_sections(hint, path=inner, description=text)
+        elif not path and is_dataclass(item):
+            (entry,) = list_sections(item, path=inner, description=text)
+            nested.append(
+                Section(path=inner, description=text, settings=entry.settings, is_array=True)
+            )
+        elif typing.get_origin(hint) is not Callable:
+            default = None if info.is_required() else info.get_default(call_default_factory=True)
+            settings.append(
+                Setting(
+                    path=inner,
+                    hint=hint,
+                    description=text,
+                    default=default,
+                    example=info.examples[0] if info.examples and not default else default,
+                    secret=not info.repr,
+                )
+            )
+    if settings:
+        yield Section(path=path, description=description, settings=tuple(settings))
+    yield from nested
+
+
+def list_settings(owner: Any) -> list[Setting]:
+    """Every setting except those of `[[sources]]`, which have no environment variables."""
+    return [
+        setting
+        for section in list_sections(owner)
+        if not section.is_array
+        for setting in section.settings
+    ]
+
+
+def _read_descriptions(owner: type) -> dict[str, str]:
+    """The texts under the fields of a dataclass and of its bases."""
+    texts = {}
+    for base in owner.__mro__[:-1]:
+        module = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        (body,) = (node.body for node in module.body if isinstance(node, ast.ClassDef))
+        for pair in pairwise(body):
+            match pair:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str() as text)),
+                ):
+                    texts[name] = " ".join(text.split())
+    return texts
