@@ -149,16 +149,6 @@ async def test_the_typescript_client_buys_polls_and_renews_a_watch(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_careful_client_sends_a_pending_payment_again(shop: Storefront) -> None:
-    before = await shop.income()
-    shop.stall.pending = 1
-    report = json.loads(await run(shop, *prepared_command("-c", snippets("python")[2])))
-    assert report["resource"] == WEATHER
-    assert shop.stall.pending == 0
-    assert await shop.income() - before == 5_000
-
-
-@pytest.mark.asyncio(loop_scope="module")
 async def test_the_shell_s_commands_buy_a_report_and_a_watch(
     shop: Storefront, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from tests.support.chromium import launch
 from tests.support.storefront import WEATHER_ID, Storefront, storefront
-from tests.support.wallet import ANNOUNCED, INJECTED, Visit, Wallet
+from tests.support.wallet import ANNOUNCED, INJECTED, Wallet
 
 pytestmark = [
     pytest.mark.usefixtures("anvil"),
@@ -29,12 +29,19 @@ async def shop() -> AsyncIterator[Storefront]:
         yield running
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def context() -> AsyncIterator[BrowserContext]:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser: Browser = await launch(playwright)
-        yield await browser.new_context()
+        browser = await launch(playwright)
+        yield browser
         await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    context = await browser.new_context()
+    yield context
+    await context.close()
 
 
 async def opened(shop: Storefront, context: BrowserContext, *, inject: str = "") -> Page:
@@ -84,18 +91,3 @@ async def test_another_wallet_is_refused_with_the_reason(
     await expect(page.locator("#wallets button")).to_have_text(["Pay $0.005 with the demo wallet"])
     await asyncio.sleep(0.5)  # longer than the page looks for wallets
     assert wallet.asked == []
-
-
-async def test_a_service_that_is_no_demo_offers_no_demo_wallet(context: BrowserContext) -> None:
-    async with storefront() as real:
-        page = await opened(real, context)
-        await expect(page.locator("#status")).to_contain_text("No wallet was found")
-        await expect(page.locator("#wallets button")).to_have_count(0)
-        assert "demo" not in (await page.locator("#sale").inner_text()).lower()
-        wallet = Wallet(real.world.chain, real.world.chain.accounts[3], chain_id=1, stubborn=True)
-        await context.expose_function("__wallet", wallet.answer)
-        other = await opened(real, context, inject=INJECTED)
-        visit = Visit(real, wallet, context, other)
-        await visit.press()
-        await visit.says("Wrong network. It did not switch: choose Base (eip155:8453)")
-        assert wallet.calls["eth_signTypedData_v4"] == 0

@@ -34,6 +34,8 @@ ARTICLE = re.compile(
 )
 FIGURE = re.compile(r"<figcaption>(\w+)</figcaption>\s*<pre[^>]*><code>(.*?)</code>", re.S)
 
+LARGER_TIERS = set(BULK.values()) - {BULK[10]}
+
 pytestmark = [
     pytest.mark.usefixtures("anvil"),
     pytest.mark.node,
@@ -112,9 +114,18 @@ async def test_every_paid_route_is_shown(page: Page) -> None:
     assert set(page.routes) == set(PRICES)
     for programs in page.routes.values():
         assert {Language.PYTHON, Language.TYPESCRIPT, Language.CURL} <= set(programs)
-    larger_tiers = {path for path, programs in page.routes.items() if Language.MCP not in programs}
-    assert larger_tiers == set(BULK.values()) - {BULK[10]}
+    assert {path for path in page.routes if Language.MCP not in page.routes[path]} == LARGER_TIERS
     assert WEATHER in page.routes[TRUST][Language.PYTHON]
+
+
+@pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
+async def test_larger_tiers_show_the_program_of_the_smallest(
+    page: Page, language: Language
+) -> None:
+    """Which is run below."""
+    smallest = page.routes[BULK[10]][language]
+    for path in LARGER_TIERS:
+        assert page.routes[path][language] == smallest.replace(BULK[10], path)
 
 
 @pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT, Language.MCP])
@@ -123,7 +134,7 @@ async def test_every_program_buys_its_route_at_its_price(
 ) -> None:
     watch_id = ""
     for path, programs in page.routes.items():
-        if language not in programs:
+        if language not in programs or path in LARGER_TIERS:
             continue
         before = await shop.income()
         program = filled_in(programs[language], page, watch_id)

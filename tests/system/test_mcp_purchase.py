@@ -16,14 +16,12 @@ from typing import Any, cast
 import httpx
 import pytest
 import pytest_asyncio
-import sqlalchemy as sa
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.balance import balance
 from tests.support.paying_clients import node
 from tests.support.prepared import command as prepared_command
-from tests.support.statements import fetch
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -38,10 +36,8 @@ from tollgauge.demo.buyer import buy
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World
-from tollgauge.store.ledger import payments
 from tollgauge.web import routes as web
-from tollgauge.web.mcp.tools import as_header
-from tollgauge.web.paid import gate, live_probe
+from tollgauge.web.paid import live_probe
 from tollgauge.web.paid.products import trust
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,20 +141,6 @@ async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_a
     assert await business.income() - before == 5_000
 
 
-async def test_copies_of_a_paid_call_at_once_move_the_price_once(
-    business: Business, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
-    before = await business.income()
-    arguments = {"resource": WEATHER}
-    payment_required = await business.call(TRUST, arguments)
-    payment = await business.signed(payment_required.structured_content)
-    results = await asyncio.gather(*(business.call(TRUST, arguments, payment) for _ in range(8)))
-    assert len({text(result) for result in results}) == 1
-    assert not any(result.is_error for result in results), text(results[0])
-    assert await business.income() - before == 5_000
-
-
 async def test_the_tool_answers_what_the_route_answers(
     business: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,36 +157,6 @@ async def test_the_tool_answers_what_the_route_answers(
     assert report["liveProbe"]["at"] == route.report["liveProbe"]["at"]
 
 
-async def test_alternatives_are_sold_by_the_same_gate(business: Business) -> None:
-    service = business.service
-    await service.round("similar")
-    replaceable = sa.text(
-        "SELECT resource FROM endpoint JOIN alternative_count ON endpoint_id = id WHERE better > 0"
-    )
-    resource = (await fetch(service.store, replaceable)).scalars().first()
-    before = await business.income()
-    result = await business.bought("x402_find_alternatives", {"resource": resource, "limit": 3})
-    assert not result.is_error, text(result)
-    assert result.structured_content is not None
-    assert 1 <= len(result.structured_content["alternatives"]) <= 3
-    assert await business.income() - before == 5_000
-    row = (await business.service.store.reading(payments.latest, limit=1))[0]
-    assert row.route == "/v1/similar"
-
-
-async def test_a_forged_signature_buys_nothing_and_is_told_the_terms(business: Business) -> None:
-    before = await business.income()
-    arguments = {"resource": WEATHER}
-    payment_required = await business.call(TRUST, arguments)
-    payment = await business.signed(payment_required.structured_content)
-    payment["payload"]["signature"] = "0x" + "11" * 64 + "1b"
-    refused = await business.call(TRUST, arguments, payment)
-    assert refused.is_error
-    assert refused.structured_content is not None
-    assert refused.structured_content["accepts"]
-    assert await business.income() == before
-
-
 async def test_an_injection_in_a_report_stays_in_the_unverified_fields(business: Business) -> None:
     result = await business.bought(TRUST, {"resource": INJECTED})
     report = result.structured_content
@@ -212,25 +164,6 @@ async def test_an_injection_in_a_report_stays_in_the_unverified_fields(business:
     assert "IGNORE ALL" in report["advertisedBy"]["description"]
     rest = {key: value for key, value in report.items() if key != "advertisedBy"}
     assert "IGNORE ALL" not in json.dumps(rest)
-
-
-async def test_an_agent_that_knows_only_http_pays_the_same_ledger(business: Business) -> None:
-    """A payment that bought the route does not buy the tool."""
-    before = await business.income()
-    arguments = {"resource": WEATHER}
-    async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
-        terms = (await http.post(f"{business.url}/v1/x402-trust")).json()
-        payment = await business.signed(terms)
-        sold = await http.post(
-            f"{business.url}/v1/x402-trust",
-            json=arguments,
-            headers={"PAYMENT-SIGNATURE": as_header(payment)},
-        )
-    assert sold.status_code == 200
-    refused = await business.call(TRUST, arguments, payment)
-    assert refused.structured_content is not None
-    assert refused.structured_content["code"] == "payment-reused"
-    assert await business.income() - before == 5_000
 
 
 def blocks(language: str, text: str = GUIDE) -> list[str]:
