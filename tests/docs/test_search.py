@@ -46,15 +46,15 @@ def test_every_order_and_every_status_is_named_with_the_default_first() -> None:
 
 
 def test_every_parameter_and_match_of_a_search_is_named() -> None:
-    section = PAGE.split("## What a search finds")[1].split("\n## ")[0]
+    section = PAGE.split("## Search\n")[1].split("\n## ")[0]
     assert {name for name in parameters(SearchParameters) if f"`{name}`" not in section} == set()
     assert re.findall(r"^- \*\*`(\w+)`\*\*", section, re.MULTILINE) == list(get_args(Match))
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     default = SearchRequest.model_fields["limit"].default
-    assert f"`limit` is {default}, at most {LIMIT_MAX}" in WORDS
-    assert f"`GET /trust/endpoints`, {LIST_ROWS} a page" in WORDS
+    assert f"`limit` is {default} by default, at most {LIMIT_MAX}" in WORDS
+    assert f"`GET /trust/endpoints`, {LIST_ROWS} per page" in WORDS
     assert QUESTION_SHARE == 10
-    assert f"{QUESTION_FLOOR} % is the least, and a tenth of the best match" in WORDS
-    assert f"{FIRST_S:g} seconds at most, and then answers 503" in WORDS
+    assert f"at least {QUESTION_FLOOR} % and at least a tenth of the best match" in WORDS
+    assert f"at most {FIRST_S:g} seconds, then return 503" in WORDS
