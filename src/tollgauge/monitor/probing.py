@@ -31,6 +31,7 @@ from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.endpoint.identity import Endpoint, Resource
+from tollgauge.core.lint import lint
 from tollgauge.core.probe.attribution import (
     RECENT_MS,
     Asked,
@@ -54,7 +55,6 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms
 from tollgauge.monitor import vantages as other_vantages
 from tollgauge.monitor import watched_changes as changes
-from tollgauge.monitor.lint_cache import LintCache
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.offer_keys import OfferKeys
 from tollgauge.store.endpoints import endpoints, listings
@@ -70,8 +70,8 @@ WILDCARD_EVERY_MS: Final = DAY_MS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prober:
     """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
-    to probe, https URLs of the operator's choice that tell whether *we* are connected, where this
-    process probes from, what the linter said of the last answers, and the keys of signed offers.
+    to probe, the operator's https reference URLs, which show whether *we* are connected, where this
+    process probes from, and the keys of signed offers.
     """
 
     store: Store
@@ -80,7 +80,6 @@ class Prober:
     cadence: Cadence
     references: tuple[str, ...] = ()
     vantages: Vantages = ONE
-    lints: LintCache = field(default_factory=LintCache)
     offer_keys: OfferKeys = field(default_factory=OfferKeys)
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
@@ -124,8 +123,7 @@ class Prober:
         too: else anybody could have any words shown as a seller's.
         """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        linted = self.lints.lint(endpoint.id, probe.exchange)
-        linted = await self.offer_keys.check(self.egress, probe.exchange, linted)
+        linted = await self.offer_keys.check(self.egress, probe.exchange, lint(probe.exchange))
         result = judge(probe.exchange, linted)
         observation = Observation(
             endpoint=endpoint,

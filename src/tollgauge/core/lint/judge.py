@@ -26,7 +26,6 @@ from tollgauge.core.endpoint.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, transport
 from tollgauge.core.lint import status_code as status
 from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
-from tollgauge.core.lint.header import HEADER
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 from tollgauge.core.lint.signed_offer import HostKeys
@@ -44,11 +43,6 @@ ERROR_RULES: Final = RuleSet(
     {rule.slug: rule.revision for rule in ALL_RULES if rule.severity is Severity.ERROR}
 )
 """The rules whose findings are errors, in the revisions of this version of the program."""
-
-HEADERS_READ: Final = frozenset(
-    {HEADER, "x-payment-required", "cache-control", "access-control-expose-headers"}
-)
-"""The headers of a 402 that the rules read."""
 
 FINDINGS_MAX: Final = 5
 """The most findings of one rule: a thousand bad entries say no more than five."""

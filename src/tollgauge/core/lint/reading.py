@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from tollgauge.core.base.units import TON_NETWORKS, V1_NETWORKS, legacy_network
@@ -39,7 +40,6 @@ from tollgauge.core.lint.header import (
     members,
     read_header,
 )
-from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.lint.signed_offer import HostKeys, Standing, judge_offers
 from tollgauge.core.probe.exchange import Answer, Exchange
@@ -69,12 +69,12 @@ class Entry:
     version: int
     raw: object
 
-    @lazy_property
+    @cached_property
     def fields(self) -> dict[str, object]:
         """The entry's members; none when it is not an object."""
         return members(self.raw)
 
-    @lazy_property
+    @cached_property
     def extra(self) -> dict[str, object]:
         """The members of `extra`; none when it is not an object."""
         return members(self.fields.get("extra"))
@@ -89,17 +89,17 @@ class Entry:
         """The amount's name in this version."""
         return AMOUNT_KEYS[self.version]
 
-    @lazy_property
+    @cached_property
     def amount(self) -> int | None:
         """The amount in atomic units; None unless it is a whole number that fits a uint256."""
         return atomic_amount(self.fields.get(self.amount_key))
 
-    @lazy_property
+    @cached_property
     def timeout(self) -> int | None:
         """`maxTimeoutSeconds`; None unless it is a positive whole number."""
         return timeout_seconds(self.fields.get("maxTimeoutSeconds"))
 
-    @lazy_property
+    @cached_property
     def domain(self) -> dict[str, str]:
         """The parts of the token's EIP-712 domain that `extra` names: `name` and `version`."""
         parts = ((key, self.extra.get(key)) for key in ("name", "version"))
@@ -109,23 +109,23 @@ class Entry:
         """The paths of the parts of the domain that `extra` does not name."""
         return (self.at(f"extra.{key}") for key in ("name", "version") if key not in self.domain)
 
-    @lazy_property
+    @cached_property
     def terms(self) -> tuple[Terms, ...]:
         """Its terms, if they can be read, else none."""
         return terms_of_accepts([self.raw], version=self.version)
 
-    @lazy_property
+    @cached_property
     def scheme(self) -> str:
         """The scheme, empty when it is not a text."""
         return self.text("scheme")
 
-    @lazy_property
+    @cached_property
     def network(self) -> str:
         """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
         text = self.text("network")
         return legacy_network(text) or text
 
-    @lazy_property
+    @cached_property
     def chain(self) -> str:
         """The kind of network: its CAIP-2 namespace, or the one that a plain name implies. An
         unknown name is taken for an EVM network, as most are; empty when there is none.
@@ -136,12 +136,12 @@ class Entry:
         word = re.split(r"[^a-z]", namespace.lower(), maxsplit=1)[0]
         return word if word == "solana" or word in OTHER_CHAINS else "eip155"
 
-    @lazy_property
+    @cached_property
     def evaluated(self) -> bool:
         """Whether an official client signs on its kind of network in its version."""
         return (self.chain, self.version) in SCHEMES
 
-    @lazy_property
+    @cached_property
     def schemes(self) -> frozenset[str]:
         """The schemes that an official client has on its kind of network in its version."""
         return SCHEMES.get((self.chain, self.version), frozenset())
@@ -155,7 +155,7 @@ class Entry:
             return True
         return self.shaped and not (self.scheme == "exact" and self.method == "erc7710")
 
-    @lazy_property
+    @cached_property
     def supported(self) -> bool:
         """Whether the stock client of its family of networks selects among it and others: it has
         the scheme, and knows the payment flow.
@@ -167,23 +167,23 @@ class Entry:
             named = named and (self.chain != "tvm" or self.network in TON_NETWORKS)
         return named and self.scheme in self.schemes and self.extra.get("paymentFlow") in FLOWS
 
-    @lazy_property
+    @cached_property
     def gateway(self) -> bool:
         """Whether it is an offer of Circle Gateway, which Circle's own client signs."""
         offered = self.evm and self.version == 2 and self.scheme == "exact"
         return offered and self.extra.get("name") == GATEWAY_NAME
 
-    @lazy_property
+    @cached_property
     def evm(self) -> bool:
         """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
         return self.chain == "eip155" and self._known_scheme
 
-    @lazy_property
+    @cached_property
     def solana(self) -> bool:
         """Whether Solana's shapes apply, likewise."""
         return self.chain == "solana" and self._known_scheme
 
-    @lazy_property
+    @cached_property
     def ton(self) -> bool:
         """Whether TON's shapes apply, likewise."""
         return self.chain == "tvm" and self.evaluated and self._known_scheme
@@ -193,7 +193,7 @@ class Entry:
         """Whether the shapes of any network apply."""
         return self.evm or self.solana or self.ton
 
-    @lazy_property
+    @cached_property
     def method(self) -> str:
         """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
         method = self.extra.get("assetTransferMethod")
@@ -201,12 +201,12 @@ class Entry:
             return "permit2"
         return method if self.version == 2 and isinstance(method, str) else "eip3009"
 
-    @lazy_property
+    @cached_property
     def eip3009(self) -> bool:
         """Whether a client signs an EIP-3009 authorization of its token for it."""
         return self.evm and not self.gateway and self.method not in ("permit2", "erc7710")
 
-    @lazy_property
+    @cached_property
     def _known_scheme(self) -> bool:
         return not self.scheme or self.scheme.strip().lower() in self.schemes
 
@@ -216,7 +216,7 @@ class Entry:
         """
         return self._accounts[field]
 
-    @lazy_property
+    @cached_property
     def _accounts(self) -> dict[str, str | None]:
         read: Callable[[object], str | None] = _not_judged
         if self.shaped:
@@ -249,12 +249,12 @@ class Envelope:
         """Whether the answer holds it at all."""
         return bool(self.place)
 
-    @lazy_property
+    @cached_property
     def accepts(self) -> object:
         """The value of `accepts`, whatever it is."""
         return self.document.get("accepts")
 
-    @lazy_property
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
         judged = self.accepts[:ENTRIES_MAX] if isinstance(self.accepts, list) else ()
@@ -262,12 +262,12 @@ class Envelope:
             Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(judged)
         )
 
-    @lazy_property
+    @cached_property
     def resource(self) -> dict[str, object]:
         """The members of `resource`; none when it is not an object."""
         return members(self.document.get("resource"))
 
-    @lazy_property
+    @cached_property
     def extensions(self) -> dict[str, object]:
         """The members of `extensions`; none when it is not an object."""
         return members(self.document.get("extensions"))
@@ -291,7 +291,7 @@ class Reading:
     other: Envelope = NO_ENVELOPE
     host_keys: HostKeys | None = None
 
-    @lazy_property
+    @cached_property
     def status(self) -> int | None:
         """The HTTP status, None after a fault."""
         return self.answer.status if self.answer else None
@@ -301,17 +301,17 @@ class Reading:
         values = self.answer.header_values(header) if self.answer else ()
         return {word.strip() for word in ",".join(values).lower().split(",")}
 
-    @lazy_property
+    @cached_property
     def bazaar(self) -> dict[str, object]:
         """The members of the extension `bazaar`; none when it is not an object."""
         return members(self.envelope.extensions.get("bazaar"))
 
-    @lazy_property
+    @cached_property
     def bazaar_input(self) -> dict[str, object]:
         """The members of `bazaar.info.input`; none when it is not an object."""
         return members(members(self.bazaar.get("info")).get("input"))
 
-    @lazy_property
+    @cached_property
     def signed_offers(self) -> tuple[tuple[str, Standing], ...]:
         """Each signed offer of a version 2 envelope: its path, and what is known of it."""
         extension = members(self.envelope.extensions.get("offer-receipt"))
@@ -320,13 +320,13 @@ class Reading:
         judged = judge_offers(extension.get("info"), self.envelope.accepts, self.host_keys)
         return tuple((f"extensions.offer-receipt.info.{path}", kind) for path, kind in judged)
 
-    @lazy_property
+    @cached_property
     def external_reference(self) -> bool:
         """Whether the schema of any extension refers to anything outside of itself."""
         schemas = (members(item).get("schema") for item in self.envelope.extensions.values())
         return any(has_external_reference(schema) for schema in schemas)
 
-    @lazy_property
+    @cached_property
     def example(self) -> Verdict | None:
         """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
         Evaluated once, because that is slow.

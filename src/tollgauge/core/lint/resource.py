@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from tollgauge.core.base.address import literal_class
-from tollgauge.core.lint.lazy import lazy_property
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, warning
 
@@ -39,7 +38,7 @@ class _Url:
     path: str
     userinfo: bool
 
-    @lazy_property
+    @cached_property
     def internal(self) -> bool:
         """Whether only machines of the same network reach the host."""
         return (

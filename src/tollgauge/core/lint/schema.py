@@ -1,20 +1,16 @@
-"""JSON Schema, evaluated on hostile schemas: does `info` fit the schema that came with it?
+"""Does `info` fit the JSON Schema that came with it?
 
-The schema comes from the server that is judged, so its evaluation is limited:
-- nothing is fetched: a schema with a reference out of its document is not evaluated
-  (`has_external_reference`), and the registry is empty;
-- `pattern`, `patternProperties` and `format` are not evaluated: one regular expression can take
-  exponential time, and Python's cannot be interrupted;
-- `uniqueItems` and the `unevaluated*` keywords are not evaluated either: the first is quadratic,
-  the others follow references on their own, past these limits;
-- each keyword costs a step, and for every part of the value that it judges a look, because the
-  library goes through a list even for an empty schema, and writes out what does not fit. A
-  reference to an `$anchor` costs a look for every part of the schema, which the library searches
-  each time. References may nest only a few levels. A schema that needs more is `TOO_COMPLEX`, not
-  wrong;
-- `$schema` is dropped: it would let a subschema choose a validator without limits.
-A keyword that is not evaluated is taken as fulfilled. That only hides mismatches, except below
-`not`, `oneOf` and the like, where it can make some: such a schema gets the benefit of the doubt.
+The schema comes from the server that is judged, so the `jsonschema` library runs with limits:
+
+- Nothing is fetched: the registry is empty, and `has_external_reference` finds references to other
+  documents.
+- No regular expression is run (`pattern`, `patternProperties`, `format`): one can take exponential
+  time, and Python cannot interrupt it. `uniqueItems` is quadratic, and the `unevaluated*` keywords
+  follow references outside these limits. A keyword that is not evaluated counts as fulfilled.
+- Each keyword costs a step plus one per part of its value, and a visit per part of the instance; a
+  `$ref` to an anchor costs a visit per part of the schema, which the library searches each time.
+  References nest at most MAX_REFERENCE_DEPTH deep. A schema that needs more is `TOO_COMPLEX`.
+- `$schema` is removed: in a subschema it would select a validator without limits.
 """
 
 from __future__ import annotations
@@ -25,19 +21,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import orjson
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import UnknownType, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from tollgauge.core.lint import plain_schema
-
-STEPS_MAX: Final = 5_000
-LOOKS_MAX: Final = 20_000
-REFERENCE_DEPTH_MAX: Final = 8
+MAX_STEPS: Final = 5_000
+MAX_VISITS: Final = 100_000
+MAX_REFERENCE_DEPTH: Final = 8
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
-_REFERENCE_WORDS: Final = tuple(f'"{name}":'.encode() for name in _REFERENCES)
 _UNSAFE: Final = frozenset(
     {"pattern", "patternProperties", "format", "uniqueItems", "$dynamicRef"}
     | {"unevaluatedItems", "unevaluatedProperties"}
@@ -71,13 +63,13 @@ class _ExhaustedError(Exception):
 
 @dataclass(slots=True)
 class _Budget:
-    """How many steps and looks an evaluation may still take, how deep in references it is, and how
-    many parts its schema has.
+    """Remaining steps and visits of an evaluation, its depth in references, and the number of parts
+    of its schema.
     """
 
     parts: int
-    steps: int = STEPS_MAX
-    looks: int = LOOKS_MAX
+    steps: int = MAX_STEPS
+    visits: int = MAX_VISITS
     depth: int = 0
 
 
@@ -85,20 +77,20 @@ _BUDGET: Final[ContextVar[_Budget]] = ContextVar("budget of an evaluation")
 
 
 def _limited(name: str, keyword: Keyword) -> Keyword:
-    """The function of a keyword that first takes its steps from the budget."""
+    """Return a keyword's function that first takes its costs from the budget."""
 
     def capped(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         budget = _BUDGET.get()
         budget.steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
-        budget.looks -= _parts(instance)
+        budget.visits -= _parts(instance)
         if name == "$ref" and isinstance(value, str) and not value.startswith("#/"):
-            budget.looks -= budget.parts
-        if budget.steps < 0 or budget.looks < 0:
+            budget.visits -= budget.parts
+        if budget.steps < 0 or budget.visits < 0:
             raise _ExhaustedError
         if name == "additionalProperties" and "patternProperties" in schema:
             return
         budget.depth += name == "$ref"
-        if budget.depth > REFERENCE_DEPTH_MAX:
+        if budget.depth > MAX_REFERENCE_DEPTH:
             raise _ExhaustedError
         try:
             yield from keyword(validator, value, instance, schema) or ()
@@ -108,27 +100,26 @@ def _limited(name: str, keyword: Keyword) -> Keyword:
     return capped
 
 
-_LimitedValidator: Final[Any] = validators.create(  # once: it takes longer than most evaluations
-    meta_schema=Draft202012Validator.META_SCHEMA,
-    validators={
-        name: _limited(name, keyword)
-        for name, keyword in Draft202012Validator.VALIDATORS.items()
-        if name not in _UNSAFE
-    },
-    type_checker=Draft202012Validator.TYPE_CHECKER,
+_LimitedValidator: Final[Any] = (
+    validators.create(  # once: creating the class takes longer than most evaluations
+        meta_schema=Draft202012Validator.META_SCHEMA,
+        validators={
+            name: _limited(name, keyword)
+            for name, keyword in Draft202012Validator.VALIDATORS.items()
+            if name not in _UNSAFE
+        },
+        type_checker=Draft202012Validator.TYPE_CHECKER,
+    )
 )
 _EMPTY_REGISTRY: Final[Registry[Any]] = Registry()
 
 
 def evaluate(info: object, schema: object) -> Verdict:
-    """Whether `info` fits `schema`, as far as these limits let us know. Never raises."""
+    """Return whether `info` fits `schema`, within the limits above. Never raises."""
     if isinstance(schema, bool):
         return Verdict.FITS if schema else Verdict.MISMATCH
     if not isinstance(schema, dict):
         return Verdict.BROKEN
-    plain = plain_schema.fits(info, schema, steps_max=STEPS_MAX)
-    if plain is not None:
-        return Verdict.FITS if plain else Verdict.MISMATCH
     before = _BUDGET.set(_Budget(parts=_parts(schema)))
     try:
         fits = _LimitedValidator(_without_dialect(schema), registry=_EMPTY_REGISTRY).is_valid(info)
@@ -142,13 +133,11 @@ def evaluate(info: object, schema: object) -> Verdict:
 
 
 def has_external_reference(value: object) -> bool:
-    """Whether a schema refers to anything outside its own document.
+    """Return whether a schema refers to another document.
 
     A `$ref` must start with `#`, and a `$id` too (bazaar extension, *Schema Validation*): a
     facilitator that follows another one can be sent anywhere.
     """
-    if not _may_refer(value):
-        return False
     return any(
         isinstance(target := level[key], str)
         and not target.startswith("#")
@@ -159,39 +148,29 @@ def has_external_reference(value: object) -> bool:
     )
 
 
-def _may_refer(value: object) -> bool:
-    """Whether a JSON value has any member that may refer. Nearly none has, and its text says so
-    sooner than a look at every object.
-    """
-    try:
-        text = orjson.dumps(value)
-    except orjson.JSONEncodeError:  # no text says it, such as one nested too deeply
-        return True
-    return any(word in text for word in _REFERENCE_WORDS)
-
-
 def _doubtful(schema: dict[str, object]) -> bool:
-    """Whether a keyword that was left out may have turned a fit into a mismatch. `format` does
-    not count: draft 2020-12 does not assert it.
+    """Return whether a keyword that was not evaluated may have turned a fit into a mismatch.
+
+    Below `not` it can. `format` cannot: draft 2020-12 does not assert it.
     """
     names = {name for level in _objects(schema) for name in level}
     return bool(names & _NON_MONOTONIC and names & (_UNSAFE - {"format"}))
 
 
 def _objects(value: object) -> Iterator[dict[str, object]]:
-    """Every object in a JSON value, at any depth."""
+    """Return every object in a JSON value, at any depth."""
     return (inner for inner in _values(value) if isinstance(inner, dict))
 
 
 def _parts(value: object) -> int:
-    """How many values a JSON value consists of, at any depth."""
+    """Return the number of values in a JSON value, at any depth."""
     return len(_values(value)) if isinstance(value, (dict, list)) else 1
 
 
 def _values(value: object) -> list[object]:
-    """A JSON value and every one inside it."""
+    """Return a JSON value and every value inside it."""
     values = [value]
-    for inner in values:  # which grows meanwhile
+    for inner in values:  # the list grows in the loop
         if isinstance(inner, dict):
             values += inner.values()
         elif isinstance(inner, list):
@@ -200,7 +179,7 @@ def _values(value: object) -> list[object]:
 
 
 def _without_dialect(value: Any) -> Any:
-    """A schema without `$schema`, at any depth."""
+    """Return a copy of a schema without `$schema`, at any depth."""
     if isinstance(value, list):
         return [_without_dialect(item) for item in value]
     if isinstance(value, dict):
