@@ -13,7 +13,7 @@ from tests.support.open_transaction import open_transaction
 
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.db.prepared import Prepared, PreparedAny
-from tollgauge.db.upsert import either
+from tollgauge.db.schema import upsert
 from tollgauge.store.ledger.attempts import payment_attempt
 
 THING = sa.Table(
@@ -31,7 +31,7 @@ ROWS = (
     {"id": "c", "good": None, "big": None, "bytes": None, "words": None},
 )
 ADD = Prepared(THING.insert())
-ADD_NEW = Prepared(either(THING, lambda insert: insert.on_conflict_do_nothing()))
+ADD_NEW = Prepared(upsert(THING).on_conflict_do_nothing())
 ALL = Prepared(sa.select(THING).order_by(THING.c.id))
 FIRST = Prepared(sa.select(THING.c.id.label("name")).order_by(THING.c.id.desc()).limit(1))
 CHANGE = Prepared(THING.update().where(THING.c.id == sa.bindparam("id_")))

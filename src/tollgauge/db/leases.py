@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Connection, String, Table, or_, update
 
-from tollgauge.db.schema import metadata
-from tollgauge.db.upsert import insert
+from tollgauge.db.schema import metadata, upsert
 
 lease = Table(
     "lease",
@@ -18,7 +17,7 @@ lease = Table(
 
 def take(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
     """Take or keep a lease until `now + ttl_ms`; False while another owner holds it."""
-    tx.execute(insert(tx, lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
+    tx.execute(upsert(lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
     result = tx.execute(
         update(lease)
         .where(lease.c.name == name, or_(lease.c.owner == owner, lease.c.until <= now))

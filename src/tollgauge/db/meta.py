@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db import upsert
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import meta as meta_table
-
-_VALUE: Final = Prepared(
-    sa.select(meta_table.c.value).where(meta_table.c.key == sa.bindparam("key"))
-)
+from tollgauge.db.schema import upsert
 
 
 def get(tx: Connection, key: str) -> str | None:
     """The value of a key, or None."""
-    row = _VALUE.first(tx, {"key": key})
-    return None if row is None else str(row.value)
+    query = sa.select(meta_table.c.value).where(meta_table.c.key == key)
+    return tx.execute(query).scalar_one_or_none()
 
 
 def put(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key."""
-    statement = upsert.insert(tx, meta_table).values(key=key, value=value)
+    statement = upsert(meta_table).values(key=key, value=value)
     tx.execute(statement.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
 
 def keep(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key that has none."""
-    statement = upsert.insert(tx, meta_table).values(key=key, value=value)
+    statement = upsert(meta_table).values(key=key, value=value)
     tx.execute(statement.on_conflict_do_nothing())
 
 

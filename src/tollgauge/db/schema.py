@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from tollgauge.db.codec import plain
 
@@ -43,6 +44,14 @@ class ForeignText(sa.TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002 - the base has it
         """What is stored of a text."""
         return None if value is None else plain(value)
+
+
+def upsert(table: sa.Table) -> postgresql.Insert:
+    """Return an INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`.
+
+    SQLite has PostgreSQL's ON CONFLICT clause, and SQLAlchemy compiles PostgreSQL's class for both.
+    """
+    return postgresql.insert(table)
 
 
 NEVER: Final = 2**62

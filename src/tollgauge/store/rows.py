@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.dialects import postgresql
 
-from tollgauge.db import upsert
-from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import upsert
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -72,34 +69,19 @@ def with_any(
         yield from tx.execute(query.where(column.in_(chunk)))
 
 
-def prepared_with_any(query: sa.Select[Any], column: sa.ColumnElement[str]) -> Prepared:
-    """A prepared query of the rows whose column has any of the texts of `any_of`."""
-    return Prepared({name: query.where(is_in) for name, is_in in is_any(column).items()})
-
-
-def is_any(column: sa.ColumnElement[str]) -> dict[str, sa.ColumnElement[bool]]:
-    """Whether a column has any of the texts of `any_of`, by the name of the database."""
-    values = sa.func.json_each(sa.bindparam("any", type_=sa.Text)).table_valued("value")
-    array = sa.bindparam("any", type_=postgresql.ARRAY(sa.Text))
-    return {
-        "sqlite": column.in_(sa.select(values.c.value)),
-        "postgresql": column == sa.func.any(array),
-    }
-
-
-def any_of(tx: Connection, texts: Iterable[str]) -> dict[str, Any]:
-    """The parameter of `is_any` and `prepared_with_any`; however many there are."""
-    values = list(texts)
-    return {"any": values if tx.dialect.name == "postgresql" else orjson.dumps(values).decode()}
-
-
-def put(tx: Connection, table: sa.Table, columns: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows. Of those whose primary key is there, the given columns are replaced."""
+def put(
+    tx: Connection,
+    table: sa.Table,
+    columns: Sequence[Mapping[str, Any]],
+    *,
+    keep: Collection[str] = (),
+) -> None:
+    """Insert rows. A row with the same primary key gets the given columns, except those to keep."""
     if not columns:
         return
-    insert = upsert.insert(tx, table)
+    insert = upsert(table)
     keys = [column.name for column in table.primary_key]
-    changes = {name: insert.excluded[name] for name in columns[0] if name not in keys}
+    changes = {n: insert.excluded[n] for n in columns[0] if n not in (*keys, *keep)}
     tx.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes), columns)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -23,9 +23,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.chain.blocks import Header, Span
 from tollgauge.core.chain.settlement import Deposit, Entry
-from tollgauge.db import upsert
-from tollgauge.db.prepared import Prepared
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.chain import deposits, transfers, wallets
 
@@ -55,10 +53,6 @@ chain_header = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_CURSOR: Final = Prepared(
-    sa.select(chain_cursor).where(chain_cursor.c.chain == sa.bindparam("chain"))
-)
-
 
 class OvertakenError(TollgaugeError):
     """Another worker indexed the same blocks first; nothing was changed."""
@@ -86,7 +80,7 @@ class Cursor:
 
 def cursor(tx: Connection, chain: int) -> Cursor | None:
     """How far a chain is indexed; None before the first step."""
-    row = _CURSOR.first(tx, {"chain": chain})
+    row = tx.execute(sa.select(chain_cursor).where(chain_cursor.c.chain == chain)).first()
     return None if row is None else rows.from_columns(Cursor, row)
 
 
@@ -105,9 +99,9 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
         version=0,
     )
     columns = rows.to_columns(first_cursor)
-    tx.execute(upsert.insert(tx, chain_cursor).values(columns).on_conflict_do_nothing())
+    tx.execute(upsert(chain_cursor).values(columns).on_conflict_do_nothing())
     first = {"chain": chain, "number": header.number, "hash": header.hash}
-    tx.execute(upsert.insert(tx, chain_header).values(first).on_conflict_do_nothing())
+    tx.execute(upsert(chain_header).values(first).on_conflict_do_nothing())
     started = cursor(tx, chain)
     if started is None or started.hash != header.hash:
         raise OvertakenError

@@ -26,8 +26,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Deposit
-from tollgauge.db import upsert
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 
 account = sa.Table(
@@ -101,7 +100,7 @@ def add_accounts(
     """
     place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
     added = [{**place, "address": address, "wanted_from": wanted_from} for address in addresses]
-    tx.execute(upsert.insert(tx, account).on_conflict_do_nothing(), added)
+    tx.execute(upsert(account).on_conflict_do_nothing(), added)
 
 
 def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import hex_text
-from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 
@@ -75,7 +74,7 @@ def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at:
     added = [
         {**values, "address": address, "touched": False, "marked_at": 0} for address in addresses
     ]
-    tx.execute(upsert.insert(tx, chain_wallet).on_conflict_do_nothing(), added)
+    tx.execute(upsert(chain_wallet).on_conflict_do_nothing(), added)
 
 
 def lows(tx: Connection, chain: int) -> dict[bytes, int]:

@@ -19,9 +19,9 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.discovery import Census
 from tollgauge.core.watch.retention import CRAWLS_MS
-from tollgauge.db import upsert
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table
+from tollgauge.db.schema import upsert
 from tollgauge.store import rows
 
 _RESUME_MS: Final = DAY_MS
@@ -52,7 +52,7 @@ class Crawl:
 def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
     """Start a crawl of a source, or resume one that was interrupted within a day."""
     _end_open(tx, source, until=now - _RESUME_MS, now=now)
-    row = upsert.insert(tx, crawl_table).values(source=source, started=now, taken_at=now, offset=0)
+    row = upsert(crawl_table).values(source=source, started=now, taken_at=now, offset=0)
     tx.execute(row.on_conflict_do_nothing())
     return _open_crawl(tx, source)
 

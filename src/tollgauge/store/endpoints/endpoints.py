@@ -34,9 +34,6 @@ PUBLIC: Final = sa.or_(
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
 """Which endpoints anyone may see (store/endpoints/public)."""
-_INSERT: Final = Prepared(endpoint_table.insert().inline())
-_ONE: Final = Prepared(sa.select(*COLUMNS).where(endpoint_table.c.id == sa.bindparam("id")))
-_MANY: Final = PreparedAny(lambda ids: sa.select(*COLUMNS).where(endpoint_table.c.id.in_(ids)))
 # Those of one instant, as all are after a change of policy, in any order: to put all of them in
 # order for each claim would take longer than the scores.
 _SCORE_DUE: Final = Prepared(
@@ -97,13 +94,13 @@ _HOSTS_SHARING: Final = PreparedAny(_hosts_sharing)
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id, or None."""
-    row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else from_row(row)
+    return get_many(tx, (endpoint_id,)).get(endpoint_id)
 
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
-    return {row.id: from_row(row) for row in _MANY.rows(tx, list(ids))}
+    known = rows.with_any(tx, sa.select(*COLUMNS), endpoint_table.c.id, ids)
+    return {row.id: from_row(row) for row in known}
 
 
 def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
@@ -115,8 +112,8 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
     if not ordered:
         return
     bring_forward(tx, ordered)
-    _INSERT.run_each(
-        tx,
+    tx.execute(
+        endpoint_table.insert(),
         [
             to_row(endpoint)
             | {

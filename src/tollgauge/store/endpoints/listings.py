@@ -20,8 +20,6 @@ from tollgauge.core.endpoint.terms import Advertised
 from tollgauge.core.watch.retention import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
-from tollgauge.db.prepared import Prepared, PreparedAny
-from tollgauge.db.upsert import Upsert, either
 from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import from_row, to_row
 from tollgauge.store.endpoints import endpoints
@@ -33,28 +31,6 @@ LISTINGS_TURN: Final = "listings"
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
 _EVENT_FIELDS: Final = ("at", "event", "source", "before", "after", "announced")
-_ADD_EVENTS: Final = Prepared(_event.insert().inline())
-
-
-def _replace_listing(insert: Upsert) -> Upsert:
-    keys = [column.name for column in schema.listing.primary_key]
-    unchanged = {*keys, "first_seen"}
-    new = {column.name: column for column in insert.excluded if column.name not in unchanged}
-    return insert.on_conflict_do_update(index_elements=keys, set_=new)
-
-
-_SAVE: Final = Prepared(either(schema.listing, _replace_listing))
-_EVENTS: Final = PreparedAny(
-    lambda ids: (
-        sa.select(*_event.c["endpoint_id", *_EVENT_FIELDS])
-        .where(
-            _event.c.endpoint_id.in_(ids),
-            _event.c.at > sa.bindparam("since"),
-            _event.c.at <= sa.bindparam("until"),
-        )
-        .order_by(_event.c.at, _event.c.id)
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +97,11 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
     """Insert or replace listings; one that exists keeps its `first_seen`."""
-    _SAVE.run_each(
-        tx,
-        [
-            rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
-            for listing in listings
-        ],
-    )
+    columns = [
+        rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
+        for listing in listings
+    ]
+    rows.put(tx, schema.listing, columns, keep=("first_seen",))
 
 
 def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> None:
@@ -213,9 +187,9 @@ def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
 
 def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:
     """Append events, each with the id of its endpoint."""
-    _ADD_EVENTS.run_each(
-        tx, [rows.to_columns(event, endpoint_id=endpoint_id) for endpoint_id, event in events]
-    )
+    columns = [rows.to_columns(event, endpoint_id=endpoint_id) for endpoint_id, event in events]
+    if columns:
+        tx.execute(_event.insert(), columns)
 
 
 def events(
@@ -229,8 +203,13 @@ def events_of(
     tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
 ) -> dict[str, list[DiscoveryEvent]]:
     """What happened to endpoints with `since < at <= until` (ms UTC), oldest first, by id."""
+    query = (
+        sa.select(*_event.c["endpoint_id", *_EVENT_FIELDS])
+        .where(_event.c.at > since, _event.c.at <= until)
+        .order_by(_event.c.at, _event.c.id)
+    )
     events: dict[str, list[DiscoveryEvent]] = {}
-    for row in _EVENTS.rows(tx, endpoint_ids, {"since": since, "until": until}):
+    for row in rows.with_any(tx, query, _event.c.endpoint_id, endpoint_ids):
         events.setdefault(row.endpoint_id, []).append(rows.from_columns(DiscoveryEvent, row))
     return events
 

@@ -17,22 +17,19 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
 
-_ONE: Final = Prepared(
-    sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id"), PUBLIC)
-)
 _HOST: Final = host_table.alias()
 _SELLS: Final = sa.exists().where(endpoint_table.c.host == _HOST.c.host, PUBLIC)
 
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id; None for an unknown id and for an endpoint that is not public."""
-    row = _ONE.first(tx, {"id": endpoint_id})
+    query = sa.select(endpoint_table).where(endpoint_table.c.id == endpoint_id, PUBLIC)
+    row = tx.execute(query).first()
     return None if row is None else from_row(row)
 
 

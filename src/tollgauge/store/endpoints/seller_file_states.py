@@ -17,9 +17,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.directory.seller_file import Announcement, SellerFile
 from tollgauge.core.watch.retention import ANNOUNCEMENTS_MS
-from tollgauge.db import upsert
-from tollgauge.db.prepared import Prepared
-from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 
@@ -58,18 +56,6 @@ announcement = sa.Table(
 _EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": "[]"}
 
 
-_FILE: Final = Prepared(
-    sa.select(seller_file).where(
-        seller_file.c.host == sa.bindparam("host"), seller_file.c.read_at.is_not(None)
-    )
-)
-_ANNOUNCED: Final = Prepared(
-    sa.select(announcement)
-    .where(announcement.c.host == sa.bindparam("host"))
-    .order_by(announcement.c.not_before, announcement.c.after)
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSellerFile:
     """A host's file as it was `read_at` (ms UTC), and the changes of payTo that it announced. The
@@ -100,7 +86,7 @@ def add(tx: Connection, due: Iterable[tuple[str, int]]) -> None:
     """Add rows of hosts, each with the instant at which it is due; those that are there stay."""
     columns = [{"host": host, "next_due": at} for host, at in due]
     if columns:
-        tx.execute(upsert.insert(tx, seller_file).on_conflict_do_nothing(), columns)
+        tx.execute(upsert(seller_file).on_conflict_do_nothing(), columns)
 
 
 def due(tx: Connection, *, now: int, limit: int) -> tuple[str, ...]:
@@ -157,15 +143,20 @@ def announce(tx: Connection, announcements: Iterable[Announcement], *, now: int)
     """Store announcements whose signatures are good; one that is there keeps its `seen_at`."""
     columns = [rows.to_columns(item, without="", seen_at=now) for item in announcements]
     if columns:
-        tx.execute(upsert.insert(tx, announcement).on_conflict_do_nothing(), columns)
+        tx.execute(upsert(announcement).on_conflict_do_nothing(), columns)
 
 
 def get(tx: Connection, host: str) -> StoredSellerFile | None:
     """The file of a host, None where it has none."""
-    row = _FILE.first(tx, {"host": host})
+    was_read = (seller_file.c.host == host, seller_file.c.read_at.is_not(None))
+    row = tx.execute(sa.select(seller_file).where(*was_read)).first()
     if row is None:
         return None
-    announced = _ANNOUNCED.rows(tx, {"host": host})
+    announced = tx.execute(
+        sa.select(announcement)
+        .where(announcement.c.host == host)
+        .order_by(announcement.c.not_before, announcement.c.after)
+    )
     return rows.from_columns(
         StoredSellerFile,
         row,

@@ -26,11 +26,6 @@ payment_answer = sa.Table(
 )
 
 _INSERT: Final = Prepared(payment_answer.insert())
-_UPDATE_SHOWN: Final = Prepared(
-    sa.update(payment_answer).where(
-        payment_answer.c.payment_id == sa.bindparam("id_"), payment_answer.c.shown_at.is_(None)
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,4 +49,5 @@ def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:
     """Record that the secret in an answer is shown now. False, and nothing changed, if it was
     shown before: of several requests at once, only one shows it.
     """
-    return _UPDATE_SHOWN.run(tx, {"shown_at": now, "id_": payment_id}) == 1
+    unshown = (payment_answer.c.payment_id == payment_id, payment_answer.c.shown_at.is_(None))
+    return tx.execute(payment_answer.update().where(*unshown).values(shown_at=now)).rowcount == 1

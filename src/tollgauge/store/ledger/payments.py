@@ -30,8 +30,7 @@ from tollgauge.core.sale.payment import (
     State,
 )
 from tollgauge.db.prepared import Prepared
-from tollgauge.db.schema import metadata
-from tollgauge.db.upsert import either
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.ledger import answers
 from tollgauge.store.ledger import attempts as attempt_rows
@@ -70,7 +69,7 @@ _KEPT: Final = ("id", "network", "asset", "payer", "nonce", "tx_hash", "created_
 """Columns that keep their values when a claim is taken over."""
 _MOVED: Final = ("state", "owner", "updated_at", "lease_until", "reason", "tx_hash")
 """Columns that every change of state writes; a rejection removes the header too."""
-_INSERT: Final = Prepared(either(payment, lambda insert: insert.on_conflict_do_nothing()))
+_INSERT: Final = Prepared(upsert(payment).on_conflict_do_nothing())
 _WITH_ANSWER: Final = sa.select(
     payment,
     payment_answer.c.status.label("answer_status"),

@@ -24,8 +24,7 @@ from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.retention import CHANGES_MS
-from tollgauge.db import meta, schema, upsert
-from tollgauge.db.prepared import Prepared
+from tollgauge.db import meta, schema
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -65,16 +64,6 @@ change_state_row = sa.Table(
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
     sa.Column("state", ForeignText, nullable=False),
     sqlite_with_rowid=False,
-)
-
-_STATES: Final = rows.prepared_with_any(sa.select(change_state_row), change_state_row.c.endpoint_id)
-_SAVE_STATE: Final = Prepared(
-    upsert.either(
-        change_state_row,
-        lambda insert: insert.on_conflict_do_update(
-            index_elements=["endpoint_id"], set_={"state": insert.excluded.state}
-        ),
-    )
 )
 
 
@@ -118,7 +107,8 @@ def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
 
 def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """What is remembered of endpoints, by id; those without a scored probe are left out."""
-    states = _STATES.rows(tx, rows.any_of(tx, ids))
+    query = sa.select(change_state_row)
+    states = rows.with_any(tx, query, change_state_row.c.endpoint_id, ids)
     return {row.endpoint_id: change_state.from_json(row.state) for row in states}
 
 
@@ -128,7 +118,7 @@ def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> Non
         {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
         for id_ in sorted(states)
     ]
-    _SAVE_STATE.run_each(tx, columns)
+    rows.put(tx, change_state_row, columns)
 
 
 def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:

@@ -18,7 +18,6 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.window import NO_DAYS, ClosedDay, ClosedDays
 from tollgauge.core.watch.retention import RAW_DAYS
 from tollgauge.db.compression import compress, decompress
-from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
@@ -32,11 +31,6 @@ closed_days = sa.Table(
     sa.Column("older", sa.LargeBinary),
 )
 
-_RECENT: Final = PreparedAny(
-    lambda ids: sa.select(*closed_days.c["endpoint_id", "recent"]).where(
-        closed_days.c.endpoint_id.in_(ids)
-    )
-)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(ClosedDays)
 _OLDER_DECODER: Final = msgspec.msgpack.Decoder(tuple[ClosedDay, ...])
@@ -44,10 +38,9 @@ _OLDER_DECODER: Final = msgspec.msgpack.Decoder(tuple[ClosedDay, ...])
 
 def recent(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
     """The closed days that a score of some endpoints reads, by id; those without are left out."""
-    return {
-        row.endpoint_id: _DECODER.decode(decompress(row.recent))
-        for row in _RECENT.rows(tx, endpoint_ids)
-    }
+    query = sa.select(*closed_days.c["endpoint_id", "recent"])
+    known = rows.with_any(tx, query, closed_days.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: _DECODER.decode(decompress(row.recent)) for row in known}
 
 
 def all_days(tx: Connection, endpoint_id: str) -> tuple[ClosedDay, ...]:

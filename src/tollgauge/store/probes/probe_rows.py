@@ -45,8 +45,6 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
 
 def result_from_row(row: Any) -> ProbeResult:
     """The inverse of `result_to_row`."""
-    # Each field by its name: a score reads all probes of a day, and the general rows.from_columns
-    # takes three times as long.
     return ProbeResult(
         at=row.at,
         outcome=Outcome(row.outcome),

@@ -32,11 +32,10 @@ from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
 from tollgauge.core.probe.spans import NO_SPANS, statement
-from tollgauge.db import upsert
 from tollgauge.db.codec import quote_fields, texts_to_json
 from tollgauge.db.packing import unpack, unpack_history
 from tollgauge.db.prepared import Prepared
-from tollgauge.db.schema import ForeignText
+from tollgauge.db.schema import ForeignText, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
@@ -68,11 +67,9 @@ _PROBED: Final = Prepared(
         **dirty(_AT),
     )
 )
-_INSERT: Final = Prepared(
-    upsert.either(probe_table, lambda insert: insert.on_conflict_do_nothing())
-)
+_INSERT: Final = Prepared(upsert(probe_table).on_conflict_do_nothing())
 _QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
-_STANDING: Final = rows.prepared_with_any(
+_STANDING: Final = (
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
         *endpoint_table.c["failing_since", "forms"],
@@ -80,8 +77,7 @@ _STANDING: Final = rows.prepared_with_any(
         *endpoint_table.c[_QUOTE],
     )
     .order_by(endpoint_table.c.id)
-    .with_for_update(),
-    endpoint_table.c.id,
+    .with_for_update()
 )
 """The state of endpoints before a probe, locked in the order of their ids."""
 PROBE: Final = "probe"
@@ -109,7 +105,6 @@ ASKED_SINCE: Final = (
     .join_from(endpoint_table, probe_table, LAST)
     .where(endpoint_table.c.last_probed > sa.bindparam("since_"))
 )
-_ASKED_SINCE: Final = Prepared(ASKED_SINCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +145,7 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
     the price that probes saw before.
     """
     ids = sorted({probe.endpoint_id for probe in probes})
-    existing = {row.id: row for row in _STANDING.rows(tx, rows.any_of(tx, ids))}
+    existing = {row.id: row for row in rows.with_any(tx, _STANDING, endpoint_table.c.id, ids)}
     present = [probe for probe in probes if probe.endpoint_id in existing]
     # No probe is newer than its endpoint's last one: only what is not newer may be known.
     old = [p for p in present if p.result.at <= (existing[p.endpoint_id].last_probed or 0)]
@@ -305,7 +300,7 @@ def asked_since(tx: Connection, since: int) -> tuple[Asked, ...]:
     """
     return tuple(
         Asked(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
-        for row in _ASKED_SINCE.rows(tx, {"since_": since})
+        for row in tx.execute(ASKED_SINCE, {"since_": since})
     )
 
 

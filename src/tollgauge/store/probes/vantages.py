@@ -21,9 +21,7 @@ from tollgauge.core.probe.attribution import Asked, LastUp, sign
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.vantage import VantageState
-from tollgauge.db import upsert
-from tollgauge.db.prepared import PreparedAny
-from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -61,13 +59,6 @@ _WATCHED_HERE: Final = sa.and_(
 """Endpoints that no directory lists are the primary vantage's alone."""
 _HOSTS_TRIED: Final = 4
 """So many times as many due rows are read as hosts are wanted: some share a host."""
-_STATES: Final = PreparedAny(
-    lambda ids: (
-        sa.select(vantage_probe)
-        .where(vantage_probe.c.endpoint_id.in_(ids), vantage_probe.c.at.is_not(None))
-        .order_by(vantage_probe.c.primary.desc(), vantage_probe.c.vantage)
-    )
-)
 _UNKNOWN: Final = LastUp()
 
 
@@ -100,7 +91,7 @@ def add(tx: Connection, vantage: str, due: Mapping[str, int]) -> None:
         {"endpoint_id": id_, "vantage": vantage, "next_due": due[id_]} for id_ in sorted(due)
     ]
     if columns:
-        tx.execute(upsert.insert(tx, vantage_probe).on_conflict_do_nothing(), columns)
+        tx.execute(upsert(vantage_probe).on_conflict_do_nothing(), columns)
 
 
 def claim_due(
@@ -179,8 +170,13 @@ def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, 
     """What each vantage saw last of endpoints, by their ids; the primary one first, then by name.
     Nothing where there never were several.
     """
+    query = (
+        sa.select(vantage_probe)
+        .where(vantage_probe.c.at.is_not(None))
+        .order_by(vantage_probe.c.primary.desc(), vantage_probe.c.vantage)
+    )
     by_id: dict[str, tuple[VantageState, ...]] = {}
-    for row in _STATES.rows(tx, sorted(set(ids))):
+    for row in rows.with_any(tx, query, vantage_probe.c.endpoint_id, sorted(set(ids))):
         state = rows.from_columns(
             VantageState,
             row,

@@ -10,7 +10,6 @@ Reading several tables is exact only inside one transaction, which sees one mome
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -19,23 +18,11 @@ from tollgauge.core.base.units import day_of
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.window import DAYS, NO_DAYS, Window, window_of
 from tollgauge.db.packing import unpack
-from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
+from tollgauge.store import rows
 from tollgauge.store.probes import closed_days
 from tollgauge.store.probes.probe_rows import result_from_row
-
-_OPEN: Final = PreparedAny(
-    lambda ids: (
-        sa.select(probe_table)
-        .where(
-            probe_table.c.day.between(sa.bindparam("first"), sa.bindparam("last")),
-            probe_table.c.endpoint_id.in_(ids),
-            probe_table.c.at <= sa.bindparam("as_of", type_=sa.BigInteger),
-        )
-        .order_by(probe_table.c.endpoint_id, probe_table.c.at)
-    )
-)
 
 
 def read(tx: Connection, endpoint_id: str, *, as_of: int) -> Window:
@@ -48,8 +35,12 @@ def read_many(tx: Connection, endpoint_ids: Sequence[str], *, as_of: int) -> dic
     today = day_of(as_of)
     closed = closed_days.recent(tx, endpoint_ids)
     opened: dict[str, list[ProbeResult]] = {id_: [] for id_ in endpoint_ids}
-    span = {"first": today - DAYS, "last": today, "as_of": as_of}
-    for row in _OPEN.rows(tx, endpoint_ids, span):
+    fresh = (
+        sa.select(probe_table)
+        .where(probe_table.c.day.between(today - DAYS, today), probe_table.c.at <= as_of)
+        .order_by(probe_table.c.endpoint_id, probe_table.c.at)
+    )
+    for row in rows.with_any(tx, fresh, probe_table.c.endpoint_id, endpoint_ids):
         opened[row.endpoint_id].append(result_from_row(row))
     windows = {}
     for id_ in endpoint_ids:

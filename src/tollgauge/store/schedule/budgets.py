@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.probe.budgets import ALL
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import budget as budget_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -27,28 +26,11 @@ _US: Final = 1_000
 """Microseconds of a millisecond."""
 
 
-def _spent() -> sa.ColumnElement[int]:
-    """Until when the time of all probes together is given away once some more of them begin."""
-    now_us, probes, most = (
-        sa.bindparam(name, type_=sa.BigInteger) for name in ("now_us_", "probes_", "most_")
-    )
-    table = budget_table.c
-    return rows.greatest(table.taken_until_us, now_us - most * table.gap_us) + probes * table.gap_us
-
-
-_COMMON: Final = Prepared(
-    sa.select(budget_table).where(budget_table.c.name == ALL).with_for_update()
-)
-_SPEND: Final = Prepared(
-    budget_table.update().where(budget_table.c.name == ALL).values(taken_until_us=_spent())
-)
-
-
 def left(tx: Connection, *, now: int, most: int) -> int:
     """How many probes may begin now, `most` at most; the budget is locked until the transaction
     ends. What was not used before counts up to `most`.
     """
-    row = _COMMON.first(tx, {})
+    row = tx.execute(_locked([ALL])).first()
     if row is None:
         return most
     unused: int = now * _US - row.taken_until_us
@@ -57,7 +39,13 @@ def left(tx: Connection, *, now: int, most: int) -> int:
 
 def spend(tx: Connection, *, now: int, probes: int, most: int) -> None:
     """Note that so many probes begin now."""
-    _SPEND.run(tx, {"now_us_": now * _US, "probes_": probes, "most_": most})
+    table = budget_table.c
+    unused_since = rows.greatest(table.taken_until_us, now * _US - most * table.gap_us)
+    tx.execute(
+        budget_table.update()
+        .where(table.name == ALL)
+        .values(taken_until_us=unused_since + probes * table.gap_us)
+    )
 
 
 def admitted(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:

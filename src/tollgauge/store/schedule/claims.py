@@ -14,70 +14,21 @@ When a host may be claimed is store/schedule/due_hosts', the end of a lease stor
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import COLUMNS, from_row
 from tollgauge.store.schedule import budgets, due_hosts
 from tollgauge.store.schedule.hosts import lease, unleased
 
 _LOOKS: Final = 4
 """How often a claim looks for further hosts in place of those that wait for their turns."""
-_NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
-
-
-def _free_hosts(
-    since: sa.ColumnElement[int], *conditions: sa.ColumnExpressionArgument[bool]
-) -> Prepared:
-    """Free hosts with due endpoints, those first that may be claimed for longest (`since`), locked
-    until the transaction ends; those that others lock are left out.
-    """
-    return Prepared(
-        sa.select(*host_table.c["host", "site", "takes_turns", "turn_at"])
-        .where(since <= _NOW, host_table.c.free_at <= _NOW, unleased(_NOW))
-        .where(*conditions)
-        .order_by(since, host_table.c.host)
-        .limit(sa.bindparam("limit_", type_=sa.Integer))
-        .with_for_update(skip_locked=True, key_share=True)
-    )
-
-
-def _first_due(*, watched: bool) -> Prepared:
-    """The longest overdue endpoint of each of some hosts, of its watched ones or of all."""
-    candidate = endpoint_table.alias("candidate")
-    # The literal lets both databases use the partial index of watched endpoints.
-    conditions = (sa.text("candidate.watched_until > 0"), candidate.c.watched_until > _NOW)
-    first = (
-        sa.select(candidate.c.id)
-        .where(candidate.c.host == host_table.c.host, candidate.c.next_due <= _NOW)
-        .where(*(conditions if watched else ()))
-        .order_by(candidate.c.next_due, candidate.c.id)
-        .limit(1)
-        .correlate(host_table)
-        .scalar_subquery()
-    )
-    return Prepared(
-        {
-            dialect: sa.select(*COLUMNS).where(
-                endpoint_table.c.id.in_(sa.select(first).where(is_any, unleased(_NOW)))
-            )
-            for dialect, is_any in rows.is_any(host_table.c.host).items()
-        }
-    )
-
-
-_FREE: Final = _free_hosts(host_table.c.next_claim)
-_FREE_WATCHED: Final = _free_hosts(host_table.c.next_watched, SOME_WATCHED)
-_DUE: Final = _first_due(watched=False)
-_DUE_WATCHED: Final = _first_due(watched=True)
 
 
 def claim_due(
@@ -87,12 +38,12 @@ def claim_due(
     `now + lease_ms`. Hosts that are leased, or not free before `free_at`, are left out.
     """
     watched = budgets.admitted(
-        tx, _FREE_WATCHED.rows(tx, {"now_": now, "limit_": limit}), now=now, at_once=True
+        tx, _lock_free_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
     )
-    claimed = _due_endpoints(tx, _DUE_WATCHED, watched, now=now)
+    claimed = _due_endpoints(tx, watched, now=now, watched=True)
     room = budgets.left(tx, now=now, most=limit) - len(claimed)
     others = _others(tx, now=now, limit=room, without={endpoint.host for endpoint in claimed})
-    claimed += _due_endpoints(tx, _DUE, others, now=now)
+    claimed += _due_endpoints(tx, others, now=now)
     hosts = {endpoint.host for endpoint in claimed}
     if stale := {*watched, *others} - hosts:
         due_hosts.compute(tx, stale, now=now)
@@ -100,6 +51,25 @@ def claim_due(
         budgets.spend(tx, now=now, probes=len(claimed), most=limit)
         lease(tx, hosts, owner=owner, now=now, lease_ms=lease_ms)
     return tuple(claimed)
+
+
+def _lock_free_hosts(
+    tx: Connection, *, now: int, limit: int, watched: bool = False
+) -> Sequence[sa.Row[Any]]:
+    """Lock and return free hosts with due endpoints, or with due `watched` ones, those first that
+    have waited longest. The row locks are held until the transaction ends.
+    """
+    since = host_table.c.next_watched if watched else host_table.c.next_claim
+    query = (
+        sa.select(*host_table.c["host", "site", "takes_turns", "turn_at"])
+        .where(since <= now, host_table.c.free_at <= now, unleased(now))
+        .where(*((SOME_WATCHED,) if watched else ()))
+        .order_by(since, host_table.c.host)
+        .limit(limit)
+        # SKIP LOCKED: another worker may be claiming the same hosts; it gets different ones.
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return tx.execute(query).all()
 
 
 def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -> list[str]:
@@ -112,7 +82,7 @@ def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -
         if room <= 0:
             break
         known = {*without, *taken}
-        free = _FREE.rows(tx, {"now_": now, "limit_": room + len(known)})
+        free = _lock_free_hosts(tx, now=now, limit=room + len(known))
         hosts = [row for row in free if row.host not in known][:room]
         admitted = budgets.admitted(tx, hosts, now=now)
         taken += admitted
@@ -122,15 +92,27 @@ def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -
 
 
 def _due_endpoints(
-    tx: Connection, query: Prepared, hosts: Sequence[str], *, now: int
+    tx: Connection, hosts: Sequence[str], *, now: int, watched: bool = False
 ) -> list[Endpoint]:
-    """The longest overdue endpoint of each host, longest overdue first.
-
-    This is a statement of its own, after the hosts are locked, so that it sees what the last owner
-    of a lease committed.
+    """Return the longest overdue endpoint of each host, or of its `watched` ones, longest overdue
+    first.
     """
     if not hosts:
         return []
-    due = query.rows(tx, {"now_": now, **rows.any_of(tx, hosts)})
+    candidate = endpoint_table.alias("candidate")
+    # The literal lets both databases use the partial index of watched endpoints.
+    watched_now = (sa.text("candidate.watched_until > 0"), candidate.c.watched_until > now)
+    first = (
+        sa.select(candidate.c.id)
+        .where(candidate.c.host == host_table.c.host, candidate.c.next_due <= now)
+        .where(*(watched_now if watched else ()))
+        .order_by(candidate.c.next_due, candidate.c.id)
+        .limit(1)
+        .correlate(host_table)
+        .scalar_subquery()
+    )
+    # A separate statement after the locks: it sees what the last owner of a lease committed.
+    of_hosts = sa.select(first).where(host_table.c.host.in_(hosts), unleased(now))
+    due = tx.execute(sa.select(*COLUMNS).where(endpoint_table.c.id.in_(of_hosts)))
     endpoints = [from_row(row) for row in due]
     return sorted(endpoints, key=lambda endpoint: (endpoint.next_due, endpoint.id))

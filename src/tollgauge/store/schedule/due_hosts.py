@@ -19,8 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db import upsert
-from tollgauge.db.schema import NEVER
+from tollgauge.db.schema import NEVER, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -33,7 +32,7 @@ def add(tx: Connection, due: Mapping[str, int], *, watched: Mapping[str, int]) -
     """
     if not due:
         return
-    insert = upsert.insert(tx, host_table)
+    insert = upsert(host_table)
     columns = [
         host_row(host) | {"next_claim": due[host], "next_watched": watched.get(host, NEVER)}
         for host in sorted(due)

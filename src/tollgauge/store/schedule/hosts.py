@@ -14,11 +14,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
-from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.db.schema import host_lease
+from tollgauge.db.schema import host_lease, upsert
 from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import host_row
 from tollgauge.store.schedule import due_hosts
@@ -63,22 +62,8 @@ _STATES: Final = sa.select(
     *(host_table.c[field.name] for field in fields(HostState) if field.name != "lease_until"),
     LEASE_UNTIL,
 )
-_ONE: Final = Prepared(_STATES.where(host_table.c.host == sa.bindparam("host")))
-_MANY: Final = rows.prepared_with_any(_STATES, host_table.c.host)
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
-_UNLEASED: Final = rows.prepared_with_any(
-    sa.select(host_table.c.host).where(unleased(_NOW)), host_table.c.host
-)
-# Locks all of the hosts, before what is due is read by another statement: whoever brought one
-# forward meanwhile has committed then.
-_LEASED: Final = rows.prepared_with_any(
-    sa.select(host_table.c.host, host_lease.c.claimed_at)
-    .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == sa.bindparam("owner_")))
-    .order_by(host_table.c.host)
-    .with_for_update(key_share=True, of=host_table),
-    host_table.c.host,
-)
 _TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
 _RELEASE: Final = Prepared(
     host_table.update()
@@ -92,33 +77,16 @@ _RELEASE: Final = Prepared(
         **due_hosts.instants(_FREE_AT, now=_NOW),
     )
 )
-_END_LEASES: Final = Prepared(
-    {
-        dialect: host_lease.delete().where(host_lease.c.owner == sa.bindparam("owner_"), is_any)
-        for dialect, is_any in rows.is_any(host_lease.c.host).items()
-    }
-)
-_LEASE: Final = Prepared(
-    upsert.either(
-        host_lease,
-        lambda insert: insert.on_conflict_do_update(
-            index_elements=["host"],
-            set_={name: insert.excluded[name] for name in ("owner", "claimed_at", "until")},
-            where=host_lease.c.until <= insert.excluded.claimed_at,
-        ),
-    )
-)
 
 
 def get(tx: Connection, host: str) -> HostState:
     """What is known of a host; the defaults of HostState for an unknown one."""
-    row = _ONE.first(tx, {"host": host})
-    return HostState(host=host) if row is None else rows.from_columns(HostState, row)
+    return get_many(tx, (host,)).get(host) or HostState(host=host)
 
 
 def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
-    known = _MANY.rows(tx, rows.any_of(tx, hosts))
+    known = rows.with_any(tx, _STATES, host_table.c.host, hosts)
     return {row.host: rows.from_columns(HostState, row) for row in known}
 
 
@@ -126,7 +94,7 @@ def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> 
     """Lease one host for a probe that is wanted now; False if it is leased, or not free before
     `free_at`. An unknown host is added.
     """
-    tx.execute(upsert.insert(tx, host_table).values(host_row(host)).on_conflict_do_nothing())
+    tx.execute(upsert(host_table).values(host_row(host)).on_conflict_do_nothing())
     free = sa.select(host_table.c.host).where(
         host_table.c.host == host, host_table.c.free_at <= now
     )
@@ -140,7 +108,14 @@ def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_m
     then that nobody has leased them.
     """
     values = {"owner": owner, "claimed_at": now, "until": now + lease_ms}
-    _LEASE.run_each(tx, [values | {"host": host} for host in sorted(hosts)])
+    insert = upsert(host_lease)
+    take_ended = insert.on_conflict_do_update(
+        index_elements=["host"],
+        set_={name: insert.excluded[name] for name in values},
+        where=host_lease.c.until <= insert.excluded.claimed_at,
+    )
+    if leased := sorted(hosts):
+        tx.execute(take_ended, [values | {"host": host} for host in leased])
 
 
 def lease_free(
@@ -148,7 +123,8 @@ def lease_free(
 ) -> list[str]:
     """Lease those hosts, which the caller has locked, that nobody has leased, and return them."""
     # This is a statement of its own, after the hosts are locked, as in store/schedule/claims.
-    free = [row.host for row in _UNLEASED.rows(tx, {"now_": now, **rows.any_of(tx, hosts)})]
+    query = sa.select(host_table.c.host).where(unleased(now))
+    free = [row.host for row in rows.with_any(tx, query, host_table.c.host, hosts)]
     lease(tx, free, owner=owner, now=now, lease_ms=lease_ms)
     return free
 
@@ -158,16 +134,29 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
     Leases that are no longer the owner's stay. All of the hosts are locked, in the order of their
     names.
     """
-    leases = {"owner_": owner, **rows.any_of(tx, free_at)}
+    # This locks the hosts before another statement reads which endpoints are due: whoever brought
+    # one of them forward meanwhile has committed then.
+    lock = (
+        sa.select(host_table.c.host, host_lease.c.claimed_at)
+        .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == owner))
+        .order_by(host_table.c.host)
+        .with_for_update(key_share=True, of=host_table)
+    )
     _RELEASE.run_each(
         tx,
         [
-            {"host_": host, "claimed_at_": claimed_at, "now_": now, "free_at_": free_at[host]}
-            for host, claimed_at in _LEASED.rows(tx, leases)
-            if claimed_at is not None
+            {
+                "host_": row.host,
+                "claimed_at_": row.claimed_at,
+                "now_": now,
+                "free_at_": free_at[row.host],
+            }
+            for row in rows.with_any(tx, lock, host_table.c.host, sorted(free_at))
+            if row.claimed_at is not None
         ],
     )
-    _END_LEASES.run(tx, leases)
+    owned = (host_lease.c.owner == owner, host_lease.c.host.in_(list(free_at)))
+    tx.execute(host_lease.delete().where(*owned))
 
 
 def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:

@@ -12,8 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db import upsert
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 
 ERROR_MAX: Final = 200
@@ -63,7 +62,7 @@ def note(
         values |= {"failed_at": ended_at, "error": error[:ERROR_MAX]}
     else:
         values |= {"done_at": ended_at}
-    row = upsert.insert(tx, job_round).values(name=name, **values)
+    row = upsert(job_round).values(name=name, **values)
     tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
 
 

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.guard.bundle import Variant
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
@@ -57,13 +56,11 @@ class StoredBundle:
 
 
 _FACTS: Final = tuple(column for column in bundle.c if column.name != "body")
-_NEWEST: Final = Prepared(sa.select(*_FACTS).where(bundle.c.variant == sa.bindparam("variant")))
-_WHOLE: Final = Prepared(sa.select(bundle).where(bundle.c.variant == sa.bindparam("variant")))
 
 
 def newest(tx: Connection, variant: Variant = Variant.ALL) -> StoredBundle | None:
     """What is said of the newest bundle; None before the first."""
-    row = _NEWEST.first(tx, {"variant": variant.value})
+    row = tx.execute(sa.select(*_FACTS).where(bundle.c.variant == variant.value)).first()
     return None if row is None else _stored(row)
 
 
@@ -74,7 +71,7 @@ def every(tx: Connection) -> tuple[StoredBundle, ...]:
 
 def whole(tx: Connection, variant: Variant) -> tuple[StoredBundle, bytes] | None:
     """The newest bundle and its bytes; None before the first."""
-    row = _WHOLE.first(tx, {"variant": variant.value})
+    row = tx.execute(sa.select(bundle).where(bundle.c.variant == variant.value)).first()
     return None if row is None else (_stored(row), row.body)
 
 

@@ -13,10 +13,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch.retention import EVIDENCE_MS
-from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
-from tollgauge.db.prepared import Prepared
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.db.schema import score as score_table
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -33,23 +31,6 @@ evidence: Final = sa.Table(
     sa.Column("named_at", sa.BigInteger, nullable=False),
     sa.Index("ix_evidence_named", "named_at"),
 )
-_KEEP: Final = Prepared(
-    upsert.either(
-        evidence,
-        lambda insert: insert.on_conflict_do_update(
-            index_elements=["digest"], set_={"named_at": insert.excluded.named_at}
-        ),
-    )
-)
-_NAME: Final = Prepared(
-    score_table.update()
-    .where(
-        score_table.c.endpoint_id == sa.bindparam("id_", type_=sa.Text),
-        score_table.c.as_of == sa.bindparam("as_of_", type_=sa.BigInteger),
-    )
-    .values(named_at=sa.bindparam("named_at", type_=sa.BigInteger))
-)
-_GET: Final = Prepared(sa.select(evidence.c.document).where(evidence.c.digest == sa.bindparam("d")))
 
 
 def keep(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None) -> None:
@@ -58,14 +39,21 @@ def keep(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None
     """
     if named_at is not None and now - named_at < RENAMED_MS:
         return
-    _KEEP.run(tx, {"digest": row.digest, "document": compress(row.evidence), "named_at": now})
-    _NAME.run(tx, {"id_": row.endpoint_id, "as_of_": row.as_of, "named_at": now})
+    document = {"digest": row.digest, "document": compress(row.evidence), "named_at": now}
+    insert = upsert(evidence).values(document)
+    tx.execute(insert.on_conflict_do_update(index_elements=["digest"], set_={"named_at": now}))
+    tx.execute(
+        score_table.update()
+        .where(score_table.c.endpoint_id == row.endpoint_id, score_table.c.as_of == row.as_of)
+        .values(named_at=now)
+    )
 
 
 def get(tx: Connection, digest: str) -> bytes | None:
     """The canonical text of a digest, None where no report has named it for 90 days."""
-    row = _GET.first(tx, {"d": digest})
-    return None if row is None else decompress(row.document)
+    query = sa.select(evidence.c.document).where(evidence.c.digest == digest)
+    document = tx.execute(query).scalar_one_or_none()
+    return None if document is None else decompress(document)
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:

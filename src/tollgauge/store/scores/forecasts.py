@@ -19,9 +19,8 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.calibration.calibration import BASELINES, Cell, Forecast, Sums
 from tollgauge.core.watch.retention import FORECASTS_MS
-from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 
 forecast = sa.Table(
@@ -87,7 +86,7 @@ def latest_hour(tx: Connection) -> int | None:
 def add(tx: Connection, forecasts: Sequence[ForecastRow]) -> None:
     """Store forecasts; one that exists already is not changed."""
     if forecasts:
-        insert = upsert.insert(tx, forecast).on_conflict_do_nothing()
+        insert = upsert(forecast).on_conflict_do_nothing()
         tx.execute(insert, [_columns(row) for row in forecasts])
 
 
@@ -125,7 +124,7 @@ def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
         for cell, count, hits in counted.rows()
     ]
     if columns:
-        tx.execute(upsert.insert(tx, calibration_day).on_conflict_do_nothing(), columns)
+        tx.execute(upsert(calibration_day).on_conflict_do_nothing(), columns)
 
 
 def sums_since(tx: Connection, day: int) -> dict[int, Sums]:

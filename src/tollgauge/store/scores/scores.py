@@ -15,28 +15,20 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.score.score import Score, latency_and_down, score_from_json
-from tollgauge.db import upsert
 from tollgauge.db.compression import compress, decompress
-from tollgauge.db.prepared import Prepared, PreparedAny
+from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
+from tollgauge.db.schema import upsert
 from tollgauge.store import rows
 
-_ONE: Final = Prepared(
-    sa.select(score_table).where(score_table.c.endpoint_id == sa.bindparam("id"))
-)
-_RESULT: Final = Prepared(
-    sa.select(score_table.c.result).where(score_table.c.endpoint_id == sa.bindparam("id"))
-)
+_NEW: Final = upsert(score_table)
 _SAVE: Final = Prepared(
-    upsert.either(
-        score_table,
-        lambda insert: insert.on_conflict_do_update(
-            index_elements=["endpoint_id"],
-            # Not the key, whose index SQLite would write anew.
-            set_={c.name: c for c in insert.excluded if c.name != "endpoint_id"},
-            where=score_table.c.as_of <= insert.excluded.as_of,
-        ),
+    _NEW.on_conflict_do_update(
+        index_elements=["endpoint_id"],
+        # Without the key: SQLite would rewrite its index entry.
+        set_={c.name: c for c in _NEW.excluded if c.name != "endpoint_id"},
+        where=score_table.c.as_of <= _NEW.excluded.as_of,
     )
 )
 _NEWEST: Final = sa.func.coalesce(endpoint_table.c.ranked_at, 0) <= sa.bindparam(
@@ -60,26 +52,8 @@ _END_CLAIM: Final = Prepared(
         **_RANKS,
     )
 )
-_LOCK: Final = PreparedAny(
-    lambda ids: (
-        sa.select(endpoint_table.c.id)
-        .where(endpoint_table.c.id.in_(ids))
-        .order_by(endpoint_table.c.id)
-        .with_for_update()
-    )
-)
 SITE_MAX: Final = 101
 """Enough for a median; a site may list tens of thousands of paths."""
-_LONGEST_KNOWN: Final = Prepared(
-    sa.select(*endpoint_table.c["first_seen", "ranked_score"])
-    .where(
-        endpoint_table.c.site == sa.bindparam("site_", type_=sa.Text),
-        endpoint_table.c.first_seen < sa.bindparam("before_", type_=sa.BigInteger),
-        endpoint_table.c.ranked_score.is_not(None),
-    )
-    .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
-    .limit(SITE_MAX)
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +98,8 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     """Store scores of different endpoints, each as `save`, in as many statements as for one."""
     by_id = {row.endpoint_id: row for row in score_rows}
-    known = [by_id[row.id] for row in _LOCK.rows(tx, sorted(by_id))]
+    lock = sa.select(endpoint_table.c.id).order_by(endpoint_table.c.id).with_for_update()
+    known = [by_id[row.id] for row in rows.with_any(tx, lock, endpoint_table.c.id, sorted(by_id))]
     _END_CLAIM.run_each(tx, [{"id_": row.endpoint_id, **_ranked(row)} for row in known])
     _SAVE.run_each(tx, [_columns(row) for row in known])
 
@@ -155,14 +130,13 @@ def _ranked(row: ScoreRow) -> dict[str, Any]:
 
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
-    row = _ONE.first(tx, {"id": endpoint_id})
+    row = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id == endpoint_id)).first()
     return None if row is None else from_row(row)
 
 
 def result(tx: Connection, endpoint_id: str) -> Score | None:
     """The score of an endpoint without its evidence, which can be large; None without one."""
-    row = _RESULT.first(tx, {"id": endpoint_id})
-    return None if row is None else score_from_json(row.result)
+    return results(tx, (endpoint_id,)).get(endpoint_id)
 
 
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
@@ -191,7 +165,17 @@ def site_medians(tx: Connection, site: str, *, before: Collection[int]) -> dict[
     any. Of two in the middle the lower one.
     """
     # Those of an earlier instant come first among those of the latest.
-    known = _LONGEST_KNOWN.rows(tx, {"site_": site, "before_": max(before)})
+    query = (
+        sa.select(*endpoint_table.c["first_seen", "ranked_score"])
+        .where(
+            endpoint_table.c.site == site,
+            endpoint_table.c.first_seen < max(before),
+            endpoint_table.c.ranked_score.is_not(None),
+        )
+        .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
+        .limit(SITE_MAX)
+    )
+    known = tx.execute(query).all()
     return {
         instant: _median([row.ranked_score for row in known if row.first_seen < instant])
         for instant in before

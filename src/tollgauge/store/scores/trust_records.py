@@ -7,7 +7,7 @@ directory while no probe saw a price. What a directory says beside that could be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.guard.bundle import LISTED_MS
 from tollgauge.core.score.evidence import TermChange
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import discovery_event
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
@@ -33,27 +32,6 @@ _ROWS: Final = sa.select(
     *endpoint_table.c["ranked_at", "ranked_score", "ranked_grade", "ranked_recommendation"],
     score_table.c.result,
 ).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
-_ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id"), PUBLIC))
-_PAGE: Final = Prepared(
-    _ROWS.where(
-        endpoint_table.c.id > sa.bindparam("after"),
-        endpoint_table.c.adopted.is_(False),
-        sa.or_(
-            endpoint_table.c.status == Listing.LISTED.value,
-            endpoint_table.c.last_seen > sa.bindparam("since", type_=sa.BigInteger),
-        ),
-    )
-    .order_by(endpoint_table.c.id)
-    .limit(sa.bindparam("limit", type_=sa.Integer))
-)
-_PAYTO_CHANGES: Final = Prepared(
-    sa.select(*discovery_event.c["endpoint_id", "at", "source", "before", "after", "announced"])
-    .where(
-        discovery_event.c.endpoint_id.between(sa.bindparam("first"), sa.bindparam("last")),
-        discovery_event.c.event == PAYTO_CHANGED,
-    )
-    .order_by(discovery_event.c.endpoint_id, discovery_event.c.at, discovery_event.c.id)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +54,42 @@ class RecordRow:
 
 def get(tx: Connection, endpoint_id: str) -> RecordRow | None:
     """The public endpoint with an id, or None."""
-    of_one = _with_changes(tx, _ONE.rows(tx, {"id": endpoint_id}))
-    return of_one[0] if of_one else None
+    known = tx.execute(_ROWS.where(endpoint_table.c.id == endpoint_id, PUBLIC)).all()
+    return _with_changes(tx, known)[0] if known else None
 
 
 def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordRow, ...]:
     """Endpoints whose ids follow `after`, by id: those that a directory lists or listed in the last
     LISTED_MS.
     """
-    page = _PAGE.rows(tx, {"after": after, "since": now - LISTED_MS, "limit": limit})
-    return _with_changes(tx, page)
+    page = (
+        _ROWS.where(
+            endpoint_table.c.id > after,
+            endpoint_table.c.adopted.is_(False),
+            sa.or_(
+                endpoint_table.c.status == Listing.LISTED.value,
+                endpoint_table.c.last_seen > now - LISTED_MS,
+            ),
+        )
+        .order_by(endpoint_table.c.id)
+        .limit(limit)
+    )
+    return _with_changes(tx, tx.execute(page).all())
 
 
-def _with_changes(tx: Connection, endpoint_rows: list[Any]) -> tuple[RecordRow, ...]:
+def _with_changes(tx: Connection, endpoint_rows: Sequence[Any]) -> tuple[RecordRow, ...]:
     """Rows of endpoints, in the order of their ids, with their changes of payTo."""
     if not endpoint_rows:
         return ()
-    between = {"first": endpoint_rows[0].id, "last": endpoint_rows[-1].id}
+    # The ids of a page follow each other: a range is shorter than a list of a thousand ids.
+    of_page = discovery_event.c.endpoint_id.between(endpoint_rows[0].id, endpoint_rows[-1].id)
+    query = (
+        sa.select(*discovery_event.c["endpoint_id", "at", "source", "before", "after", "announced"])
+        .where(of_page, discovery_event.c.event == PAYTO_CHANGED)
+        .order_by(discovery_event.c.endpoint_id, discovery_event.c.at, discovery_event.c.id)
+    )
     changes: dict[tuple[str, str], list[TermChange]] = {}
-    for row in _PAYTO_CHANGES.rows(tx, between):
+    for row in tx.execute(query):
         change = rows.from_columns(TermChange, row, kind=PAYTO_CHANGED)
         changes.setdefault((row.endpoint_id, row.source), []).append(change)
     return tuple(

@@ -21,8 +21,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.watch.retention import DELIVERIES_MS
 from tollgauge.core.watch.watch import WatchState
-from tollgauge.db import upsert
-from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import destination
 from tollgauge.store.watches.watches import watch
@@ -108,7 +107,7 @@ def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
         rows.to_columns(notice, state=QUEUED, attempts=0, due=now, last_error="")
         for notice in notices
     ]
-    tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), queued)
+    tx.execute(upsert(delivery).on_conflict_do_nothing(), queued)
 
 
 def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
