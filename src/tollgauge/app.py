@@ -33,7 +33,6 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import (
     alert,
     bundle,
-    calibrate,
     discover,
     index,
     probe,
@@ -43,7 +42,6 @@ from tollgauge.jobs import (
     score,
     seller_files,
     settle,
-    similar,
 )
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally
@@ -82,7 +80,7 @@ class Opened:
     logs: ChainLogs | None
     transactions: Transactions
     alternatives: Alternatives
-    counting: similar.CountingPause
+    counting: rank.CountingPause
     indexing: IndexState
     clock: Clock
     owner: str
@@ -146,8 +144,10 @@ class Opened:
         )
 
     def jobs(self) -> tuple[Job, ...]:
-        """The loops of this process. A vantage beside the primary one only probes: all else follows
-        from what the primary vantage sees.
+        """The loops of this process.
+
+        A vantage other than the primary one only probes: everything else follows from what the
+        primary vantage observes.
         """
         probing = partial(probe.run, self.prober(), settings=self.config.probe, owner=self.owner)
         waves = self.config.probe.concurrent_waves
@@ -156,64 +156,59 @@ class Opened:
             return (probe_job,)
         return (probe_job, *self._standard_jobs(), *self._configured_jobs())
 
-    def _standard_jobs(self) -> tuple[Job, ...]:
-        """The loops of every configuration, without that of probes."""
+    def _standard_jobs(self) -> Iterator[Job]:
+        """The loops of every configuration, except the probe loop."""
         config, store, clock = self.config, self.store, self.clock
         cadence, catch_up = config.probe.cadence, config.probe.catch_up
-        planning = partial(schedule.run, store, cadence=cadence, catch_up=catch_up, clock=clock)
+        plan = partial(schedule.run, store, cadence=cadence, catch_up=catch_up, clock=clock)
+        yield Job("schedule", plan, every_s=120, timeout_s=120, exclusive=True)
         lateness = schedule.Lateness(store=store, clock=clock, late_ms=config.probe.late_ms)
-        alerting = partial(alert.run, self.alerts())
-        scoring = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
-        counting = partial(similar.run, store, self.alternatives, pause=self.counting, clock=clock)
+        yield Job("lateness", lateness.run, every_s=10, timeout_s=60)
+        yield Job("alert", partial(alert.run, self.alerts()), every_s=1, timeout_s=120)
+        compute = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
+        yield Job("score", compute, every_s=1, timeout_s=120)
+        count = partial(
+            rank.count_alternatives, store, self.alternatives, pause=self.counting, clock=clock
+        )
+        yield Job("similar", count, every_s=30, timeout_s=600, exclusive=True)
         ranking = partial(rank.run, store, clock=clock)
-        pruning = partial(prune.run, store, clock=clock)
-        calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)
+        yield Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True)
+        forget = partial(prune.run, store, clock=clock)
+        yield Job("prune", forget, every_s=60, timeout_s=300, exclusive=True)
+        calibrate = partial(score.calibrate, store, settings=config.calibration, clock=clock)
+        yield Job("calibrate", calibrate, every_s=300, timeout_s=1_800, exclusive=True)
         key = config.signing.signing_key
-        bundling = partial(bundle.run, store, settings=config.bundle, key=key, clock=clock)
+        build = partial(bundle.run, store, settings=config.bundle, key=key, clock=clock)
         bundle_s = min(30, config.bundle.every_ms / SECOND_MS)
-        return (
-            Job("schedule", planning, every_s=120, timeout_s=120, exclusive=True),
-            Job("lateness", lateness.run, every_s=10, timeout_s=60),
-            Job("alert", alerting, every_s=1, timeout_s=120),
-            Job("score", scoring, every_s=1, timeout_s=120),
-            Job("similar", counting, every_s=30, timeout_s=600, exclusive=True),
-            Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True),
-            Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
-            Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
-            Job("bundle", bundling, every_s=bundle_s, timeout_s=600, exclusive=True),
-            Job("seller-files", self._seller_files().run, every_s=10, timeout_s=60),
-        )
-
-    def _seller_files(self) -> seller_files.SellerFiles:
-        """The dependencies of the loop of sellers' files. Its leases are not the probe loop's."""
-        return seller_files.SellerFiles(
-            store=self.store,
+        yield Job("bundle", build, every_s=bundle_s, timeout_s=600, exclusive=True)
+        files = seller_files.SellerFiles(
+            store=store,
             egress=self.egress,
-            clock=self.clock,
+            clock=clock,
             prover=self.chain,
-            host_gap_ms=self.config.probe.cadence.host_gap_ms,
-            owner=f"{self.owner}-seller-files",
+            host_gap_ms=cadence.host_gap_ms,
+            owner=f"{self.owner}-seller-files",  # its leases are not the probe loop's
         )
+        yield Job("seller-files", files.run, every_s=10, timeout_s=60)
 
     def _configured_jobs(self) -> Iterator[Job]:
         """The loops that need a source, or a node of the chain."""
         config, store, clock = self.config, self.store, self.clock
         if config.sources:
-            perimeter = config.egress.perimeter
-            crawling = partial(
+            crawl = partial(
                 discover.run_all,
                 store,
                 self.egress,
                 config.sources,
                 clock=clock,
-                perimeter=perimeter,
+                perimeter=config.egress.perimeter,
             )
-            yield Job("discover", crawling, every_s=900, timeout_s=1_800, exclusive=True)
+            yield Job("discover", crawl, every_s=900, timeout_s=1_800, exclusive=True)
         if self.chain is not None:
-            settling = partial(settle.run, store, self.chain, clock=clock)
-            yield Job("settle", settling, every_s=10, timeout_s=60)
+            reconcile = partial(settle.run, store, self.chain, clock=clock)
+            yield Job("settle", reconcile, every_s=10, timeout_s=60)
         if self.logs is not None:
-            indexing = partial(
+            follow = partial(
                 index.run,
                 store,
                 self.logs,
@@ -222,8 +217,8 @@ class Opened:
                 clock=clock,
                 pay_to=config.sale.pay_to,
             )
-            every_s = config.index.every_ms / 1_000
-            yield Job("index", indexing, every_s=every_s, timeout_s=300, exclusive=True)
+            every_s = config.index.every_ms / SECOND_MS
+            yield Job("index", follow, every_s=every_s, timeout_s=300, exclusive=True)
 
     async def round(self, name: str) -> Tally:
         """One round of a loop, by its name. Raises ValueError where it is not configured."""
@@ -273,7 +268,7 @@ async def opened(
             logs=logs,
             transactions=transactions,
             alternatives=alternatives,
-            counting=similar.CountingPause(),
+            counting=rank.CountingPause(),
             indexing=IndexState(),
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",

@@ -9,14 +9,14 @@ from tests.support.series import HALF_HOUR, START
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample
 from tollgauge.db.engine import Store
-from tollgauge.jobs import calibrate
-from tollgauge.jobs.calibrate import CalibrationSettings
+from tollgauge.jobs import score
+from tollgauge.jobs.score import CalibrationSettings
 from tollgauge.monitor import calibration
 from tollgauge.store.scores import forecasts
 
 
 async def run(store: Store, clock: Clock, limit: int = 500) -> dict[str, object]:
-    return await calibrate.run(
+    return await score.calibrate(
         store, settings=CalibrationSettings(forecasts_per_hour=limit), clock=clock
     )
 

@@ -19,12 +19,11 @@ from tollgauge.cli.config import config_app, init
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discover import discover
-from tollgauge.cli.doctor import doctor
 from tollgauge.cli.examine import lint, probe, score
 from tollgauge.cli.keys import keys_app
 from tollgauge.cli.payments import payments
 from tollgauge.cli.serve import mcp, run, serve, work
-from tollgauge.cli.status import status
+from tollgauge.cli.status import doctor, status
 from tollgauge.cli.terminal import FAILED, print_error
 from tollgauge.cli.trace import trace
 from tollgauge.cli.verify import verify

@@ -1,5 +1,5 @@
 """`tollgauge buy`: a trust report, bought with the key of an account; and what every command that
-buys shares (`watch buy` is in cli/watch_buy).
+buys shares (`watch buy` is in cli/watch).
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ from urllib.parse import urlsplit
 import orjson
 import typer
 
-from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
+from tollgauge.cli.terminal import (
+    BAD,
+    GOOD,
+    ConfigFile,
+    Json,
+    errors,
+    load_config,
+    progress_bar,
+    show,
+)
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import BASE, dollars
 

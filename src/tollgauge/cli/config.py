@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, print_error, show
+from tollgauge.cli.terminal import (
+    BAD,
+    FAILED,
+    ConfigFile,
+    Json,
+    errors,
+    load_config,
+    print_error,
+    show,
+)
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge.cli.inputs import load_config, with_service
-from tollgauge.cli.terminal import BAD, ConfigFile, Json, errors, print_error, progress_bar, show
+from tollgauge.cli.terminal import (
+    BAD,
+    ConfigFile,
+    Json,
+    errors,
+    load_config,
+    print_error,
+    progress_bar,
+    show,
+    with_service,
+)
 
 if TYPE_CHECKING:
     from tollgauge.db.backup import Copy

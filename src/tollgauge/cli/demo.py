@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from tollgauge.cli.buy import Service
-from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import ConfigFile, Json, errors, progress_bar, show
+from tollgauge.cli.terminal import ConfigFile, Json, errors, load_config, progress_bar, show
 from tollgauge.core.base.units import dollars
 from tollgauge.demo.tour import SERVICE_PORT
 

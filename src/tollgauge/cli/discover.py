@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from tollgauge.cli.inputs import load_config, with_service
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
+from tollgauge.cli.terminal import (
+    BAD,
+    GOOD,
+    ConfigFile,
+    Json,
+    errors,
+    load_config,
+    progress_bar,
+    show,
+    with_service,
+)
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 import orjson
 import typer
 
-from tollgauge.cli.inputs import download, exchange_input, load_config, read_input
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
+from tollgauge.cli.terminal import (
+    BAD,
+    GOOD,
+    ConfigFile,
+    Json,
+    download,
+    exchange_input,
+    load_config,
+    progress_bar,
+    read_input,
+    show,
+)
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:

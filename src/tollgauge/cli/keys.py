@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from tollgauge.cli.inputs import load_config, read_input
-from tollgauge.cli.terminal import ConfigFile, Json, errors, show
+from tollgauge.cli.terminal import ConfigFile, Json, errors, load_config, read_input, show
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:

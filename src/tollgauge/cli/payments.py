@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tollgauge.cli.inputs import load_existing, with_service
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
+from tollgauge.cli.terminal import (
+    BAD,
+    GOOD,
+    ConfigFile,
+    Json,
+    errors,
+    load_existing,
+    show,
+    with_service,
+)
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from sqlalchemy import Connection

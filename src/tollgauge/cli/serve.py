@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tollgauge.cli.config import advised
-from tollgauge.cli.inputs import load_config, load_existing, with_service
-from tollgauge.cli.terminal import ConfigFile, errors
+from tollgauge.cli.terminal import ConfigFile, errors, load_config, load_existing, with_service
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge.cli.inputs import json_input, load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
+from tollgauge.cli.terminal import (
+    BAD,
+    GOOD,
+    ConfigFile,
+    Json,
+    json_input,
+    load_config,
+    progress_bar,
+    show,
+)
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:

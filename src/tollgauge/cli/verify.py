@@ -15,8 +15,17 @@ import orjson
 import typer
 
 from tollgauge.cli.buy import SERVICE, SUFFIX
-from tollgauge.cli.inputs import download, load_config, read_input
-from tollgauge.cli.terminal import BAD, FAILED, GOOD, ConfigFile, Json, show
+from tollgauge.cli.terminal import (
+    BAD,
+    FAILED,
+    GOOD,
+    ConfigFile,
+    Json,
+    download,
+    load_config,
+    read_input,
+    show,
+)
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import LAST_SECOND
 

@@ -1,27 +1,191 @@
-"""`tollgauge watch`: watches and their deliveries, as the operator sees them. Its owner's commands
-are in cli/watch_buy.
-"""
+"""`tollgauge watch`: buy and read a watch as its owner; list, show and resend as the operator."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import orjson
 import typer
 
-from tollgauge.cli.inputs import load_existing, with_service
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
-from tollgauge.cli.watch_buy import watch_buy, watch_events
+from tollgauge.cli.buy import (
+    NOT_OF_A_SERVICE,
+    Force,
+    MaxPrice,
+    Network,
+    Service,
+    buy_answer,
+    check_output,
+    check_resource,
+    limits_of,
+    order_at,
+    paid_line,
+    useless,
+)
+from tollgauge.cli.terminal import (
+    BAD,
+    GOOD,
+    ConfigFile,
+    Json,
+    load_existing,
+    progress_bar,
+    read_input,
+    show,
+    with_service,
+)
 from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import BASE
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
+    import httpx
     from sqlalchemy import Connection
 
     from tollgauge.store.watches import outbox
 
+
+FILE: Final = "watch.json"
+POLL_S: Final = 5.0
+_TIMEOUT_S: Final = 20.0
+_PAGE: Final = frozenset({"events", "next_cursor", "resource", "checkedTimes"})
+_EVENT: Final = frozenset({"observed_at_iso", "type", "severity", "reason"})
+_NO_WATCH: Final = "`tollgauge watch buy URL` writes it; name another file to read another watch."
+
 watch_app = typer.Typer(help="Buy, read and manage watches.", no_args_is_help=True)
-watch_app.command(name="buy")(watch_buy)
-watch_app.command(name="events")(watch_events)
+
+
+@watch_app.command(name="buy")
+def watch_buy(
+    url: Annotated[str, typer.Argument(help="The endpoint to watch: a https:// URL.")],
+    webhook: Annotated[
+        list[str] | None, typer.Option(help="Where alerts go, besides `watch events`; up to 5.")
+    ] = None,
+    service: Service = "",
+    output: Annotated[str, typer.Option(help="The file of the watch and its secret.")] = FILE,
+    force: Force = False,
+    max_price: MaxPrice = "0.25",
+    network: Network = BASE,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Buy 30 days of alerts about an endpoint; keys and lost answers are as with `buy`.
+
+    The secret of the watch is in the file, which nobody else should read:
+    `watch events` needs it.
+    """
+    from tollgauge.web.paid.prices import WATCH
+
+    check_resource(url)
+    limits = limits_of(max_price, network)
+    if output == "-":
+        raise TollgaugeError("The watch's secret is not printed.", hint="Name a file: --output.")
+    check_output(output, force=force)
+    body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
+    order = order_at(WATCH, body, service=service, config=config)
+    purchase = buy_answer(order, limits, output, config=config)
+    try:
+        watch = orjson.loads(purchase.body)
+        shown = {name: watch[name] for name in ("watch_id", "resource", "expires_at", "events")}
+    except NOT_OF_A_SERVICE as error:
+        raise useless("watch", purchase, output) from error
+    lines = [
+        f"{watch['watch_id']} watches {watch['resource']} until {watch['expires_at']}",
+        paid_line(purchase),
+        f"wrote {output}; `tollgauge watch events {output}` says what happened",
+    ]
+    document = shown | {"transaction": purchase.transaction or None, "output": output}
+    show(document, lines, as_json=as_json)
+
+
+@watch_app.command(name="events")
+def watch_events(
+    file: Annotated[str, typer.Argument(help="What `watch buy` wrote.")] = FILE,
+    wait: Annotated[
+        int, typer.Option(min=0, help="Seconds to wait for an event, where there is none yet.")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """What happened to a watched endpoint, oldest first. Exit 1 when nothing did."""
+    poll_url, secret = _watch_of(file)
+    until = time.monotonic() + wait
+    with progress_bar() as progress:
+        document = _polled(poll_url, secret)
+        while not document["events"] and time.monotonic() < until:
+            progress("waiting for an event", 0, 0)
+            time.sleep(POLL_S)
+            document = _polled(poll_url, secret)
+    show(document, _lines(document), as_json=as_json)
+    raise typer.Exit(GOOD if document["events"] else BAD)
+
+
+def _watch_of(file: str) -> tuple[str, str]:
+    """Where a watch is polled, and its secret. Raises TollgaugeError for a file without them."""
+    try:
+        watch = orjson.loads(read_input(file, hint=_NO_WATCH))
+        return str(watch["poll_url"]), str(watch["secret"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TollgaugeError(
+            f"{file} is not what `tollgauge watch buy` wrote.",
+            hint="It holds the watch's poll_url and its secret; a new secret is had by the "
+            "wallet that paid (docs/watching.md).",
+        ) from error
+
+
+def _polled(poll_url: str, secret: str) -> dict[str, Any]:
+    """Everything that happened since the watch began."""
+    import httpx
+
+    events: list[Any] = []
+    cursor = {"since": "0"}
+    try:
+        while True:
+            answer = httpx.get(
+                poll_url,
+                params=cursor,
+                headers={"Authorization": f"Bearer {secret}"},
+                timeout=_TIMEOUT_S,
+            )
+            if answer.status_code != 200:
+                raise TollgaugeError(
+                    f"{poll_url} answered {answer.status_code}.",
+                    hint="401 and 404: the file's secret is of another watch, or was replaced.",
+                )
+            document = _page(answer)
+            events += document["events"]
+            if not document["events"]:
+                return document | {"events": events}
+            cursor = {"since": document["next_cursor"]}
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise TollgaugeError(
+            f"{poll_url} cannot be reached ({type(error).__name__}).",
+            hint="Check that the service runs; nothing between two polls is lost.",
+        ) from error
+
+
+def _page(answer: httpx.Response) -> dict[str, Any]:
+    """One answer to a poll. Raises TollgaugeError for what a watch never answers."""
+    try:
+        document = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        document = None
+    if isinstance(document, dict) and document.keys() >= _PAGE:
+        events = document["events"]
+        if isinstance(events, list) and all(
+            isinstance(event, dict) and event.keys() >= _EVENT for event in events
+        ):
+            return document
+    raise TollgaugeError(
+        f"{answer.url.copy_with(query=None)} gave no answer of a watch.",
+        hint="Something else answers there. Nothing between two polls is lost.",
+    )
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    for event in document["events"]:
+        yield f"{event['observed_at_iso']} {event['type']} ({event['severity']}): {event['reason']}"
+    if not document["events"]:
+        checked = document["checkedTimes"]
+        yield f"nothing happened to {document['resource']}, which was checked {checked} times"
 
 
 @watch_app.command(name="list")
@@ -55,10 +219,10 @@ def watch_show(
     document = with_service(
         load_existing(config), lambda service: service.store.reading(_watch, watch_id)
     )
-    show(document, _lines(document), as_json=as_json)
+    show(document, _describe(document), as_json=as_json)
 
 
-def _lines(document: dict[str, Any]) -> Iterator[str]:
+def _describe(document: dict[str, Any]) -> Iterator[str]:
     for key, value in document.items():
         for row in value if isinstance(value, list) else [value]:
             shown = " ".join(map(str, row.values())) if isinstance(row, dict) else row

@@ -38,11 +38,10 @@ from tollgauge.config.settings import PREFIX, list_settings
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import ScoreSettings
+from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.paid.prices import SaleSettings
 from tollgauge.web.settings import ServerSettings

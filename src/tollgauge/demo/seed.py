@@ -40,13 +40,12 @@ from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
-from tollgauge.jobs import calibrate, score
+from tollgauge.jobs import score
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.score import ScoreSettings
+from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, endpoints
@@ -210,7 +209,7 @@ async def _end_day(store: Store, cadence: Cadence, *, at: int) -> None:
     settings = ScoreSettings()
     while await score.run(store, settings=settings, cadence=cadence, clock=clock):
         pass
-    await calibrate.run(store, settings=CalibrationSettings(), clock=clock)
+    await score.calibrate(store, settings=CalibrationSettings(), clock=clock)
 
 
 def _record_files(tx: Connection, *, start: int, end: int) -> None:

@@ -6,11 +6,11 @@ A round, for one chain:
 2. goes forward from the cursor, step by step: final blocks in ranges, later ones one by one by
    hash. Where the chain was reorganised, a step replaces what is above the last common block;
 3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
-   that of our own addresses after it (jobs/index_past);
+   that of our own addresses after it (jobs/index_visit);
 4. reads blocks that became final since a second time, at two nodes where there are two, and adds
    what the first reading lacked: a node may have hidden logs that it did have;
 5. marks endpoints whose settlements changed for a new score; now and then it measures the chain's
-   volume and checks the books (jobs/close_books).
+   volume and checks the books (jobs/settle).
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
 point leaves a state from which the next one goes on. A node that fails gives way to the next.
 """
@@ -28,9 +28,15 @@ from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.base.units import MINUTE_MS, Clock
 from tollgauge.core.chain.blocks import DeepReorgError, Header, Span, fork, linked, next_span
 from tollgauge.db.engine import Store
-from tollgauge.jobs import close_books as books
-from tollgauge.jobs import index_past
-from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
+from tollgauge.jobs import settle
+from tollgauge.jobs.index_visit import (
+    PATIENCE,
+    IndexSettings,
+    IndexState,
+    Visit,
+    fill_account,
+    fill_wallets,
+)
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes, wallets
@@ -107,13 +113,13 @@ async def _steps(visit: Visit) -> dict[str, object]:
         if visit.late:
             break
     for _ in range(visit.settings.fills):
-        if visit.late or not await index_past.fill_wallets(visit, cursor):
+        if visit.late or not await fill_wallets(visit, cursor):
             break
     else:
         busy = True
     # One step at least, so that a long past of the wallets does not keep our own waiting.
     for done in range(visit.settings.fills):
-        if (done and visit.late) or not await index_past.fill_account(visit, cursor):
+        if (done and visit.late) or not await fill_account(visit, cursor):
             break
     else:
         busy = True
@@ -313,8 +319,8 @@ async def _publish(visit: Visit) -> None:
 async def _check_books(visit: Visit) -> None:
     """The days that are complete, now and then."""
     state, now = visit.state, visit.clock()
-    if now - state.books_at < max(books.EVERY_MS, SHARE * state.books_ms):
+    if now - state.books_at < max(settle.BOOKS_EVERY_MS, SHARE * state.books_ms):
         return
     state.books_at = now
-    visit.tally["unexplained"] += await books.run(visit.store, now=now)
+    visit.tally["unexplained"] += await settle.check_books(visit.store, now=now)
     state.books_ms = visit.clock() - now

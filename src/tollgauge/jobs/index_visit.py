@@ -1,4 +1,9 @@
-"""A visit: one round of the index loop at one node of a chain, and what its steps work with."""
+"""A visit: one round of the index loop at one node of a chain, and its steps into the past.
+
+The past of addresses that the loop learned late, wallets and our own, is filled in from the newest
+blocks downwards. These blocks are not read a second time, so they are confirmed by a second node
+where there is one.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,16 @@ from typing import Final
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.chain.logs import ChainLogs, LogSettings, Watched
+from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
 from tollgauge.clients.chain.nodes import View
-from tollgauge.core.base.units import MINUTE_MS, Clock
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS, Clock
+from tollgauge.core.chain.blocks import Header, Span, previous_span
 from tollgauge.db.engine import Store
+from tollgauge.store.chain import cursors, deposits, wallets
+from tollgauge.store.chain.cursors import Cursor
 
-PATIENCE: Final = 60
-"""How many rounds a step waits for a second node that should confirm what the first one says."""
+PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
+BACK_MS: Final = WINDOW_MS + DAY_MS  # the past of a wallet: the window, and a day for clocks
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +94,102 @@ class Visit:
     def late(self) -> bool:
         """Whether the round's time is over."""
         return self.clock() > self.until
+
+
+async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
+    """One step into the past of the wallets that need it; whether there was one."""
+    missing = await visit.store.reading(
+        wallets.backlog, visit.id, limit=visit.settings.fill_wallets
+    )
+    if missing is None:
+        return False
+    past = await _past(visit, missing.low, Watched(missing.wallets), floor=missing.floor)
+    if past is None:
+        return False
+    span, fetched = past
+    await visit.store.writing(
+        cursors.fill,
+        cursor,
+        missing,
+        fetched.entries,
+        low=span.first,
+        low_at=fetched.headers[span.first].at,
+        wanted_from=visit.clock() - BACK_MS,
+    )
+    visit.tally["filled"] += span.blocks
+    visit.tally["entries"] += len(fetched.entries)
+    return True
+
+
+async def fill_account(visit: Visit, cursor: Cursor) -> bool:
+    """One step into the past of an address of ours; whether there was one."""
+    token = visit.chain.token
+    backlog = await visit.store.reading(deposits.backlog, visit.id, token)
+    if backlog is None:
+        return False
+    past = await _past(visit, backlog.low, Watched(own=frozenset([backlog.address])), floor=0)
+    if past is None:
+        return False
+    span, fetched = past
+    low_at = fetched.headers[span.first].at
+    await visit.store.writing(
+        cursors.fill_account,
+        cursor,
+        token,
+        backlog,
+        fetched.deposits,
+        low=span.first,
+        low_at=low_at,
+    )
+    visit.tally["filled"] += span.blocks
+    visit.tally["deposits"] += len(fetched.deposits)
+    return True
+
+
+async def _past(
+    visit: Visit, low: int, whose: Watched, *, floor: int
+) -> tuple[Span, Fetched] | None:
+    """The blocks before one, down to `floor`, and what they hold; None when it has to wait."""
+    span = previous_span(
+        low,
+        floor=floor,
+        most=visit.chain.span(visit.view),
+        finalized=visit.view.finalized,
+        most_tip=visit.settings.tip_span,
+    )
+    if span is None:
+        return None
+    if span.final:
+        fetched = await _confirmed(visit, span, whose)
+        return None if fetched is None else (span, fetched)
+    headers = await _indexed(visit, span)
+    if headers is None:
+        visit.tally["moved"] += 1
+        return None
+    return span, await visit.chain.tip(visit.view, headers, whose)
+
+
+async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None:
+    """What is in final blocks that nothing will read again: so where a second node should
+    confirm it, it is waited for, but not for ever.
+    """
+    kind = "deposits" if whose.own else "entries"
+    strict = visit.state.unconfirmed[kind] < PATIENCE
+    try:
+        fetched = await visit.chain.final(visit.view, span, whose, strict=strict)
+    except UnconfirmedError:
+        visit.state.unconfirmed[kind] += 1
+        visit.tally["unconfirmed"] += 1
+        return None
+    visit.state.unconfirmed[kind] = 0
+    return fetched
+
+
+async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
+    """The node's headers of a span, None unless they are those that are indexed."""
+    headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
+    hashes = await visit.store.reading(cursors.kept_hashes, visit.id)
+    same = len(headers) == span.blocks and all(
+        hashes.get(header.number) == header.hash for header in headers
+    )
+    return headers if same else None

@@ -1,16 +1,28 @@
-"""The ranking loop: counts all endpoints, so that no reader has to (monitor/ranking and
-monitor/statistics).
+"""The counting loops: the ranking and statistics of all endpoints, and their alternatives.
+
+What readers would have to count is counted once (monitor/ranking, monitor/statistics). For every
+endpoint the number of better alternatives is counted from the similarity index; only numbers that
+changed are written.
 """
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
 from tollgauge.core.base.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import ranking, statistics
+from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.store.lists import alternative_counts
+
+if TYPE_CHECKING:
+    from tollgauge.core.similarity.index import Index
 
 
 async def run(store: Store, *, clock: Clock) -> dict[str, object]:
-    """Count what is due; the tally says how many endpoints are ranked."""
+    """Count ranking and statistics if they are due; the tally states the ranked endpoints."""
     now = clock()
     if await store.reading(statistics.is_due, now=now):
         await store.writing(statistics.keep, await store.reading(statistics.count, now=now))
@@ -19,3 +31,41 @@ async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     counted = await store.reading(ranking.count, now=now)
     stored = await store.writing(ranking.keep, counted)
     return {"ranked": counted.population.scored} if stored else {}
+
+
+SLICE: Final = 500  # endpoints per read of the database
+# Pause after a count as a multiple of its duration: 100,000 endpoints keep a core busy.
+REST_FACTOR: Final = 4
+
+
+@dataclass(slots=True)
+class CountingPause:
+    """When the next count may begin, in milliseconds UTC."""
+
+    resting_until: int = 0
+
+
+async def count_alternatives(
+    store: Store, alternatives: Alternatives, *, pause: CountingPause, clock: Clock
+) -> dict[str, object]:
+    """Refresh the index and count; the tally states the endpoints and the changed counts."""
+    began = clock()
+    if began < pause.resting_until:
+        return {}
+    index = await alternatives.refresh(store)
+    changed = 0
+    for first in range(0, index.size, SLICE):
+        changed += await _count_slice(store, index, first)
+    ended = clock()
+    pause.resting_until = ended + REST_FACTOR * (ended - began)
+    return {"counted": index.size, "changed": changed} if changed else {}
+
+
+async def _count_slice(store: Store, index: Index, first: int) -> int:
+    """Count one slice and store the counts that changed."""
+    counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
+    before = await store.reading(alternative_counts.counts, counts)
+    changed = {id_: better for id_, better in counts.items() if before.get(id_) != better}
+    if changed:
+        await store.writing(alternative_counts.save_counts, changed)
+    return len(changed)

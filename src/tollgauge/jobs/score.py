@@ -1,23 +1,27 @@
-"""The score loop: score the endpoints whose evidence changed (monitor/scoring).
+"""The loops of scores: compute scores whose evidence changed, and test forecasts.
 
-A score is computed again when its evidence changed, and at least every 24 hours,
-because the window moves on even when nothing else does.
+A score is computed again when its evidence changed, and at least every 24 hours, because the
+window moves on even when nothing else does. Once an hour forecasts are stored, and once a day those
+of a complete day are compared with what happened (monitor/calibration).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.base.units import DAY_MS, Clock
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, Clock
+from tollgauge.core.calibration.calibration import Sums, sample
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
-from tollgauge.monitor import scoring
+from tollgauge.monitor import calibration, scoring
 from tollgauge.observe import SCORES, log
+from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.scores import forecasts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +52,47 @@ async def run(
     tally["failed"] += len(outcome.failed)
     tally.update(row.grade or "unverified" for row in outcome.rows)
     return {**+tally, "busy": len(ids) >= settings.batch} if ids else {}
+
+
+BATCH_SIZE: Final = 50  # forecasts that are made or scored in one transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSettings:
+    """How many forecasts are looked at."""
+
+    forecasts_per_hour: NonNegativeInt = 500
+    """Stored to be held against what happens; 0 stores none."""
+
+
+async def calibrate(
+    store: Store, *, settings: CalibrationSettings, clock: Clock
+) -> dict[str, object]:
+    """Store forecasts of this hour if there are none, and score one day; the tally counts both."""
+    kept = await _store_forecasts(store, limit=settings.forecasts_per_hour, now=clock())
+    last = calibration.last_complete_day(clock())
+    days = await store.reading(forecasts.unscored_days, before=last + 1)
+    scored = await _score_day(store, days[0]) if days else 0
+    return {"kept": kept, "scored": scored, "busy": len(days) > 1}
+
+
+async def _store_forecasts(store: Store, *, limit: int, now: int) -> int:
+    hour = forecasts.hour_of(now)
+    if await store.reading(forecasts.latest_hour) == hour:
+        return 0
+    probed = await store.reading(forecasts.probed_since, now - HOUR_MS)
+    new = []
+    for ids in rows.chunks(sample(probed, hour, limit=limit), BATCH_SIZE):
+        new += await store.reading(calibration.make, ids, now=now)
+    await store.writing(forecasts.add, new)
+    return len(new)
+
+
+async def _score_day(store: Store, day: int) -> int:
+    of_day = await store.reading(forecasts.of_day, day)
+    sums: dict[int, Sums] = {}
+    for batch in rows.chunks(of_day, BATCH_SIZE):
+        for version, counted in (await store.reading(calibration.outcomes, batch)).items():
+            sums.setdefault(version, Sums()).update(counted)
+    await store.writing(forecasts.save_day, day, sums)
+    return len(of_day)

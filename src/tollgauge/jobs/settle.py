@@ -1,34 +1,35 @@
-"""The reconciler: asks the chain what became of settlements, never the facilitator.
+"""Reconciliation (docs/payments.md): settlements with unknown outcome, and the books of each day.
 
-Rules (docs/payments.md):
-- a node that stays silent ends the round;
-- an operator is alarmed of a settled payment that the chain has lost: its answer has left;
-- it settles nothing: a caller who wants the answer sends the payment again.
-
-What the chain's answer does to a row is decided in monitor/settlement.
+The outcome of a settlement is read from the chain, never from the facilitator; what the answer does
+to a row is decided in monitor/settlement. Nothing is settled here: a caller who wants the answer
+sends the payment again. The books compare what was sold on a complete day with what the chain
+received.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+from sqlalchemy import Connection
 
 from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.base.units import Clock
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, Clock, day_of
+from tollgauge.core.sale.books import Account, Day
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
-from tollgauge.observe import alarm
-from tollgauge.store.ledger import payments
+from tollgauge.observe import alarm, books_alarm
+from tollgauge.store.ledger import books, payments
 from tollgauge.store.ledger.payments import LedgerRow
 
 BATCH: Final = 100
-SILENT_MAX: Final = 3
-"""So many rows in a row that no node can tell of: the node is at fault, not the rows."""
+SILENT_MAX: Final = 3  # after so many rows without an answer, the node is at fault: the round ends
 
 
 async def run(store: Store, chain: Prover, *, clock: Clock) -> dict[str, object]:
-    """Resolve what the chain can tell of one batch; the tally counts outcomes."""
+    """Resolve one batch of settlements from the chain; the tally counts outcomes."""
     rows = await store.reading(payments.due, now=clock(), limit=BATCH)
     tally: Counter[str] = Counter()
     silent = 0
@@ -36,7 +37,7 @@ async def run(store: Store, chain: Prover, *, clock: Clock) -> dict[str, object]
         answer = await _ask(chain, row)
         silent = silent + 1 if answer is None else 0
         outcome = await store.writing(settlement.reconcile, row, answer, now=clock())
-        if outcome == "lost":
+        if outcome == "lost":  # a settled payment left the chain after its answer was sent
             alarm("lost", row.id)
         tally[outcome] += 1
         if silent == SILENT_MAX:
@@ -49,3 +50,48 @@ async def _ask(chain: Prover, row: LedgerRow) -> ChainAnswer | None:
         return await chain.proof(row.authorization, hint=row.transaction)
     except RpcError:
         return None
+
+
+BOOKS_EVERY_MS: Final = 10 * MINUTE_MS
+RECHECK_DAYS: Final = 7  # recent days are checked again: a sale may settle that late
+OLDER_DAYS: Final = 31  # unchecked older days per round
+
+
+async def check_books(store: Store, *, now: int) -> int:
+    """Check new, recent and unbalanced days; returns the number of unexplained differences."""
+    accounts = await store.reading(_accounts)
+    unexplained = 0
+    for account, checked in accounts:
+        for number in _select_days(account, checked, today=day_of(now)):
+            day = await store.reading(books.of_day, account, number)
+            if day.complete:
+                await _remember(store, day, checked.get(number), now=now)
+                unexplained += day.unexplained
+    return unexplained
+
+
+def _accounts(tx: Connection) -> list[tuple[Account, Mapping[int, int]]]:
+    """Every account that receives payments, with the difference of each checked day."""
+    return [(account, books.checked(tx, account)) for account in books.accounts(tx)]
+
+
+def _select_days(account: Account, checked: Mapping[int, int], *, today: int) -> Iterable[int]:
+    """The complete days that were not checked, that did not balance, or that are recent."""
+    if account.read_from is None or account.read_to is None:
+        return ()
+    first = account.read_from // DAY_MS + 1
+    days = range(min(today, day_of(account.read_to) - 1), first - 1, -1)
+    recent = [day for day in days if day > today - RECHECK_DAYS]
+    older = [day for day in days if day <= today - RECHECK_DAYS and checked.get(day) != 0]
+    # Unchecked days first: days that never balance must not delay them.
+    older.sort(key=lambda day: day in checked)
+    return (*recent, *older[:OLDER_DAYS])
+
+
+async def _remember(store: Store, day: Day, known: int | None, *, now: int) -> None:
+    if known == day.difference:
+        return
+    if day.unexplained:
+        # Before it is remembered: a process that dies in between raises it twice, not never.
+        books_alarm(day.account.address, day.day, day.difference)
+    await store.writing(books.check, day, now=now)

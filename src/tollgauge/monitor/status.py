@@ -3,7 +3,7 @@
 Rules:
 - everything is read as of one moment, and nothing is written; no loop has to run;
 - `attention` is work that waits too long, fails, or is stuck; `unwise` is what works now and may
-  not later (config/advice has the same of the settings);
+  not later (config/rules has the same of the settings);
 - nothing here names a payer, a secret, or what somebody bought, except for its route.
 
 The rows are read by store/backlog and store/schedule/job_rounds.

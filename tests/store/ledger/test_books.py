@@ -34,7 +34,7 @@ from tollgauge.core.chain.blocks import Span
 from tollgauge.core.sale.books import Account, Day
 from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
-from tollgauge.jobs import close_books as job
+from tollgauge.jobs import settle as job
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import OvertakenError
@@ -219,20 +219,20 @@ async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> 
     await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
     now = (DAY + 1) * DAY_MS + HOUR_MS
     with capture_logs() as logged:
-        assert await job.run(store, now=now) == 0
+        assert await job.check_books(store, now=now) == 0
         assert told(logged) == [], "the day is not complete"
         await read_to(store, now)
-        assert await job.run(store, now=now) == 1
-        assert await job.run(store, now=now + MINUTE_MS) == 1
+        assert await job.check_books(store, now=now) == 1
+        assert await job.check_books(store, now=now + MINUTE_MS) == 1
         assert told(logged) == [("2026-02-16", "-5000")]
         await sold(store, 3)
-        assert await job.run(store, now=now) == 1
+        assert await job.check_books(store, now=now) == 1
         assert told(logged)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
         for number in (2, 3):
             await becomes(store, number, State.UNKNOWN)
-        assert await job.run(store, now=now) == 0
+        assert await job.check_books(store, now=now) == 0
         await becomes(store, 2, State.SETTLED)
-        assert await job.run(store, now=now) == 1
+        assert await job.check_books(store, now=now) == 1
         assert told(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
@@ -242,11 +242,11 @@ async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Stor
     now = (DAY + 30) * DAY_MS
     await read_to(store, now)
     with capture_logs() as logged:
-        assert await job.run(store, now=now) == 0
+        assert await job.check_books(store, now=now) == 0
         await becomes(store, 1, State.SETTLED)
-        assert await job.run(store, now=now) == 0, "nobody looks at it again"
+        assert await job.check_books(store, now=now) == 0, "nobody looks at it again"
         row = await store.writing(payments.get, f"{1:032x}")
         assert row is not None
         await store.writing(books.recheck, row)
-        assert await job.run(store, now=now) == 1
+        assert await job.check_books(store, now=now) == 1
         assert told(logged) == [("2026-02-16", "-5000")]

@@ -19,7 +19,7 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.score.evidence import Evidence
 from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of
 from tollgauge.db.engine import Store
-from tollgauge.jobs import similar as job
+from tollgauge.jobs import rank as job
 from tollgauge.monitor import alternatives as module
 from tollgauge.monitor import scoring
 from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
@@ -373,7 +373,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     assert snapshot.better_alternatives is None
     pause = job.CountingPause()
     shared = Alternatives()
-    tally = await job.run(store, shared, pause=pause, clock=lambda: NOW)
+    tally = await job.count_alternatives(store, shared, pause=pause, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
     counts = await store.reading(alternative_counts.counts, [one.id for one in known.values()])
     snapshot = await store.reading(snapshots.snapshot, known["asked"].id, now=NOW)
@@ -384,7 +384,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     by_name = {name: counts[one.id] for name, one in known.items()}
     assert by_name["asked"] == 2
     assert (by_name["twin"], by_name["other"], by_name["worse"]) == (2, 0, 6)
-    again = await job.run(store, shared, pause=pause, clock=lambda: NOW)
+    again = await job.count_alternatives(store, shared, pause=pause, clock=lambda: NOW)
     assert again == {}
 
 
@@ -394,7 +394,7 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
         await add(store, endpoint(f"better{number}"), 150 + number)
     await add(store, endpoint("other", "Translate a text"), 500)
     shared = Alternatives()
-    await job.run(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
+    await job.count_alternatives(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
     counts = await store.reading(
         alternative_counts.counts, [endpoint("asked").id, endpoint("better0").id]
     )
@@ -409,9 +409,9 @@ async def test_the_count_rests_after_work(store: Store) -> None:
     ticks = iter((NOW, NOW + 1_000, NOW + 2_000))
     pause = job.CountingPause()
     shared = Alternatives()
-    assert await job.run(store, shared, pause=pause, clock=lambda: next(ticks))
-    assert pause.resting_until == NOW + 1_000 + job.REST * 1_000
-    assert await job.run(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
+    assert await job.count_alternatives(store, shared, pause=pause, clock=lambda: next(ticks))
+    assert pause.resting_until == NOW + 1_000 + job.REST_FACTOR * 1_000
+    assert await job.count_alternatives(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
 
 
 async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None:
