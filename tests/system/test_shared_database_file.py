@@ -203,18 +203,15 @@ async def check_nothing_is_lost(service: Service) -> None:
         assert (again.status_code, again.content) == (200, body)
 
 
-@pytest.mark.parametrize("worker", [False, True], ids=["serve", "serve and work"])
-async def test_no_sale_is_lost_whatever_runs_next_to_the_service(
-    service: Service, worker: bool
-) -> None:
+async def test_no_sale_is_lost_whatever_runs_next_to_the_service(service: Service) -> None:
     await service.serve()
-    working = service.work() if worker else None
+    working = service.work()
     for name in USES_DATABASE:
         await service.sell()
         await service.check_ready()
         if name == "work":  # it runs until it is killed
-            service.kill(working or service.work())
-            working = service.work() if worker else None
+            service.kill(working)
+            working = service.work()
             await asyncio.sleep(0.5)
         else:
             refused = name in ("restore", "run", "serve")  # file or port is in use

@@ -28,6 +28,8 @@ from tollgauge.store.watches.destinations import destination
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.delivery_test import DeliveryTester
 
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""For tests in which nothing happens concurrently."""
 A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
 
@@ -59,6 +61,7 @@ async def happens(watch_service: WatchService, amount: int) -> None:
     await alert.decide(watch_service.running.service.alerts())
 
 
+@ON_SQLITE
 async def test_letters_to_a_removed_destination_are_not_sent_and_do_not_wait(
     watch_service: WatchService,
 ) -> None:
@@ -107,6 +110,7 @@ async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(
     assert (await depth(watch_service)).queued == 0
 
 
+@ON_SQLITE
 async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter(
     watch_service: WatchService,
 ) -> None:
@@ -119,6 +123,7 @@ async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter
     assert (await depth(watch_service)).dead == 1
 
 
+@ON_SQLITE
 async def test_the_operator_cannot_send_what_the_owner_removed(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     await happens(watch_service, 1)
@@ -156,6 +161,7 @@ async def test_two_workers_tell_everything_once(watch_service: WatchService) -> 
     assert polled["state"] == "expired"
 
 
+@ON_SQLITE
 async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
     watch_service: WatchService,
 ) -> None:
@@ -171,6 +177,7 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
     assert expiring["detail"] == {"expiresAt": bought["expires_at"]}
 
 
+@ON_SQLITE
 async def test_what_happened_just_before_the_end_is_still_delivered(
     watch_service: WatchService,
 ) -> None:
@@ -269,6 +276,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
     assert not await watch_service.store.writing(watches.any_due, now=watch_service.clock())
 
 
+@ON_SQLITE
 async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(
     watch_service: WatchService,
 ) -> None:
@@ -292,6 +300,7 @@ async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(
     assert later["events"] == whole["events"]
 
 
+@ON_SQLITE
 async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(
     watch_service: WatchService,
 ) -> None:
@@ -340,6 +349,7 @@ async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchS
     assert [event["type"] for event in polled["watch_events"]] == ["created", "cancelled"]
 
 
+@ON_SQLITE
 async def test_a_destination_can_change_its_format(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     edited = await watch_service.patch(bought, {"delivery": {"slack_url": A}})
@@ -350,6 +360,7 @@ async def test_a_destination_can_change_its_format(watch_service: WatchService) 
     assert len(watch_service.receivers.of(ALERTS)) == 3
 
 
+@ON_SQLITE
 async def test_an_edit_of_one_field_of_delivery_keeps_the_other(
     watch_service: WatchService,
 ) -> None:
@@ -366,6 +377,7 @@ async def test_an_edit_of_one_field_of_delivery_keeps_the_other(
     assert await places(watch_service, bought) == set()
 
 
+@ON_SQLITE
 async def test_edits_come_to_no_more_destinations_than_a_watch_may_have(
     watch_service: WatchService,
 ) -> None:
@@ -382,6 +394,7 @@ async def test_edits_come_to_no_more_destinations_than_a_watch_may_have(
     assert len(swapped.json()["destinations"]) == 6
 
 
+@ON_SQLITE
 async def test_a_destination_that_took_long_to_fail_is_not_tried_again(
     watch_service: WatchService,
 ) -> None:
@@ -405,6 +418,7 @@ async def places(watch_service: WatchService, bought: Any) -> set[tuple[str, str
     }
 
 
+@ON_SQLITE
 async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unread(
     watch_service: WatchService,
 ) -> None:
@@ -430,6 +444,7 @@ async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unre
     assert len(ahead["events"]) == 1
 
 
+@ON_SQLITE
 async def test_a_cancelled_watch_counts_no_later_checks(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     watch_service.clock.now += 2 * DAY_MS
@@ -442,6 +457,7 @@ async def test_a_cancelled_watch_counts_no_later_checks(watch_service: WatchServ
     assert counts == (await watch_service.poll(bought))["checkedTimes"] == 3
 
 
+@ON_SQLITE
 async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(
     watch_service: WatchService,
 ) -> None:
