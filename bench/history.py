@@ -20,7 +20,7 @@ from bench.lives import Place, places
 from bench.measurement import Measurement, Report
 from bench.reads import NOW, Times, opened, percentile
 from tollgauge.core.endpoint.identity import Perimeter
-from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryRequest
 
@@ -43,7 +43,7 @@ async def _measure(endpoints: int, samples: int) -> Report:
         async with opened(Path(folder) / "bench.db") as service:
             await fill(service.store, endpoints=endpoints, now=NOW)
             chosen = dice.choices(list(places(endpoints)), k=samples)
-            times, sizes = await _answers(history.product(service.server()), chosen)
+            times, sizes = await _answers(service.server(), chosen)
     return Report(
         measurements=(
             Measurement(
@@ -61,13 +61,15 @@ async def _measure(endpoints: int, samples: int) -> Report:
     )
 
 
-async def _answers(product: Product, chosen: Sequence[Place]) -> tuple[Times, list[float]]:
+async def _answers(
+    dependencies: PaidDependencies, chosen: Sequence[Place]
+) -> tuple[Times, list[float]]:
     """How long each answer took, and its bytes."""
     times, sizes = Times(), []
     for place in chosen:
         asked = _request(place)
         began, cpu = time.perf_counter(), time.process_time()
-        answer = await product.compute(asked, _NO_CLAIM)
+        answer = await history.PRODUCT.compute(dependencies, asked, _NO_CLAIM)
         times.add(time.perf_counter() - began, time.process_time() - cpu)
         sizes.append(float(len(answer)))
     return times, sizes

@@ -43,7 +43,7 @@ from bench.child import Child, started
 from bench.counterparties import ANSWER, HOLE, NETWORK
 from bench.measurement import Measurement, Report
 from bench.seller import free_port
-from tollgauge.web.paid.prices import HISTORY, SIMILAR, TRUST
+from tollgauge.web.paid.products import history, similar, trust
 
 SALES: Final = 200
 SALE_ROUNDS: Final = 5
@@ -157,10 +157,10 @@ async def selling(running: Running, sales: int) -> dict[str, Any]:
     known, live = service.known(), service.live()
     costs: dict[str, Any] = {}
     for name, route, resources, more in (
-        ("trust", TRUST, known, {}),
-        ("history_1d", HISTORY, known, {"days": 1}),
-        ("history_30d", HISTORY, known, {"days": 30}),
-        ("similar", SIMILAR, service.replaceable(), {}),
+        ("trust", trust.PRODUCT.path, known, {}),
+        ("history_1d", history.PRODUCT.path, known, {"days": 1}),
+        ("history_30d", history.PRODUCT.path, known, {"days": 30}),
+        ("similar", similar.PRODUCT.path, service.replaceable(), {}),
     ):
         bodies = [orjson.dumps({"resource": endpoint.resource, **more}) for endpoint in resources]
         await sold(running, route, bodies, min(sales, 2 * len(bodies)))
@@ -172,7 +172,7 @@ async def selling(running: Running, sales: int) -> dict[str, Any]:
             )
     bodies = [orjson.dumps({"resource": endpoint.resource}) for endpoint in live]
     await running.service.order(do="calls", made=False)
-    costs["live"] = _cost("own", [await sold(running, TRUST, bodies, len(bodies))])
+    costs["live"] = _cost("own", [await sold(running, trust.PRODUCT.path, bodies, len(bodies))])
     await running.service.order(do="calls", made=True)
     return costs
 
@@ -211,7 +211,7 @@ async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]
     for _ in range(rounds):
         await warm(running)
         alone.append(await free(running, ALONE_S))
-        payments = await running.signing.payments(TRUST, 8 * callers)
+        payments = await running.signing.payments(trust.PRODUCT.path, 8 * callers)
         await running.counterparties.obey(HOLE)
         hanging = asyncio.create_task(hang(running, payments, callers))
         await asyncio.sleep(ARRIVING_S)
@@ -239,7 +239,7 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
         connection = await traffic.Connection.to(running.port)
         try:
             for payment in left:
-                request = traffic.post(TRUST, body, payment=payment, caller=number)
+                request = traffic.post(trust.PRODUCT.path, body, payment=payment, caller=number)
                 reply = await connection.ask(request)
                 met[reply.status] += 1
                 await asyncio.sleep(float(reply.headers.get("retry-after", "0")))
@@ -316,8 +316,8 @@ async def opened(store: str) -> AsyncIterator[Running]:
         )
         await process.line()
         signing = Signing()
-        for route in (TRUST, HISTORY, SIMILAR):
-            await signing.learn(settings.port, route)
+        for product in (trust.PRODUCT, history.PRODUCT, similar.PRODUCT):
+            await signing.learn(settings.port, product.path)
         yield Running(service=process, counterparties=stubs, port=settings.port, signing=signing)
 
 

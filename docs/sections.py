@@ -18,8 +18,9 @@ from tollgauge.core.base.units import dollars
 from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
-from tollgauge.web.paid.catalogue import Product
-from tollgauge.web.paid.prices import micro_usd
+from tollgauge.web.paid.product import Product
+from tollgauge.web.paid.products import all_products
+from tollgauge.web.paid.settings import micro_usd
 
 _DOCS: Final = Path(__file__).parent
 _FREE_ROUTES: Final = {
@@ -52,7 +53,7 @@ def pages_with_sections() -> dict[str, str]:
 async def _offered() -> tuple[tuple[Product, ...], list[Tool], frozenset[str]]:
     """Products, tools and routes of a service that sells everything."""
     async with example_service() as dependencies:
-        products = routes.products(dependencies)
+        products = all_products()
         tools = Tools(products=products, dependencies=dependencies).listed()
         served = {f"{route.method} {route.path}" for route in routes.table(dependencies)}
         return products, tools, frozenset(served)
@@ -116,11 +117,11 @@ def _arguments(tool: Tool) -> str:
 
 
 def _price(product: Product) -> str:
-    return dollars(micro_usd(product.dependencies.settings.price(product.route)))
+    return dollars(micro_usd(product.price))
 
 
 def _paths(products: list[Product]) -> str:
     """`POST /v1/similar`; of several tiers only their numbers after the first."""
-    first, *others = (product.route for product in products)
+    first, *others = (product.path for product in products)
     tiers = [f"`-{path.rpartition('-')[2]}`" for path in others]
     return ", ".join([f"`POST {first}`", *tiers])

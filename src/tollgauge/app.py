@@ -51,9 +51,9 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.status import Status
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.demo import Loading
+from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.paid.waiting import Waiting
 
 DRAIN_SECONDS: Final = 25
 EVERY_LOOP: Final = (

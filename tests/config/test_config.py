@@ -8,6 +8,7 @@ import pytest
 
 from tollgauge.config import Config, ConfigError, load, unused
 from tollgauge.config.settings import list_settings
+from tollgauge.web.paid.products import trust
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 PAY_TO = "0x" + "ab" * 20
@@ -74,7 +75,7 @@ location = "listing.json"
     assert config.server.json_logs is True
     assert config.server.front.free_per_minute == 7
     assert config.server.front.trusted_proxies == ("127.0.0.1", "2001:db8::1")
-    assert config.sale.price("/v1/x402-trust") == "0.010000"
+    assert trust.PRODUCT.dollars(config.sale) == "0.010000"
     assert config.facilitator.verify_timeout_s == 3.0
     assert config.egress.ports == frozenset({80, 443, 8443})
     assert config.egress.mapped == {"api.example.com": ("127.0.0.1", 4443)}

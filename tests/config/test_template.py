@@ -14,6 +14,7 @@ from tollgauge.config import Config, load
 from tollgauge.config.settings import Setting, list_sections, list_settings
 from tollgauge.config.template import template
 from tollgauge.jobs.discover import Source
+from tollgauge.web.paid.products import trust
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 VALUE = re.compile(r'^#(?=(?:\w+|".+") = |\[\[)', re.MULTILINE)
@@ -74,7 +75,7 @@ def test_every_example_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "tollgauge.toml").write_text(text, encoding="utf-8")
     config = load(tmp_path / "tollgauge.toml", {})
     assert config.egress.mapped == {"api.example.com": ("127.0.0.1", 8443)}
-    assert config.sale.price("/v1/x402-trust") == "0.005000"
+    assert trust.PRODUCT.dollars(config.sale) == "0.005000"
     assert [source.kind for source in config.sources] == ["bazaar"]
 
 

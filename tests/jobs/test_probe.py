@@ -29,8 +29,8 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.reports import snapshots
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.schedule import hosts
+from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.paid.waiting import Waiting
 
 Mapped = dict[str, tuple[str, int]]
 DIRECTORY = "https://directory.example/discovery/resources"

@@ -26,9 +26,8 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.catalogue import Sale
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.sale import HeldClaim, Sale
 
 NOW = 1_800_000_000_000
 PAY_TO = "0x" + "ab" * 20

@@ -25,7 +25,7 @@ from tollgauge.demo.seed import load_past
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.web import routes as web
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
-from tollgauge.web.paid.prices import SaleSettings
+from tollgauge.web.paid.settings import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 

@@ -34,9 +34,8 @@ from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.web.edge.problem import Problem, store_unavailable
 from tollgauge.web.paid import gate as gate_module
-from tollgauge.web.paid.catalogue import Sale
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.sale import HeldClaim, Sale
 from tollgauge.web.paid.settle import Settlement
 
 POINTS: Final = (

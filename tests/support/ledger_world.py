@@ -37,9 +37,8 @@ from tollgauge.core.sale.payment import Offer, canonical_body, decode, request_d
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.catalogue import Sale
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.sale import HeldClaim, Sale
 
 NOW = 1_800_000_000_000
 OTHER = "0x" + "ee" * 20

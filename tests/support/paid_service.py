@@ -19,13 +19,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support import http_service
+from tests.support import http_service, prices
 from tests.support.http_service import PAY_TO
 
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.web.paid import prices
+from tollgauge.web.paid.settings import micro_usd
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
@@ -89,7 +89,7 @@ class PaidService:
 
     def payment(self, path: str) -> dict[str, Any]:
         """A new payment of the price of a route."""
-        price = prices.micro_usd(prices.PRICES[path])
+        price = micro_usd(prices.PRICES[path])
         return payment(next(self.nonces), value=price, now=self.running.clock())
 
     async def post(

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import uvicorn
 from tests.support.ledger_process import run_fork_server
+from tests.support.prices import PRICES
 
 from tollgauge import app as root
 from tollgauge.clients.chain.rpc import RpcSettings
@@ -28,9 +29,9 @@ from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes as web
 from tollgauge.web.paid import gate
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.prices import PRICES, SaleSettings
+from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.paid.settings import SaleSettings
 from tollgauge.web.paid.settle import Settlement
 from tollgauge.web.settings import ServerSettings
 

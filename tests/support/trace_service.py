@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.support.ports import free_port
+from tests.support.prices import TRACE
 from tests.support.seller_world import SellerWorld
 
 from tollgauge import app
@@ -18,7 +19,7 @@ from tollgauge.demo.buyer import buy_answer
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import PAY_TO
 from tollgauge.web import routes as web
-from tollgauge.web.paid.prices import TRACE, SaleSettings
+from tollgauge.web.paid.settings import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
 

@@ -26,9 +26,8 @@ from tollgauge.store.ledger import payer_limit, payments, retention
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid import settle as settlement
-from tollgauge.web.paid.catalogue import Sale
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import LEASE_MS
+from tollgauge.web.paid.sale import HeldClaim, Sale
 
 ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 

@@ -23,7 +23,7 @@ from typing import Final
 
 import httpx
 import pytest
-from tests.support import paid_service
+from tests.support import paid_service, prices
 from tests.support.http_service import PAY_TO, WEATHER
 from tests.support.ports import free_port
 from tests.support.prepared import command
@@ -32,7 +32,7 @@ from typer.main import get_command
 
 from tollgauge import app, cli
 from tollgauge.clients.tls import public_authorities
-from tollgauge.web.paid import prices
+from tollgauge.web.paid.settings import micro_usd
 
 USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
     "status": (),
@@ -139,7 +139,7 @@ class Service:
     async def sell(self) -> None:
         document = paid_service.payment(
             next(self.nonces),
-            value=prices.micro_usd(prices.PRICES["/v1/x402-history"]),
+            value=micro_usd(prices.PRICES["/v1/x402-history"]),
             now=app.now_ms(),
         )
         header = paid_service.header(document)

@@ -87,13 +87,13 @@ def buy(
     same command again, and nothing is paid twice.
     """
     from tollgauge.core.score.advice import AVOIDED
-    from tollgauge.web.paid.prices import TRUST
+    from tollgauge.web.paid.products.trust import PRODUCT
 
     check_resource(url)
     limits = limits_of(max_price, network)
     body = {"resource": url} | ({"evidence": "full"} if evidence is EvidenceChoice.FULL else {})
     check_output(output, force=force)
-    order = order_at(TRUST, body, service=service, config=config)
+    order = order_at(PRODUCT.path, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
     document = _document(purchase, output)
     if output != _STANDARD_OUTPUT:
@@ -115,7 +115,7 @@ def check_resource(url: str) -> None:
 def limits_of(max_price: str, network: str) -> Limits:
     """The buyer's limits. Raises typer.BadParameter for a text that is no amount of dollars."""
     from tollgauge.clients.purchase import Limits
-    from tollgauge.web.paid.prices import micro_usd
+    from tollgauge.web.paid.settings import micro_usd
 
     try:
         return Limits(network=network, max_amount=micro_usd(max_price))

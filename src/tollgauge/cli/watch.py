@@ -73,7 +73,7 @@ def watch_buy(
     The secret of the watch is in the file, which nobody else should read:
     `watch events` needs it.
     """
-    from tollgauge.web.paid.prices import WATCH
+    from tollgauge.web.paid.products.watch import PRODUCT
 
     check_resource(url)
     limits = limits_of(max_price, network)
@@ -81,7 +81,7 @@ def watch_buy(
         raise TollgaugeError("The watch's secret is not printed.", hint="Name a file: --output.")
     check_output(output, force=force)
     body = {"endpoint": url} | ({"delivery": {"webhook_url": webhook}} if webhook else {})
-    order = order_at(WATCH, body, service=service, config=config)
+    order = order_at(PRODUCT.path, body, service=service, config=config)
     purchase = buy_answer(order, limits, output, config=config)
     try:
         watch = orjson.loads(purchase.body)

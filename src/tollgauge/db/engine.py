@@ -108,7 +108,7 @@ class Database(Protocol):
 
 class ReadOnlyStore(Protocol):
     """The part of a store that reads: all that the product of a paid route gets. It may write only
-    under its payment's claim (web/paid/claim).
+    under its payment's claim (web/paid/sale).
     """
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

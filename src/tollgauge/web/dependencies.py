@@ -12,8 +12,8 @@ from tollgauge.db.engine import Store
 from tollgauge.web.edge.demo import DemoSettings, Loading
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.product import PaidDependencies
 
 R = TypeVar("R")
 

@@ -31,13 +31,10 @@ from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
 from tollgauge.web.pages.page_routes import page_routes
 from tollgauge.web.paid import request
-from tollgauge.web.paid.catalogue import Product
-from tollgauge.web.paid.prices import BULK
-from tollgauge.web.paid.products import bulk, history, similar, trace, trust
+from tollgauge.web.paid.product import Product
+from tollgauge.web.paid.products import all_products
 from tollgauge.web.route import PlainRoute, Route, describe, serve
-from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import edit, poll, rotate
-from tollgauge.web.watches import renew as renew_watch
 from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import openapi
 
@@ -54,7 +51,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *free_routes(dependencies),
         _interface_route(dependencies),
         *_tool_routes(dependencies),
-        *_paid_routes(dependencies, products(dependencies)),
+        *_paid_routes(dependencies),
     )
     documented = tuple(route for route in described if route.example is not None)
     return (
@@ -64,19 +61,6 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *_watch_routes(dependencies),
         *_health_routes(dependencies),
         *_demo_routes(dependencies),
-    )
-
-
-def products(dependencies: Dependencies) -> tuple[Product, ...]:
-    """Every paid route, in the order in which it is documented."""
-    return (
-        trust.product(dependencies),
-        *bulk.products(dependencies),
-        history.product(dependencies),
-        trace.product(dependencies),
-        similar.product(dependencies),
-        create_watch.product(dependencies),
-        renew_watch.product(dependencies),
     )
 
 
@@ -103,7 +87,7 @@ def create(dependencies: Dependencies) -> Edge:
 
 def mcp_server(dependencies: Dependencies) -> Server[Any]:
     """Everything that is sold or free, as tools for agents."""
-    tools = Tools(products=products(dependencies), dependencies=dependencies)
+    tools = Tools(products=all_products(), dependencies=dependencies)
     return transport.server(tools, version=metadata.version("tollgauge"))
 
 
@@ -123,40 +107,40 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
     )
 
 
-def _paid_routes(dependencies: Dependencies, sold: tuple[Product, ...]) -> Iterable[Route]:
-    """What is sold: a POST for each product, and a GET that shows its terms."""
-    for product in sold:
+def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """Yield two routes per product: POST buys, GET shows the terms."""
+    for product in all_products():
         yield Route(
             "POST",
-            product.route,
+            product.path,
             product.summary,
-            request.buy(product, dependencies.gate.serve),
+            request.buy(product, dependencies, dependencies.gate.serve),
             f"post_{request.operation_suffix(product)}",
-            request.buy_answers(product),
+            request.buy_answers(product, dependencies),
             tag="paid",
-            request=request.buy_description(product),
-            micro_usd=dependencies.settings.micro_usd(product.route),
+            request=request.buy_description(product, dependencies.settings),
+            micro_usd=product.micro_usd(dependencies.settings),
             example=orjson.dumps(product.example).decode(),
-            **_tool_of(product),
+            tool=product.tool.name,
+            tool_example=orjson.dumps(_tool_arguments(product)).decode(),
         )
-    for product in sold:
+    for product in all_products():
         yield Route(
             "GET",
-            product.route,
+            product.path,
             "What the same path asks by POST",
-            request.show_terms(product),
+            request.show_terms(product, dependencies),
             f"get_{request.operation_suffix(product)}",
-            request.terms_answers(product),
+            request.terms_answers(product, dependencies),
             tag="paid",
             request={"parameters": product.path_parameters()},
         )
 
 
-def _tool_of(product: Product) -> dict[str, Any]:
-    """The tool that sells a product, and an example of its arguments."""
-    tiers = {route: {"tier": tier} for tier, route in BULK.items()}
-    arguments = {**(product.tool.example or product.example), **tiers.get(product.route, {})}
-    return {"tool": product.tool.name, "tool_example": orjson.dumps(arguments).decode()}
+def _tool_arguments(product: Product) -> dict[str, Any]:
+    """Return example arguments for the tool that sells a product."""
+    arguments = dict(product.tool.example or product.example)
+    return arguments | ({} if product.tier is None else {"tier": product.tier})
 
 
 def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.support import paid_service
+from tests.support import paid_service, prices
 from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
 from tests.support.open_transaction import open_transaction
 from tests.support.paid_service import PaidService
@@ -34,7 +34,6 @@ from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.payments import payment
 from tollgauge.store.schedule import standings
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
-from tollgauge.web.paid import prices
 
 
 @pytest.fixture

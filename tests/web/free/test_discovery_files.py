@@ -13,11 +13,12 @@ import orjson
 import pytest
 from tests.support import http_service
 from tests.support.http_service import BASE, Running
+from tests.support.prices import PRICES
 from tests.support.trust_records import add, priced
 from x402.extensions.bazaar import validate_discovery_extension
 
-from tollgauge.web.paid.prices import PRICES, SaleSettings
-from tollgauge.web.watches.shapes import EXAMPLE_ID
+from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
 LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
 

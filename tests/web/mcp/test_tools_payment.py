@@ -34,8 +34,8 @@ from tollgauge.store.ledger import payments
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_header
 from tollgauge.web.paid import gate
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.shape import Shape
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -76,7 +76,7 @@ class World:
         answer: Response = getattr(self, verb)()
         return answer
 
-    async def answer(self, _order: object, _claim: HeldClaim) -> bytes:
+    async def answer(self, _dependencies: object, _order: object, _claim: HeldClaim) -> bytes:
         self.calls["compute"] += 1
         return self.compute()
 
@@ -116,7 +116,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
             dependencies = running.service.server()
-            product = replace(trust.product(dependencies), compute=world.answer, shape=GradeShape)
+            product = replace(trust.PRODUCT, compute=world.answer, response=GradeShape)
             tools = Tools(products=(product,), dependencies=dependencies)
             yield Sold(world, running, tools)
 

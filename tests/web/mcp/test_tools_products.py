@@ -14,6 +14,7 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, Tool
+from tests.support import prices
 from tests.support.http_service import NOW
 from tests.support.paid_service import PaidService, header, opened
 from tests.support.record_probe import record_probe
@@ -22,7 +23,7 @@ from tests.web.paid.products.test_bulk import endpoint, known, probe, url, urls
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web import routes as web
-from tollgauge.web.paid import prices
+from tollgauge.web.paid.products import all_products
 
 AGENT_BYTES = 8_000
 """Text, structured content and receipt together: an agent reads all that it is given."""
@@ -77,12 +78,12 @@ async def test_every_product_has_a_tool_that_quotes_the_price_of_its_route(
 ) -> None:
     tools = await listed(shop)
     dependencies = shop.running.service.server()
-    for product in web.products(dependencies):
-        assert product.tool.name in tools, product.route
+    for product in all_products():
+        assert product.tool.name in tools, product.path
         documented = next(
             route
             for route in web.table(dependencies)
-            if (route.method, route.path) == ("POST", product.route)
+            if (route.method, route.path) == ("POST", product.path)
         )
         assert documented.tool == product.tool.name
     for route, (name, arguments) in SOLD.items():

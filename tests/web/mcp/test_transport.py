@@ -27,12 +27,13 @@ from tests.support.http_service import (
     opened,
     with_edge,
 )
+from tests.support.prices import TRUST
 from tests.support.statements import fetch
 
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
-from tollgauge.web.paid.prices import TRUST, SaleSettings
+from tollgauge.web.paid.settings import SaleSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader
+from tests.support.prices import BULK
 
 from tollgauge.core.sale.payment import Offer
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.prices import BULK
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
@@ -37,15 +37,18 @@ TRACE = DocumentedRoute(
     tool="x402_payment_trace",
     tool_example='{"txHash": "0x5a"}',
 )
-LARGER_TIER = DocumentedRoute(
-    "POST",
-    BULK[50],
-    "Many scores.",
-    micro_usd=200_000,
-    example=json.dumps({"resources": [RESOURCE]}),
-    tool="x402_trust_bulk",
-    tool_example=json.dumps({"resources": [RESOURCE], "tier": 50}),
-)
+TIERS = [
+    DocumentedRoute(
+        "POST",
+        BULK[tier],
+        "Many scores.",
+        micro_usd=1_000 * tier,
+        example=json.dumps({"resources": [RESOURCE]}),
+        tool="x402_trust_bulk",
+        tool_example=json.dumps({"resources": [RESOURCE], "tier": tier}),
+    )
+    for tier in (10, 50)
+]
 OFFER = Offer(
     route="/v1/x402-trust",
     resource=f"{BASE}/v1/x402-trust",
@@ -63,7 +66,7 @@ def docs(
     *, resource: str | None = KNOWN, report: Offer | None = OFFER, fingerprint: str | None = None
 ) -> Reader:
     page = docs_html(
-        (FREE, REPORT, TRACE, LARGER_TIER),
+        (FREE, REPORT, TRACE, *TIERS),
         base_url=BASE,
         resource=resource,
         report=report,
@@ -85,12 +88,15 @@ def programs(reader: Reader) -> list[tuple[str, str]]:
     return list(zip(reader.pieces["figcaption"], reader.pieces["pre"], strict=True))
 
 
-def test_paid_routes_have_a_program_in_every_language_and_larger_tiers_name_their_tool() -> None:
-    names = [name for name, _ in programs(docs())]
+def test_paid_routes_have_a_program_in_every_language_and_tiers_share_theirs() -> None:
+    page = docs()
+    names = [name for name, _ in programs(page)]
     http = ["Python", "TypeScript", "curl"]
     lost = ["shell", *http]
-    assert names == ["curl", *http, "MCP", *http, "MCP", *http, *lost, *http]
-    assert "The tool x402_trust_bulk above sells this too" in docs().words
+    assert names == ["curl", *[*http, "MCP"] * 3, *lost, *http]
+    programs_of_tiers = [text for _, text in programs(page) if BULK[10] in text or "bulk" in text]
+    assert len(programs_of_tiers) == 4
+    assert f"{BULK[50]} $0.05" in page.words
 
 
 def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:

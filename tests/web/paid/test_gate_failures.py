@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
-from tests.support import paid_service
+from tests.support import paid_service, prices
 from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, sale, settled
 from tests.support.paid_service import PaidService
 from tests.support.postgres import Postgres, Server, server
@@ -23,7 +23,6 @@ from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
-from tollgauge.web.paid import prices
 from tollgauge.web.paid.gate import LEASE_MS
 from tollgauge.web.paid.settle import SETTLE_LEASE_MS
 

@@ -32,8 +32,8 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.listen import LOOPBACK
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.paid.waiting import Waiting
 
 START = 1_795_000_000_000
 REFERENCE = "https://reference.example/"

@@ -26,7 +26,7 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
 from tollgauge.store.watches.destinations import destination
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.delivery_test import DeliveryTester
+from tollgauge.web.paid.delivery_test import DeliveryTester
 
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 """For tests in which nothing happens concurrently."""

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
+from tests.support import prices
 from tests.support.examples import THOROUGH
 from tests.support.http_service import BASE, Clock, Running, configuration, opened
 from tests.support.paid_service import facilitator, header, payment
@@ -27,7 +28,7 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
-from tollgauge.web.paid import prices
+from tollgauge.web.paid.settings import micro_usd
 from tollgauge.web.wire import examples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -279,7 +280,7 @@ class Payer:
         await self.app(scope, receive, send)
 
     def _signed(self, price: str) -> bytes:
-        value = prices.micro_usd(price)
+        value = micro_usd(price)
         return header(payment(next(self.nonces), value=value, now=self.clock.now)).encode()
 
 

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.products import history, similar, trace, trust
-from tollgauge.web.watches import create, renew, shapes
+from tollgauge.web.paid.products import history, similar, trace, trust, watch, watch_renewal
 from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
 RESOURCE = "https://api.example.com/weather"
 
@@ -35,8 +35,8 @@ def refused(document: object, request: type[RequestModel]) -> Problem:
         (similar.SimilarRequest, "limits", "limit"),
         (trace.TraceRequest, "hint_resource", "hintResource"),
         (trace.TraceRequest, "Network", "network"),
-        (create.CreateRequest, "event", "events"),
-        (create.CreateRequest, "livenessSensitivityN", "liveness_sensitivity_n"),
+        (watch.CreateRequest, "event", "events"),
+        (watch.CreateRequest, "livenessSensitivityN", "liveness_sensitivity_n"),
     ],
 )
 def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
@@ -52,7 +52,7 @@ def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
 def test_a_destination_beside_delivery_is_refused(name: str) -> None:
     """The watch would be sold, and tell nobody."""
     problem = refused(
-        {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, create.CreateRequest
+        {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, watch.CreateRequest
     )
     assert "belongs inside delivery" in str(problem)
 
@@ -66,7 +66,7 @@ def test_a_destination_beside_delivery_is_refused(name: str) -> None:
         ),
         (history.HistoryRequest, {"days": 7, "day": 1}),
         (similar.SimilarRequest, {"metadata": {}, "agent": "x", "session_id": "1"}),
-        (renew.RenewalRequest, {"watch_id": shapes.EXAMPLE_ID, "days": 30}),
+        (watch_renewal.RenewalRequest, {"watch_id": EXAMPLE_ID, "days": 30}),
     ],
 )
 def test_what_is_near_no_field_that_is_left_out_is_ignored(
@@ -102,11 +102,11 @@ def test_the_number_of_names_that_are_compared_has_an_end() -> None:
         (similar.SimilarRequest, {"limit": 2.5}, "limit must be a whole number from 1 to 25."),
         (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a text that matches ^0x"),
         (trace.TraceRequest, {"model": "guess"}, "model must be one of receipt-logs, calldata,"),
-        (create.CreateRequest, {"digest": 1}, "digest must be true or false."),
-        (create.CreateRequest, {"events": []}, "events must be a list that is not empty."),
-        (create.CreateRequest, {"events": ["x", "y"]}, "events[0] must be one of payto_change,"),
-        (create.CreateRequest, {"delivery": "https://x.com"}, "delivery must be an object."),
-        (create.CreateRequest, {"delivery": {"url": 1}}, "delivery takes webhook_url and slack"),
+        (watch.CreateRequest, {"digest": 1}, "digest must be true or false."),
+        (watch.CreateRequest, {"events": []}, "events must be a list that is not empty."),
+        (watch.CreateRequest, {"events": ["x", "y"]}, "events[0] must be one of payto_change,"),
+        (watch.CreateRequest, {"delivery": "https://x.com"}, "delivery must be an object."),
+        (watch.CreateRequest, {"delivery": {"url": 1}}, "delivery takes webhook_url and slack"),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_schema(
@@ -134,12 +134,12 @@ def test_every_invalid_field_is_named() -> None:
 def test_a_hostile_delivery_is_refused_with_few_words() -> None:
     names = {f"x{number}\ud800": 0 for number in range(5_000)}
     with pytest.raises(Problem) as caught:
-        create.CreateRequest.read({"resource": RESOURCE, "delivery": names})
+        watch.CreateRequest.read({"resource": RESOURCE, "delivery": names})
     assert len(caught.value.errors) == 1
     assert len(bytes(caught.value.response().body)) < 1_000
 
 
 def test_what_is_published_has_no_titles_nulls_or_references() -> None:
-    text = orjson.dumps(create.CreateRequest.json_schema()).decode()
+    text = orjson.dumps(watch.CreateRequest.json_schema()).decode()
     for word in ('"title"', "null", "$ref", "$defs"):
         assert word not in text

@@ -16,7 +16,7 @@ from tollgauge.core.base.units import dollars
 from tollgauge.core.sale.answer_signature import HEADER, JWKS
 from tollgauge.web.free.api import json_response
 from tollgauge.web.free.bundle_download import PATH as BUNDLE
-from tollgauge.web.paid.catalogue import PaidDependencies
+from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.shape import Shape
 

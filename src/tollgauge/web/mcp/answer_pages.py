@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import ConfigDict, Field, create_model
@@ -20,12 +20,10 @@ from pydantic import ConfigDict, Field, create_model
 from tollgauge.core.sale.payment import State
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import Brief
+from tollgauge.web.paid.product import Brief, PaidDependencies
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestModel, invalid
 from tollgauge.web.wire.shape import OneOf, camel
-
-Order = TypeVar("Order")
 
 PAGE_BYTES: Final = 7_300
 """Text and structured content of a page; with its receipt, a result stays below 8,000 bytes."""
@@ -67,16 +65,18 @@ def arguments_schema(brief: Brief, order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_id(
-    compute: Callable[[Order, HeldClaim], Awaitable[bytes]],
-) -> Callable[[Order, HeldClaim], Awaitable[bytes]]:
+    compute: Callable[[PaidDependencies, Any, HeldClaim], Awaitable[bytes]],
+) -> Callable[[PaidDependencies, Any, HeldClaim], Awaitable[bytes]]:
     """The same answer with a new `answerId`, which is stored in it."""
 
-    async def computed(order: Order, claim: HeldClaim) -> bytes:
-        body = await compute(order, claim)
+    async def compute_with_id(
+        dependencies: PaidDependencies, order: Any, claim: HeldClaim
+    ) -> bytes:
+        body = await compute(dependencies, order, claim)
         answer_id = f"{claim.payment_id}.{secrets.token_urlsafe(16)}"
         return body[:-1] + f',"answerId":"{answer_id}"}}'.encode()
 
-    return computed
+    return compute_with_id
 
 
 def stored_answer(row: LedgerRow | None, answer_id: str) -> bytes:

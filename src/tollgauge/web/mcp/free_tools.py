@@ -24,7 +24,6 @@ from tollgauge.web.free.preflight import PreflightRequest, Preflights
 from tollgauge.web.mcp.output_schema import Schema, of_shape
 from tollgauge.web.watches.edit import EditRequest, StateShape, Watching
 from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
-from tollgauge.web.watches.shapes import ID_PATTERN
 from tollgauge.web.watches.watch_auth import own_watch
 from tollgauge.web.wire import lists
 from tollgauge.web.wire.counts import EcosystemShape
@@ -34,6 +33,7 @@ from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.shape import dump
 from tollgauge.web.wire.snapshots import LeaderboardShape
 from tollgauge.web.wire.trust import outline
+from tollgauge.web.wire.watch_models import ID_PATTERN
 
 _NO_ARGUMENTS: Final[Mapping[str, Any]] = {
     "type": "object",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tollgauge.web.paid.tool_spec import Brief
+from tollgauge.web.paid.product import Brief
 from tollgauge.web.wire.shape import Shape
 
 Schema = dict[str, Any]

@@ -42,10 +42,10 @@ from tollgauge.web.edge.problem import Problem, internal_error, store_unavailabl
 from tollgauge.web.mcp import answer_pages, output_schema
 from tollgauge.web.mcp.answer_pages import PageRequest
 from tollgauge.web.mcp.free_tools import FreeTool, FreeTools
-from tollgauge.web.paid import catalogue, prices
-from tollgauge.web.paid.catalogue import Product, Sale
-from tollgauge.web.paid.products import bulk
+from tollgauge.web.paid.product import PaidDependencies, Product, first_fields
 from tollgauge.web.paid.request import payment_required, read_payment
+from tollgauge.web.paid.sale import Sale
+from tollgauge.web.paid.settings import SaleSettings, micro_usd
 from tollgauge.web.wire.request_model import invalid
 
 PAYMENT: Final = "x402/payment"
@@ -74,7 +74,8 @@ class Tools:
 
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
-        sold = [_paid_tool(products) for products in self._sold().values()]
+        settings = self.dependencies.settings
+        sold = [_paid_tool(products, settings) for products in self._sold().values()]
         return [*sold, *(_free_tool(tool) for tool in FreeTools(self.dependencies).all())]
 
     async def call(
@@ -129,7 +130,7 @@ class Tools:
         """A page of an answer that was paid for before. Raises Problem 404 or 422."""
         payment_id = answer_id.partition(".")[0]
         row = await self.dependencies.gate.settlement.row(payment_id)
-        routes = {sold.route for sold in self._sold()[product.tool.name]}
+        routes = {sold.path for sold in self._sold()[product.tool.name]}
         body = answer_pages.stored_answer(row if row and row.route in routes else None, answer_id)
         return _answered(_page(product, body, page))
 
@@ -143,8 +144,8 @@ class Tools:
         """One call of a paid tool, counted as a paid request of its own name."""
         name, status = products[0].tool.name, 500
         try:
-            product = _as_tool(_chosen(products, order))
-            response = await self._sell(_sale(product), order, payment)
+            product = _as_tool(self._choose(products, order))
+            response = await self._sell(_sale(product, self.dependencies), order, payment)
             status = response.status_code
         except Problem as problem:
             status = problem.status
@@ -156,6 +157,14 @@ class Tools:
         if status != 200:
             return _answered(body, is_error=True)
         return _answered(_page(product, body, page), meta=_receipt(response))
+
+    def _choose(self, products: Sequence[Product], order: Mapping[str, Any]) -> Product:
+        """Return the product that a call of a tool buys. Raises Problem 422."""
+        choose_tier = products[0].tool.choose_tier
+        if choose_tier is None:
+            return products[0]
+        tier = choose_tier(order, self.dependencies.perimeter)
+        return next(product for product in products if product.tier == tier)
 
     async def _sell(self, sale: Sale, order: Mapping[str, Any], payment: object) -> Response:
         if payment is None:
@@ -197,11 +206,6 @@ def _alias(field: str) -> str:
     return PageRequest.model_fields[field].alias or field
 
 
-def _chosen(products: Sequence[Product], order: Mapping[str, Any]) -> Product:
-    """The product that a call of a tool buys. Raises Problem 422."""
-    return products[0] if len(products) == 1 else bulk.chosen(products, order)
-
-
 def _as_tool(product: Product) -> Product:
     """A product with the request and the answer of its tool."""
     tool = product.tool
@@ -220,9 +224,9 @@ def _page(product: Product, body: bytes, page: PageRequest | None) -> bytes:
     return answer_pages.page(body, brief, page or PageRequest.read({}), tool=product.tool.name)
 
 
-def _sale(product: Product) -> Sale:
-    """A product's sale, as the tool that directories may list."""
-    sale, tool = product.sale(), product.tool
+def _sale(product: Product, dependencies: PaidDependencies) -> Sale:
+    """Return a product's sale, as the tool that directories may list."""
+    sale, tool = product.sale(dependencies), product.tool
     extension = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
             tool_name=tool.name,
@@ -230,24 +234,27 @@ def _sale(product: Product) -> Sale:
             description=tool.description or product.description,
             transport="streamable-http",
             example=dict(tool.example or product.example),
-            output=OutputConfig(example=catalogue.beginning(product.answer)),
+            output=OutputConfig(example=first_fields(product.answer)),
         )
     )
     offer = replace(sale.offer, resource=f"mcp://tool/{tool.name}")
     return replace(sale, offer=offer, bazaar=extension["bazaar"])
 
 
-def _paid_tool(products: Sequence[Product]) -> Tool:
-    """A paid tool as it is listed. It moves money, so it is not read-only; it is idempotent,
+def _paid_tool(products: Sequence[Product], settings: SaleSettings) -> Tool:
+    """Return a paid tool as it is listed. It moves money, so it is not read-only; it is idempotent,
     because the same payment never pays twice.
     """
     product, tool = products[0], products[0].tool
     schema = (tool.request or product.request).json_schema()
-    answers = [output_schema.of_shape(product.shape)]
+    answers = [output_schema.of_shape(product.response)]
     if tool.brief is not None:
         schema = answer_pages.arguments_schema(tool.brief, schema)
-        answers = [*output_schema.of_pages(tool.brief, product.shape)]
-    prices = _prices(products)
+        answers = [*output_schema.of_pages(tool.brief, product.response)]
+    prices = {
+        "call" if product.tier is None else str(product.tier): product.dollars(settings)
+        for product in products
+    }
     return Tool(
         name=tool.name,
         title=tool.title or product.summary,
@@ -280,19 +287,10 @@ def _free_tool(tool: FreeTool) -> Tool:
     )
 
 
-def _prices(products: Sequence[Product]) -> dict[str, str]:
-    """Dollars per call, or by tier."""
-    tiers = {route: str(tier) for tier, route in prices.BULK.items()}
-    return {
-        tiers.get(product.route, "call"): product.dependencies.settings.price(product.route)
-        for product in products
-    }
-
-
 def _price_text(dollars_by_tier: Mapping[str, str]) -> str:
     """`$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
     return ", ".join(
-        f"{dollars(prices.micro_usd(price))} "
+        f"{dollars(micro_usd(price))} "
         + ("per call" if tier == "call" else f"for up to {tier} resources")
         for tier, price in dollars_by_tier.items()
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,25 +23,26 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.prices import BULK, SIMILAR, TRACE
+from tollgauge.web.paid.products import similar, trace
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
 """What somebody asks about who lost an answer, for the reader to fill in."""
 _OVER_HTTP: Final = (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)
-_LARGER_TIERS: Final = tuple(BULK.values())[1:]
-"""Routes whose tool has its program at the smallest tier: it differs in one argument."""
 _READERS_OWN: Final = frozenset({"delivery"})
 """Fields of examples that only work with the reader's own values: the page leaves them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A route with its programs: a free one has `command` alone."""
+    """A route with its programs; a free one has only `command`. `larger` are routes that the same
+    programs can call: those of larger tiers of the same tool.
+    """
 
     route: DocumentedRoute
     anchor: str
+    larger: tuple[DocumentedRoute, ...] = ()
     command: str = ""
     programs: tuple[tuple[Language, str], ...] = ()
 
@@ -62,10 +64,10 @@ def docs_html(
     base, about = base_url.rstrip("/"), resource or RESOURCE
     network = report.network if report else ""
     free = [route for route in routes if route.micro_usd is None]
+    sold = [route for route in routes if report and route.micro_usd is not None]
     paid = [
-        _paid(route, base, (route.path == SIMILAR and replaceable) or about, network)
-        for route in routes
-        if report and route.micro_usd is not None
+        _paid(tuple(group), base, about, network, replaceable=replaceable)
+        for _, group in groupby(sold, lambda route: route.tool)
     ]
     order = {"resource": about}
     lost = [
@@ -73,8 +75,9 @@ def docs_html(
         for language in _OVER_HTTP
         if report
     ]
-    trace = [
-        (language, snippets.buy(language, f"{base}{TRACE}", dict(AUTHORIZATION), network=network))
+    trace_url = base + trace.PRODUCT.path
+    tracing = [
+        (language, snippets.buy(language, trace_url, dict(AUTHORIZATION), network=network))
         for language in _OVER_HTTP
         if report
     ]
@@ -84,7 +87,7 @@ def docs_html(
         free=[_free(route, base, about) for route in free],
         paid=paid,
         lost=lost,
-        trace=trace,
+        trace=tracing,
         languages=tuple(Language),
         network=network,
         resource=resource,
@@ -120,9 +123,20 @@ def _free(route: DocumentedRoute, base: str, resource: str) -> Entry:
     return Entry(route=route, anchor=_anchor(route), command=command)
 
 
-def _paid(route: DocumentedRoute, base: str, resource: str, network: str) -> Entry:
+def _paid(
+    routes: tuple[DocumentedRoute, ...],
+    base: str,
+    resource: str,
+    network: str,
+    *,
+    replaceable: str | None,
+) -> Entry:
+    """Return the entry of the routes that share a tool."""
+    route, *larger = routes
+    if route.path == similar.PRODUCT.path:
+        resource = replaceable or resource
     programs = tuple(_programs(route, base, resource, network))
-    return Entry(route=route, anchor=_anchor(route), programs=programs)
+    return Entry(route=route, anchor=_anchor(route), larger=tuple(larger), programs=programs)
 
 
 def _programs(
@@ -131,7 +145,7 @@ def _programs(
     body = _body(route.example, resource)
     for language in _OVER_HTTP:
         yield language, snippets.buy(language, base + route.path, body, network=network)
-    if route.tool and route.path not in _LARGER_TIERS:
+    if route.tool:
         arguments = _body(route.tool_example, resource)
         yield (
             Language.MCP,

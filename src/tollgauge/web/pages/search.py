@@ -39,8 +39,8 @@ from tollgauge.web.free.endpoint_lists import (
     query_of,
 )
 from tollgauge.web.pages.render import render
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import PaidDependencies
+from tollgauge.web.paid.product import PaidDependencies, Product
+from tollgauge.web.paid.products import trust
 from tollgauge.web.wire.parameters import ResourceQuery, SearchText
 from tollgauge.web.wire.request_model import resource_of
 
@@ -140,13 +140,13 @@ class SearchPages:
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:
     """The offer of a live report; None while nothing is for sale."""
-    return offer_of(dependencies, prices.TRUST)
+    return offer_of(dependencies, trust.PRODUCT)
 
 
-def offer_of(dependencies: PaidDependencies, route: str) -> Offer | None:
+def offer_of(dependencies: PaidDependencies, product: Product) -> Offer | None:
     """The offer of a product; None while nothing is for sale."""
     try:
-        return dependencies.offer(route)
+        return product.offer(dependencies)
     except Problem:
         return None
 

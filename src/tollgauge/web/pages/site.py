@@ -25,7 +25,7 @@ from tollgauge.web.pages.incidents import DAYS, incidents_html
 from tollgauge.web.pages.search import offer_of, report_offer
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
-from tollgauge.web.paid.prices import SIMILAR
+from tollgauge.web.paid.products import similar
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.parameters import (
     AfterEndpoint,
@@ -142,13 +142,13 @@ class Site:
         now = self.dependencies.clock()
         view = await self.dependencies.read_endpoint(reports_endpoint.view, id, now=now)
         offer = report_offer(self.dependencies)
-        similar = offer_of(self.dependencies, SIMILAR)
+        alternatives = offer_of(self.dependencies, similar.PRODUCT)
         html = views.endpoint_html(
             view,
             now=now,
             base_url=self.dependencies.base_url,
             report_micro_usd=offer.amount if offer else None,
-            similar_micro_usd=similar.amount if similar else None,
+            similar_micro_usd=alternatives.amount if alternatives else None,
             loading=self.dependencies.loading.words,
         )
         return HTMLResponse(html)

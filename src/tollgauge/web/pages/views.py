@@ -41,7 +41,7 @@ from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.reliability import reliability_diagram
 from tollgauge.web.pages.charts.timeline import timeline
 from tollgauge.web.pages.render import render
-from tollgauge.web.paid.prices import SIMILAR, TRUST
+from tollgauge.web.paid.products import similar, trust
 
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
@@ -155,10 +155,12 @@ def endpoint_html(
         flags=sorted(view.flags, key=_worst_first),
         events=sorted(view.events, key=lambda event: event.at, reverse=True)[:EVENT_ROWS],
         report_price=None if report_micro_usd is None else dollars(report_micro_usd),
-        command=snippets.post(f"{base_url.rstrip('/')}{TRUST}", {"resource": snapshot.resource}),
+        command=snippets.post(
+            f"{base_url.rstrip('/')}{trust.PRODUCT.path}", {"resource": snapshot.resource}
+        ),
         similar_price=None if similar_micro_usd is None else dollars(similar_micro_usd),
         similar_command=snippets.post(
-            f"{base_url.rstrip('/')}{SIMILAR}", {"resource": snapshot.resource}
+            f"{base_url.rstrip('/')}{similar.PRODUCT.path}", {"resource": snapshot.resource}
         ),
     )
 

@@ -1,14 +1,19 @@
 """Admission: which sales are begun. One payer, or one target, may not use up what all share.
 
 Rules (docs/payments.md):
-- a payer has a share of all sales in work;
-- a payer whose answers stay unpaid, or whose requests come to nothing, has no more of them made;
-- a host that wasted too much work within some minutes is not asked for as long.
+- a payer has a share of all concurrent sales;
+- a payer with too many unpaid answers or failed requests gets no more of them for a while;
+- a host that wasted too much work is not contacted for some minutes;
+- sales that wait for other hosts are limited, in all and per site (registrable domain): otherwise
+  the owner of a slow host could block every sale with wallets that never settle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import Connection
@@ -16,6 +21,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.core.base.units import whole_seconds
 from tollgauge.core.chain.trace.signed import signed_by_payer
+from tollgauge.core.endpoint.site import site
 from tollgauge.core.sale.payment import Payment
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.ledger.payments import LedgerRow
@@ -26,7 +32,10 @@ PAYER_SHARE: Final = 8
 RETRY_S: Final = 5
 """After how many seconds at least a sale that was not begun may be tried again."""
 SPREAD_S: Final = 5
-"""Callers that were refused at once are told to come back in so many different seconds."""
+"""The retry times of callers that are refused together are spread over this many seconds."""
+SITE_SHARE: Final = 4
+"""One site may have at most this part of all who wait."""
+HOST_RETRY_S: Final = 10
 
 
 def refused(
@@ -133,3 +142,39 @@ def _host_busy(host: str, pause_ms: int) -> Problem:
 
 def _seconds(pause_ms: int) -> int:
     return max(1, whole_seconds(pause_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Limits the callers of this process that wait for other hosts to `most`."""
+
+    most: int
+    _sites: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+
+    @contextlib.contextmanager
+    def on(self, hosts: Collection[str]) -> Iterator[None]:
+        """Count a caller that waits for `hosts`. Raises Problem 503 if too many wait already."""
+        sites = {site(host) for host in hosts}
+        share = max(1, self.most // SITE_SHARE)
+        if self._sites.total() + len(sites) > self.most:
+            raise _too_many("other hosts")
+        for name in sites:
+            if self._sites[name] >= share:
+                raise _too_many(name)
+        self._sites.update(sites)
+        try:
+            yield
+        finally:
+            self._sites.subtract(sites)
+            for name in sites:
+                if not self._sites[name]:
+                    del self._sites[name]
+
+
+def _too_many(whom: str) -> Problem:
+    return Problem(
+        503,
+        "host-busy",
+        f"Too many requests wait for {whom}. Nothing was charged; send the same request again.",
+        retry_after=HOST_RETRY_S,
+    )

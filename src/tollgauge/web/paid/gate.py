@@ -57,8 +57,6 @@ from tollgauge.store.ledger.payments import Claim, LedgerRow
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
-from tollgauge.web.paid.catalogue import Sale
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.request import (
     buyer_first,
     chain_unavailable,
@@ -71,6 +69,7 @@ from tollgauge.web.paid.request import (
     settled_unknown,
     unpaid_reason,
 )
+from tollgauge.web.paid.sale import HeldClaim, Sale
 from tollgauge.web.paid.settle import OvertakenError, Settlement
 
 LEASE_MS: Final = 60_000

@@ -40,8 +40,8 @@ from tollgauge.store.probes import latest as latest_rows
 from tollgauge.store.probes.latest import Latest
 from tollgauge.store.schedule import hosts
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.waiting import Waiting
+from tollgauge.web.paid.admission import Waiting
+from tollgauge.web.paid.sale import HeldClaim
 
 SHARE_MS: Final = 10 * SECOND_MS
 LEASE_MS: Final = 45 * SECOND_MS

@@ -41,16 +41,15 @@ from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
 from tollgauge.web.edge.problem import Problem, payment_header_too_large
-from tollgauge.web.paid import prices
 from tollgauge.web.paid.admission import pause_s
-from tollgauge.web.paid.catalogue import Call, Product, Sale
+from tollgauge.web.paid.product import Call, PaidDependencies, Product
+from tollgauge.web.paid.sale import Sale
+from tollgauge.web.paid.settings import SaleSettings
 from tollgauge.web.wire import examples, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 SOLD_BY_POST: Final = "This is sold by POST: send the request as JSON, with PAYMENT-SIGNATURE"
-_WHOLE_ANSWERS: Final = {prices.TRUST: examples.trust_report()}
-"""Whole answers as examples; a product's own example is the start of one."""
 _PAYMENT_HEADER: Final = {
     "name": "PAYMENT-SIGNATURE",
     "in": "header",
@@ -77,33 +76,37 @@ class _NotByGetProblem(Problem):
         return super().headers() | {"Allow": "POST"}
 
 
-def buy(product: Product, serve: Callable[[Request, Sale], Awaitable[Response]]) -> Handler:
-    """The handler of POST: what the gate serves, counted and logged under the route's path."""
+def buy(
+    product: Product,
+    dependencies: PaidDependencies,
+    serve: Callable[[Request, Sale], Awaitable[Response]],
+) -> Handler:
+    """Return the handler of POST. It counts and logs what the gate serves by the route's path."""
 
     async def handler(request: Request) -> Response:
         status = 500
         try:
-            response = await serve(request, product.sale(_call(request)))
+            response = await serve(request, product.sale(dependencies, _call(request)))
             status = response.status_code
             response = await compressed(request, response)
         except Problem as problem:
             status = problem.status
             raise
         finally:
-            PAID_REQUESTS.labels(product.route, str(status)).inc()
-            log().info("paid.request", route=product.route, status=status)
+            PAID_REQUESTS.labels(product.path, str(status)).inc()
+            log().info("paid.request", route=product.path, status=status)
         return response
 
     return handler
 
 
-def show_terms(product: Product) -> Handler:
-    """The handler of GET: 402 with the route's terms."""
+def show_terms(product: Product, dependencies: PaidDependencies) -> Handler:
+    """Return the handler of GET: 402 with the route's terms."""
 
     async def handler(request: Request) -> Response:
         if "payment-signature" in request.headers:
             raise _NotByGetProblem
-        return payment_required(product.sale(_call(request)), SOLD_BY_POST)
+        return payment_required(product.sale(dependencies, _call(request)), SOLD_BY_POST)
 
     return handler
 
@@ -284,30 +287,30 @@ def buyer_first(head_start_s: int) -> Problem:
 
 def operation_suffix(product: Product) -> str:
     """The last part of a paid route's path, as operation ids have it."""
-    return product.route.rsplit("/", 1)[-1].replace("-", "_")
+    return product.path.rsplit("/", 1)[-1].replace("-", "_")
 
 
-def buy_answers(product: Product) -> openapi.Answers:
-    """The answers to POST, for the interface description."""
+def buy_answers(product: Product, dependencies: PaidDependencies) -> openapi.Answers:
+    """Return the answers to POST, for the interface description."""
     answers = openapi.paid(
-        product.shape,
-        _WHOLE_ANSWERS.get(product.route, product.answer),
-        _payment_required_example(product),
+        product.response,
+        product.whole_answer or product.answer,
+        _payment_required_example(product, dependencies),
         product.refusals,
     )
     return openapi.signed(answers) if product.typ else answers
 
 
-def terms_answers(product: Product) -> openapi.Answers:
-    """The answers to GET, for the interface description."""
-    return openapi.payment_preview(_payment_required_example(product) | {"error": SOLD_BY_POST})
+def terms_answers(product: Product, dependencies: PaidDependencies) -> openapi.Answers:
+    """Return the answers to GET, for the interface description."""
+    example = _payment_required_example(product, dependencies)
+    return openapi.payment_preview(example | {"error": SOLD_BY_POST})
 
 
-def buy_description(product: Product) -> dict[str, Any]:
-    """The request, its headers and its price, for the interface description."""
-    settings = product.dependencies.settings
+def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:
+    """Return the request, its headers and its price, for the interface description."""
     return {
-        **(_payment_info(settings.price(product.route)) if settings.pay_to else {}),
+        **(_payment_info(product.dollars(settings)) if settings.pay_to else {}),
         "requestBody": product.request.body(product.example, required=not product.bodyless),
         "parameters": [_PAYMENT_HEADER, *product.path_parameters()],
     }
@@ -327,11 +330,10 @@ def _payment_info(price: str) -> dict[str, Any]:
     }
 
 
-def _payment_required_example(product: Product) -> Any:
-    """The body of 402 as JSON value, also where nothing is for sale yet."""
-    dependencies = product.dependencies
+def _payment_required_example(product: Product, dependencies: PaidDependencies) -> Any:
+    """Return the body of 402 as JSON value, even if nothing is for sale yet."""
     settings = replace(
         dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
     )
-    sale = replace(product, dependencies=replace(dependencies, settings=settings)).sale()
+    sale = product.sale(replace(dependencies, settings=settings))
     return orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))

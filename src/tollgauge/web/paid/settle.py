@@ -43,7 +43,7 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
-from tollgauge.web.paid.catalogue import Sale
+from tollgauge.web.paid.sale import Sale
 
 P = ParamSpec("P")
 

@@ -29,8 +29,7 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.delivery_test import DeliveryTester
-from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, WatchStateName
+from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.watches.watch_auth import (
     REFUSED,
     SECURITY,
@@ -40,9 +39,15 @@ from tollgauge.web.watches.watch_auth import (
     own_watch,
     unknown_watch,
 )
-from tollgauge.web.watches.watch_request import WatchFields, check_count
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.shape import OneOf
+from tollgauge.web.wire.watch_models import (
+    EXAMPLE_ID,
+    SnakeShape,
+    WatchFields,
+    WatchStateName,
+    check_count,
+)
 
 _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_sensitivity_n": 3}
 

@@ -30,11 +30,11 @@ from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, WatchStateName
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import invalid
 from tollgauge.web.wire.shape import OneOf, Severity
+from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, WatchStateName
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS

@@ -27,10 +27,10 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
 
 _KEEP: Final = "Keep the secret: it is shown only once, and the old one has ended."
 VALID_S: Final = 600

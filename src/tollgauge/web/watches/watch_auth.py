@@ -23,8 +23,8 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.watches.shapes import EXAMPLE_ID, ID_PATTERN
 from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
 """What OpenAPI says of an owner's route."""

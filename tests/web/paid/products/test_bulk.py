@@ -13,6 +13,7 @@ import httpx
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta
+from tests.support import prices
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, opened
 from tests.support.record_probe import record_probe
@@ -33,8 +34,8 @@ from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web import routes as web
-from tollgauge.web.paid import prices
 from tollgauge.web.paid.products import bulk
+from tollgauge.web.paid.settings import micro_usd
 from tollgauge.web.wire.figures import iso
 
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
@@ -357,7 +358,7 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
         terms = payment_required.structured_content
         assert payment_required.is_error
         assert terms is not None
-        price = prices.micro_usd(prices.PRICES[prices.BULK[tier]])
+        price = micro_usd(prices.PRICES[prices.BULK[tier]])
         assert terms["accepts"][0]["amount"] == str(price), arguments
         assert terms["resource"]["url"] == f"mcp://tool/{TOOL}"
     over_http = await paid_server.buy(urls(11), tier=50)

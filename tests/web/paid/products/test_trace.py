@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support import prices
 from tests.support.http_service import configuration, opened
 from tests.support.trace_world import NETWORK, World, encoded
 
@@ -36,9 +37,8 @@ from tollgauge.store.ledger import payment_lookup, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.models import ModelsShape, models
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.paid.products import trace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -55,7 +55,7 @@ class TraceClient:
 
     world: World
     store: Store
-    product: Product
+    dependencies: PaidDependencies
     http: httpx.AsyncClient
     settled: list[str] = field(default_factory=list)
     nonces: int = 0
@@ -112,7 +112,7 @@ async def trace_client(world: World) -> AsyncIterator[TraceClient]:
 
     async def answer(request: Request) -> Response:
         try:
-            return await gate.serve(request, trace_client.product.sale())
+            return await gate.serve(request, trace.PRODUCT.sale(trace_client.dependencies))
         except Problem as problem:
             return problem.response()
 
@@ -122,11 +122,10 @@ async def trace_client(world: World) -> AsyncIterator[TraceClient]:
         asked = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
         store = running.service.store
         gate = Gate(store=store, facilitator=asked, clock=lambda: NOW)
-        dependencies = running.service.server()
-        product = trace.product(replace(dependencies, transactions=transactions))
+        dependencies = replace(running.service.server(), transactions=transactions)
         transport = httpx.ASGITransport(Starlette(routes=[Route("/", answer, methods=["POST"])]))
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
-            trace_client = TraceClient(world, store, product, http, settled)
+            trace_client = TraceClient(world, store, dependencies, http, settled)
             yield trace_client
         await asked.close()
     await transactions.close()
@@ -271,10 +270,10 @@ async def test_an_unknown_hash_and_a_dead_node_cost_nothing(trace_client: TraceC
     answer = await trace_client.buy({"txHash": UNKNOWN})
     assert problem(answer) == (404, "unknown-transaction")
     dead = Transactions({NETWORK: [Node("http://127.0.0.1:9", timeout_s=1)]})
-    product = trace_client.product
-    trace_client.product = trace.product(replace(product.dependencies, transactions=dead))
+    dependencies = trace_client.dependencies
+    trace_client.dependencies = replace(dependencies, transactions=dead)
     answer = await trace_client.buy({"txHash": UNKNOWN})
-    trace_client.product = product
+    trace_client.dependencies = dependencies
     assert problem(answer) == (503, "rpc-unavailable")
     assert answer.headers["Retry-After"]
     await dead.close()
@@ -436,6 +435,6 @@ async def test_the_catalogue_of_models_is_free() -> None:
     assert shown.networks == list(NETWORKS)
 
 
-async def test_the_products_example_fits_its_own_schemas(trace_client: TraceClient) -> None:
-    assert trace_client.product.request.read(trace_client.product.example)
-    trace.PaymentTraceShape.model_validate(trace_client.product.answer | {"reason": None})
+async def test_the_products_example_fits_its_own_schemas() -> None:
+    assert trace.PRODUCT.request.read(trace.PRODUCT.example)
+    trace.PaymentTraceShape.model_validate(trace.PRODUCT.answer | {"reason": None})

@@ -31,9 +31,9 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import answers
 from tollgauge.store.scores import scores
 from tollgauge.web import routes
-from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import SHARE_MS
 from tollgauge.web.paid.products import trust
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.shape import dump
 from tollgauge.web.wire.trust import short, trust_report
 
@@ -64,8 +64,7 @@ async def running(database: str) -> AsyncIterator[Running]:
 
 async def answered(running: Running, *, verified_after_ms: int) -> dict[str, object]:
     """The report of a sale whose payment is claimed now and verified after a while."""
-    product = trust.product(running.service.server())
-    sale = product.sale()
+    sale = trust.PRODUCT.sale(running.service.server())
     order = sale.validate({"resource": WEATHER})
     claim = await held_claim(running.service.store, now=running.clock())
     seen = await running.service.store.reading(sale.check, order)

@@ -1,1 +1,24 @@
-"""What is sold at once, one file a product; a watch is sold by web/watches."""
+"""The products, one module each with a tuple `PRODUCTS`. A new module is found by its place."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+
+from tollgauge.web.paid.product import Product
+
+
+@cache
+def all_products() -> tuple[Product, ...]:
+    """Return every product, in the order in which they are documented."""
+    modules = [
+        import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
+    ]
+    products = [product for module in modules for product in module.PRODUCTS]
+    return tuple(sorted(products, key=lambda product: product.position))
+
+
+def product_at(path: str) -> Product:
+    """Return the product with this path."""
+    return next(product for product in all_products() if product.path == path)

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
@@ -30,10 +30,8 @@ from tollgauge.monitor.reports.trust_reports import Scored, scored_again, scored
 from tollgauge.observe import log
 from tollgauge.store.scores import scores
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import PaidDependencies, Product
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import Brief, ToolSpec
+from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import (
     RequestedResource,
@@ -57,6 +55,8 @@ from tollgauge.web.wire.shape import (
 
 Request = TypeVar("Request", bound="BulkRequest")
 
+TIERS: Final = {10: "0.045000", 50: "0.200000", 100: "0.325000", 200: "0.400000", 500: "0.500000"}
+"""The prices of the tiers, by the largest number of resources, smallest first."""
 FRESH_MS: Final = 15 * MINUTE_MS
 """A score that is older is computed again."""
 RECOMPUTE_MAX: Final = 50
@@ -192,7 +192,7 @@ class BulkRequest(RequestModel):
 class ToolRequest(BulkRequest):
     """The arguments of the tool, which sells all tiers."""
 
-    tier: Annotated[int | None, OneOf(prices.BULK)] = Field(
+    tier: Annotated[int | None, OneOf(TIERS)] = Field(
         None, description="The size to pay for; left out, the smallest that fits `resources`"
     )
 
@@ -213,8 +213,8 @@ def _limited(model: type[Request], most: int) -> type[Request]:
     return create_model(model.__name__, __base__=model, resources=resources)
 
 
-_REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in prices.BULK}
-_ARGUMENTS: Final = _limited(ToolRequest, max(prices.BULK))
+_REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in TIERS}
+_ARGUMENTS: Final = _limited(ToolRequest, max(TIERS))
 _COLUMNS: Final = ("resource", "recommendation", "score", "grade", "payable24h", "amountUsd")
 
 
@@ -232,42 +232,16 @@ def _brief_rows(answer: Mapping[str, Any]) -> list[list[Any]]:
     return [[row[name] for name in _COLUMNS] for row in answer["results"]]
 
 
-TOOL: Final = ToolSpec(
-    name="x402_trust_bulk",
-    title="Trust scores of many pay-per-call endpoints",
-    description=(
-        "Score up to 500 pay-per-call (x402) endpoints in one call. The answer is a table in the "
-        "order of the request, as many rows as 8 KB hold: recommendation, score from 0 to 100, "
-        "grade, the chance that it can be paid in 24 hours, and price. `answerId` with `offset` "
-        "gives the next rows, and with `details: results` whole rows with reason, confidence, "
-        "flags and payTo; both cost nothing more for 30 days. Nothing is probed: scores older than "
-        "15 minutes are computed again from stored evidence, a limited number per call "
-        "(`recomputeLimitHit`). An endpoint that is not known is `unverified` and is paid for; "
-        "x402_trust_score probes one now. The smallest tier that fits the resources is charged, or "
-        "`tier`. Pay only if `recommendation` is `proceed` or `caution`."
-    ),
-    request=_ARGUMENTS,
-    brief=Brief(lists=("results",), columns=_COLUMNS, head=_head, rows=_brief_rows),
-)
-"""All tiers are one tool."""
-
-
-def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
-    """The tiers, smallest first."""
-    return tuple(_product(dependencies, tier) for tier in prices.BULK)
-
-
-def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
-    """What a call of the tool buys: the tier that it names, or the smallest that its resources fit.
+def _choose_tier(arguments: Mapping[str, Any], perimeter: Perimeter) -> int:
+    """Return the tier that a call of the tool names, or the smallest that its resources fit.
 
     Raises Problem 422 for arguments that fit no tier.
     """
-    request = _ARGUMENTS.read(arguments, tiers[0].dependencies.perimeter)
+    request = _ARGUMENTS.read(arguments, perimeter)
     count = len(request.resources)
     if request.tier is not None and count > request.tier:
         raise _too_many(request.tier, path="resources")
-    tier = request.tier or min(size for size in prices.BULK if count <= size)
-    return tiers[list(prices.BULK).index(tier)]
+    return request.tier or min(tier for tier in TIERS if count <= tier)
 
 
 async def recompute(
@@ -288,23 +262,6 @@ async def recompute(
             log().error("score.fail", endpoint=old.endpoint.id, error=str(error))
             done.append(old)
     return done
-
-
-def _product(dependencies: PaidDependencies, tier: int) -> Product:
-    return Product(
-        dependencies=dependencies,
-        route=prices.BULK[tier],
-        summary=f"The scores of up to {tier} endpoints",
-        description=f"Trust scores of up to {tier} pay-per-call (x402) endpoints in one call: "
-        "score, grade, recommendation with its reason, confidence, flags, price and payTo of each, "
-        "from stored observations; scores older than 15 minutes are computed again.",
-        request=_REQUESTS[tier],
-        example=dict(EXAMPLE),
-        answer=dict(ANSWER),
-        shape=BulkShape,
-        compute=partial(_answer, dependencies),
-        tool=TOOL,
-    )
 
 
 async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: HeldClaim) -> bytes:
@@ -370,3 +327,42 @@ def _row(resource: Resource, known: Scored | None) -> BulkRow:
         pay_to=quote.pay_to if quote else None,
         **figures,
     )
+
+
+_TOOL: Final = ToolSpec(
+    name="x402_trust_bulk",
+    title="Trust scores of many pay-per-call endpoints",
+    description=(
+        "Score up to 500 pay-per-call (x402) endpoints in one call. The answer is a table in the "
+        "order of the request, as many rows as 8 KB hold: recommendation, score from 0 to 100, "
+        "grade, the chance that it can be paid in 24 hours, and price. `answerId` with `offset` "
+        "gives the next rows, and with `details: results` whole rows with reason, confidence, "
+        "flags and payTo; both cost nothing more for 30 days. Nothing is probed: scores older than"
+        " 15 minutes are computed again from stored evidence, a limited number per call "
+        "(`recomputeLimitHit`). An endpoint that is not known is `unverified` and is paid for; "
+        "x402_trust_score probes one now. The smallest tier that fits the resources is charged, or"
+        " `tier`. Pay only if `recommendation` is `proceed` or `caution`."
+    ),
+    request=_ARGUMENTS,
+    brief=Brief(lists=("results",), columns=_COLUMNS, head=_head, rows=_brief_rows),
+    choose_tier=_choose_tier,
+)
+PRODUCTS: Final = tuple(
+    Product(
+        path=f"/v1/x402-trust-bulk-{tier}",
+        position=20,
+        price=price,
+        summary=f"The scores of up to {tier} endpoints",
+        description=f"Trust scores of up to {tier} pay-per-call (x402) endpoints in one call: "
+        "score, grade, recommendation with its reason, confidence, flags, price and payTo of each, "
+        "from stored observations; scores older than 15 minutes are computed again.",
+        request=_REQUESTS[tier],
+        example=dict(EXAMPLE),
+        answer=dict(ANSWER),
+        response=BulkShape,
+        compute=_answer,
+        tool=_TOOL,
+        tier=tier,
+    )
+    for tier, price in TIERS.items()
+)

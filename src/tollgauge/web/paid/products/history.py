@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from typing import Annotated, Any, Final
 
@@ -31,10 +31,8 @@ from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import PaidDependencies, Product
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import Brief, ToolSpec
+from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire import figures
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
@@ -183,39 +181,6 @@ def _spans(answer: Mapping[str, Any]) -> list[list[Any]]:
     return spans
 
 
-TOOL: Final = ToolSpec(
-    name="x402_history",
-    title="Observation history of a pay-per-call endpoint",
-    description=(
-        "What was observed of a pay-per-call (x402) endpoint in up to 90 days. The answer is a "
-        "table of spans, oldest first, as many as 8 KB hold: consecutive probes with the same "
-        "outcome, price and compliance are one row. `answerId` with `offset` gives the next spans, "
-        "and with `details` the single `probes`, the `discovery` events (changes of listing, "
-        "price, payTo, network) or the `payers` who paid most; all cost nothing more for 30 days."
-    ),
-    brief=Brief(lists=("probes", "discovery", "payers"), columns=_COLUMNS, head=_head, rows=_spans),
-)
-
-
-def product(dependencies: PaidDependencies) -> Product:
-    """The observation history of one endpoint."""
-    return Product(
-        dependencies=dependencies,
-        route=prices.HISTORY,
-        summary="The raw observation history of an endpoint",
-        description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
-        "probe with outcome, latency and quoted amount, every change of listing, price, payTo "
-        "and network, and who paid most in the last 30 days.",
-        request=HistoryRequest,
-        example=dict(EXAMPLE),
-        answer=dict(ANSWER),
-        shape=HistoryShape,
-        compute=partial(_answer, dependencies),
-        tool=TOOL,
-        refusals={404: "Nothing is known of this resource; nothing was charged"},
-    )
-
-
 async def _answer(
     dependencies: PaidDependencies, request: HistoryRequest, _claim: HeldClaim
 ) -> bytes:
@@ -339,3 +304,36 @@ def _event(event: DiscoveryEvent) -> dict[str, Any]:
     row = {"ts": iso(event.at), "event": event.event, "source": event.source}
     more = {"before": event.before, "after": event.after, "announced": event.announced}
     return row | {key: value for key, value in more.items() if value}
+
+
+PRODUCT: Final = Product(
+    path="/v1/x402-history",
+    position=30,
+    price="0.020000",
+    summary="The raw observation history of an endpoint",
+    description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
+    "probe with outcome, latency and quoted amount, every change of listing, price, payTo "
+    "and network, and who paid most in the last 30 days.",
+    request=HistoryRequest,
+    example=dict(EXAMPLE),
+    answer=dict(ANSWER),
+    response=HistoryShape,
+    compute=_answer,
+    tool=ToolSpec(
+        name="x402_history",
+        title="Observation history of a pay-per-call endpoint",
+        description=(
+            "What was observed of a pay-per-call (x402) endpoint in up to 90 days. The answer is a"
+            " table of spans, oldest first, as many as 8 KB hold: consecutive probes with the same"
+            " outcome, price and compliance are one row. `answerId` with `offset` gives the next "
+            "spans, and with `details` the single `probes`, the `discovery` events (changes of "
+            "listing, price, payTo, network) or the `payers` who paid most; all cost nothing more "
+            "for 30 days."
+        ),
+        brief=Brief(
+            lists=("probes", "discovery", "payers"), columns=_COLUMNS, head=_head, rows=_spans
+        ),
+    ),
+    refusals={404: "Nothing is known of this resource; nothing was charged"},
+)
+PRODUCTS: Final = (PRODUCT,)

@@ -7,7 +7,6 @@ known, or that has no better alternatives, is 404 and costs nothing.
 from __future__ import annotations
 
 from decimal import Decimal
-from functools import partial
 from math import ceil
 from typing import Annotated, Final
 
@@ -16,10 +15,8 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlternatives
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import PaidDependencies, Product
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import ToolSpec
+from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.figures import micro_usd, permille, tenths
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 from tollgauge.web.wire.shape import Chance, Grade, Percent, Recommendation, Shape, camel, dump
@@ -44,15 +41,6 @@ ANSWER: Final = {
         }
     ],
 }
-TOOL: Final = ToolSpec(
-    name="x402_find_alternatives",
-    title="Better alternatives to a pay-per-call endpoint",
-    description=(
-        "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and score "
-        "better, with score, grade, recommendation, similarity and price. Those that are expected "
-        "to be payable come first. If there are none, nothing is charged and `reason` says why."
-    ),
-)
 
 
 class AlternativeShape(Shape):
@@ -94,28 +82,6 @@ class SimilarRequest(RequestModel):
     )
     min_score_delta: Annotated[float, Field(ge=0, le=100)] = Field(
         5, description="How many points better an alternative must score"
-    )
-
-
-def product(dependencies: PaidDependencies) -> Product:
-    """The ranked alternatives to one endpoint."""
-    return Product(
-        dependencies=dependencies,
-        route=prices.SIMILAR,
-        summary="Better-scored alternatives to an endpoint, ranked",
-        description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
-        "purpose: exact scores, prices and similarity; what is expected to be payable comes first.",
-        request=SimilarRequest,
-        example=dict(EXAMPLE),
-        answer=dict(ANSWER),
-        shape=SimilarShape,
-        compute=partial(_answer, dependencies),
-        tool=TOOL,
-        refusals={
-            404: "The resource is not known (`unknown-resource`), or it has no better alternatives "
-            "(`no-alternatives`; `reason` is `nothing-similar` or `none-better`); nothing was "
-            "charged"
-        },
     )
 
 
@@ -192,3 +158,34 @@ def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
         network=quote.network if quote else None,
         endpoint_page=page_url(base_url, scored.endpoint.id),
     )
+
+
+PRODUCT: Final = Product(
+    path="/v1/similar",
+    position=50,
+    price="0.005000",
+    summary="Better-scored alternatives to an endpoint, ranked",
+    description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
+    "purpose: exact scores, prices and similarity; what is expected to be payable comes first.",
+    request=SimilarRequest,
+    example=dict(EXAMPLE),
+    answer=dict(ANSWER),
+    response=SimilarShape,
+    compute=_answer,
+    tool=ToolSpec(
+        name="x402_find_alternatives",
+        title="Better alternatives to a pay-per-call endpoint",
+        description=(
+            "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and "
+            "score better, with score, grade, recommendation, similarity and price. Those that are"
+            " expected to be payable come first. If there are none, nothing is charged and "
+            "`reason` says why."
+        ),
+    ),
+    refusals={
+        404: "The resource is not known (`unknown-resource`), or it has no better alternatives "
+        "(`no-alternatives`; `reason` is `nothing-similar` or `none-better`); nothing was "
+        "charged"
+    },
+)
+PRODUCTS: Final = (PRODUCT,)

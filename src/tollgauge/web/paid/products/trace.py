@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, Final, Self
 
 import orjson
@@ -40,10 +39,8 @@ from tollgauge.core.sale.payment import State
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import ToolSpec
+from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 from tollgauge.web.wire.shape import OneOf, Shape, camel
@@ -227,30 +224,6 @@ class TraceRequest(RequestModel):
         return self
 
 
-def product(dependencies: PaidDependencies) -> Product:
-    """The payment trace of one transaction, read from the configured nodes."""
-    return Product(
-        dependencies=dependencies,
-        route=prices.TRACE,
-        summary="The payments of a settlement transaction",
-        description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
-        "method and authorization of every payment in it, from the chain; also batched, proxied "
-        "and nested ones.",
-        request=TraceRequest,
-        example=dict(EXAMPLE),
-        answer=dict(ANSWER),
-        shape=PaymentTraceShape,
-        prepare=partial(_prepare, dependencies),
-        compute=partial(_answer, dependencies),
-        tool=ToolSpec(name="x402_payment_trace"),
-        refusals={
-            404: "The chain does not know this transaction; nothing was charged",
-            503: "The network has no configured node, or we cannot tell; nothing was charged "
-            "unless the payment is pending",
-        },
-    )
-
-
 def _prepare(
     dependencies: PaidDependencies, request: TraceRequest, _call: Call | None
 ) -> TraceRequest:
@@ -381,3 +354,27 @@ def _pays(payment: TracedPayment, quote: Quote, network: str) -> bool:
         return dollars == quote.micro_usd
     same_token = (network, payment.token.address) == (quote.network, quote.asset)
     return same_token and payment.amount == quote.amount
+
+
+PRODUCT: Final = Product(
+    path="/v1/x402-payment-trace",
+    position=40,
+    price="0.011673",
+    summary="The payments of a settlement transaction",
+    description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
+    "method and authorization of every payment in it, from the chain; also batched, proxied "
+    "and nested ones.",
+    request=TraceRequest,
+    example=dict(EXAMPLE),
+    answer=dict(ANSWER),
+    response=PaymentTraceShape,
+    prepare=_prepare,
+    compute=_answer,
+    tool=ToolSpec(name="x402_payment_trace"),
+    refusals={
+        404: "The chain does not know this transaction; nothing was charged",
+        503: "The network has no configured node, or we cannot tell; nothing was charged "
+        "unless the payment is pending",
+    },
+)
+PRODUCTS: Final = (PRODUCT,)

@@ -27,7 +27,7 @@ from tollgauge.core.watch.watch import Target
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.web.edge.problem import Invalid, Problem
-from tollgauge.web.paid.catalogue import PaidDependencies
+from tollgauge.web.paid.product import PaidDependencies
 
 TRIES: Final = 3
 RETRY_WITHIN_S: Final = 5.0

@@ -1,4 +1,4 @@
-"""The body of a request to create or edit a watch, as models.
+"""What the routes of watches share: IDs, links, and the body that creates or edits a watch.
 
 Rules (docs/watching.md):
 - events are of the published types; `liveness_sensitivity_n` is 1 to 10;
@@ -9,6 +9,7 @@ Rules (docs/watching.md):
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo, model_validator
@@ -17,10 +18,42 @@ from tollgauge.core.base.text import clean_text
 from tollgauge.core.endpoint.identity import URL_MAX, Perimeter, ResourceError, parse_resource
 from tollgauge.core.watch import watch as rules
 from tollgauge.core.watch.changes import EVENTS
-from tollgauge.core.watch.watch import Kind, Target, WatchRequest
+from tollgauge.core.watch.watch import Kind, Target, WatchRequest, WatchState
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
-from tollgauge.web.wire.shape import OneOf
+from tollgauge.web.wire.shape import OneOf, Shape
+
+ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
+ID_PATTERN: Final = f"^{ID.pattern}$"
+"""The same for JSON Schema."""
+EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
+EXAMPLE_BASE_URL: Final = "https://trust.example.com"
+
+
+WatchStateName = Annotated[
+    str, OneOf([state for state in WatchState if state is not WatchState.PENDING])
+]
+"""The state of a watch that its owner sees: nobody sees one before its payment has settled."""
+
+
+class SnakeShape(Shape):
+    """A JSON object in snake_case, as published clients know it."""
+
+    model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)
+
+
+def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
+    """Some of the URLs of a watch, by the names of their fields."""
+    watch_url = f"{base_url}/v1/watch/{watch_id}"
+    urls = {
+        "poll_url": f"{watch_url}/events",
+        "renew_url": f"{watch_url}/renew",
+        "rotate_url": f"{watch_url}/rotate",
+        "edit_url": watch_url,
+        "cancel_url": watch_url,
+    }
+    return {name: urls[name] for name in names}
+
 
 _KINDS: Final = {"webhook_url": (Kind.JSON,), "slack_url": (Kind.SLACK, Kind.DISCORD)}
 _NEW: Final = WatchRequest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -13,11 +12,11 @@ from tollgauge.core.watch.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import ToolSpec
-from tollgauge.web.watches.shapes import (
+from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
+from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.watch_models import (
     EXAMPLE_BASE_URL,
     EXAMPLE_ID,
     ID,
@@ -25,8 +24,6 @@ from tollgauge.web.watches.shapes import (
     SnakeShape,
     links,
 )
-from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.shape import dump
 
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
 
@@ -51,36 +48,9 @@ class RenewalArguments(RequestModel):
     watch_id: Annotated[str, Field(pattern=ID_PATTERN)] = Field(description="The watch's id")
 
 
-def product(dependencies: PaidDependencies) -> Product:
-    """30 more days of a watch."""
-    return Product(
-        dependencies=dependencies,
-        route=prices.RENEW,
-        summary="30 more days of a watch; its secret stays",
-        description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
-        request=RenewalRequest,
-        example={},
-        answer={
-            "watch_id": EXAMPLE_ID,
-            "resource": "https://api.example.com/weather",
-            "expires_at": "2026-03-02T00:00:00Z",
-            **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url", "renew_url"),
-        },
-        shape=RenewedShape,
-        prepare=_prepare,
-        compute=partial(_renew, dependencies),
-        tool=ToolSpec(
-            name="x402_watch_renew", request=RenewalArguments, example={"watch_id": EXAMPLE_ID}
-        ),
-        parameters=(("id", ID_PATTERN, EXAMPLE_ID),),
-        refusals={
-            404: "There is no such watch; nothing was charged",
-            422: "The watch was cancelled; nothing was charged",
-        },
-    )
-
-
-def _prepare(request: RenewalRequest | RenewalArguments, call: Call | None) -> str:
+def _prepare(
+    _dependencies: PaidDependencies, request: RenewalRequest | RenewalArguments, call: Call | None
+) -> str:
     """The id of the watch. Raises Problem 404."""
     if isinstance(request, RenewalArguments):
         return request.watch_id
@@ -121,3 +91,32 @@ def _record_renewal(tx: Connection, watch_id: str, *, payment_id: str, now: int)
     until = watch_payments.renew(tx, watch.id, payment_id=payment_id, now=now)
     endpoint = endpoints.get(tx, watch.endpoint_id)
     return endpoint.resource if endpoint else "", until
+
+
+PRODUCT: Final = Product(
+    path="/v1/watch/{id}/renew",
+    position=70,
+    price="0.200000",
+    summary="30 more days of a watch; its secret stays",
+    description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
+    request=RenewalRequest,
+    example={},
+    answer={
+        "watch_id": EXAMPLE_ID,
+        "resource": "https://api.example.com/weather",
+        "expires_at": "2026-03-02T00:00:00Z",
+        **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url", "renew_url"),
+    },
+    response=RenewedShape,
+    prepare=_prepare,
+    compute=_renew,
+    tool=ToolSpec(
+        name="x402_watch_renew", request=RenewalArguments, example={"watch_id": EXAMPLE_ID}
+    ),
+    parameters=(("id", ID_PATTERN, EXAMPLE_ID),),
+    refusals={
+        404: "There is no such watch; nothing was charged",
+        422: "The watch was cancelled; nothing was charged",
+    },
+)
+PRODUCTS: Final = (PRODUCT,)

@@ -1,45 +1,22 @@
-"""What is sold at which route, what it costs, and where the money goes."""
+"""The `sale` section of the configuration: where money goes, and prices that differ from the
+defaults. The default price of a product stands in its module (web/paid/products).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, known_asset
 
-TRUST: Final = "/v1/x402-trust"
-HISTORY: Final = "/v1/x402-history"
-TRACE: Final = "/v1/x402-payment-trace"
-SIMILAR: Final = "/v1/similar"
-WATCH: Final = "/v1/watch-endpoint-30d"
-RENEW: Final = "/v1/watch/{id}/renew"
-BULK: Final[Mapping[int, str]] = {
-    tier: f"/v1/x402-trust-bulk-{tier}" for tier in (10, 50, 100, 200, 500)
-}
-"""Routes of bulk scores by how many resources they take at most, smallest first."""
-PRICES: Final[Mapping[str, str]] = {
-    TRUST: "0.005000",
-    BULK[10]: "0.045000",
-    BULK[50]: "0.200000",
-    BULK[100]: "0.325000",
-    BULK[200]: "0.400000",
-    BULK[500]: "0.500000",
-    HISTORY: "0.020000",
-    TRACE: "0.011673",
-    SIMILAR: "0.005000",
-    WATCH: "0.200000",
-    RENEW: "0.200000",
-}
-"""Default prices in dollars by route."""
-
 
 def micro_usd(text: str) -> int:
-    """Millionths of a dollar of a price's text. Raises ValueError."""
+    """Parse a price in dollars, and return it in millionths of a dollar. Raises ValueError."""
     try:
         value = Decimal(text)
     except InvalidOperation as error:
@@ -57,9 +34,15 @@ def _pay_to(address: str) -> str:
 
 
 def _prices(prices: Mapping[str, str]) -> Mapping[str, str]:
-    for route, text in prices.items():
-        if route not in PRICES:
-            raise ValueError(f"{route} is not a paid route")
+    if not prices:
+        return prices
+    # Imported here because it loads half of all modules, which most commands do not need.
+    from tollgauge.web.paid.products import all_products
+
+    paid = {product.path for product in all_products()}
+    for path, text in prices.items():
+        if path not in paid:
+            raise ValueError(f"{path} is not a paid route")
         micro_usd(text)
     return prices
 
@@ -89,12 +72,3 @@ class SaleSettings:
         token = known_asset(self.network, self.asset)
         if token is None or token.symbol != "USDC" or not token.eip3009:
             raise ValueError("asset is not native USDC of network")
-
-    def price(self, route: str) -> str:
-        """A route's price in dollars, as text with six decimals."""
-        amount = self.micro_usd(route)
-        return f"{amount // 10**6}.{amount % 10**6:06d}"
-
-    def micro_usd(self, route: str) -> int:
-        """A route's price in millionths of a dollar."""
-        return micro_usd(self.prices.get(route, PRICES[route]))

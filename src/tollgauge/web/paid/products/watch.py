@@ -18,7 +18,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Final, Self
 
 import orjson
@@ -44,15 +43,18 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Invalid, Problem
-from tollgauge.web.paid import prices
-from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
-from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.tool_spec import ToolSpec
-from tollgauge.web.watches.delivery_test import DeliveryTester
-from tollgauge.web.watches.shapes import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
-from tollgauge.web.watches.watch_request import WatchFields
+from tollgauge.web.paid.delivery_test import DeliveryTester
+from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
+from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 from tollgauge.web.wire.shape import OneOf
+from tollgauge.web.wire.watch_models import (
+    EXAMPLE_BASE_URL,
+    EXAMPLE_ID,
+    SnakeShape,
+    WatchFields,
+    links,
+)
 
 EXAMPLE: Final[dict[str, Any]] = {
     "endpoint": "https://api.example.com/weather",
@@ -60,17 +62,6 @@ EXAMPLE: Final[dict[str, Any]] = {
     "liveness_sensitivity_n": 2,
     "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
 }
-TOOL: Final = ToolSpec(
-    name="x402_watch_create",
-    title="Watch a pay-per-call endpoint for 30 days",
-    description=(
-        "Watch a pay-per-call (x402) endpoint for 30 days: alerts on changes of payTo, price, "
-        "asset or network, on spec regressions, delisting, downtime and slow answers. It is "
-        "checked every 5 minutes. Alerts go to webhooks, Slack or Discord, or are read with "
-        "x402_watch_events. The answer shows the watch's `secret` once; keep it, and never repeat "
-        "it anywhere else."
-    ),
-)
 _SEALED: Final = b'{"sealed":"'
 _KEEP: Final = "Keep the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
@@ -153,31 +144,6 @@ class CreateRequest(WatchFields, _Watched):
         resource = self.endpoint or self.resource
         assert resource is not None  # noqa: S101 - checked when it was read
         return resource
-
-
-def product(dependencies: PaidDependencies) -> Product:
-    """A new watch."""
-    return Product(
-        dependencies=dependencies,
-        route=prices.WATCH,
-        summary="Change and liveness alerts of an endpoint for 30 days",
-        description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
-        "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "
-        "every 5 minutes; webhooks, Slack, Discord, or polling.",
-        request=CreateRequest,
-        example=dict(EXAMPLE),
-        answer=_example(),
-        shape=WatchShape,
-        prepare=partial(_prepare, dependencies),
-        compute=partial(_create, dependencies),
-        tool=TOOL,
-        reveal=partial(_reveal, dependencies),
-        hosts=_hosts,
-        refusals={
-            422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
-            "does not take its connection test (notCharged: true); nothing was charged"
-        },
-    )
 
 
 def _prepare(
@@ -374,3 +340,38 @@ def _example() -> dict[str, Any]:
         "result": "ok",
     }
     return answer | {"delivery": {"connection_test": [test]}}
+
+
+PRODUCT: Final = Product(
+    path="/v1/watch-endpoint-30d",
+    position=60,
+    price="0.200000",
+    summary="Change and liveness alerts of an endpoint for 30 days",
+    description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
+    "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "
+    "every 5 minutes; webhooks, Slack, Discord, or polling.",
+    request=CreateRequest,
+    example=dict(EXAMPLE),
+    answer=_example(),
+    response=WatchShape,
+    prepare=_prepare,
+    compute=_create,
+    tool=ToolSpec(
+        name="x402_watch_create",
+        title="Watch a pay-per-call endpoint for 30 days",
+        description=(
+            "Watch a pay-per-call (x402) endpoint for 30 days: alerts on changes of payTo, price, "
+            "asset or network, on spec regressions, delisting, downtime and slow answers. It is "
+            "checked every 5 minutes. Alerts go to webhooks, Slack or Discord, or are read with "
+            "x402_watch_events. The answer shows the watch's `secret` once; keep it, and never "
+            "repeat it anywhere else."
+        ),
+    ),
+    reveal=_reveal,
+    hosts=_hosts,
+    refusals={
+        422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
+        "does not take its connection test (notCharged: true); nothing was charged"
+    },
+)
+PRODUCTS: Final = (PRODUCT,)
