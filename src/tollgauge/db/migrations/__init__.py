@@ -45,8 +45,8 @@ def upgrade(connection: Connection) -> None:
     if current is not None and current not in versions():
         raise UnknownVersionError(
             f"The database has tables of version {current}, which this program does not know.",
-            hint="It was made by an unreleased version or by a newer one: export what you need "
-            "with that version, or start with an empty database.",
+            hint="It was made by an unreleased version; export what you need with that version or "
+            "start with an empty file.",
         )
     from alembic import command
 
