@@ -12,11 +12,11 @@ sys.path.insert(
 )  # a script's path begins with its folder
 
 from docs.gaming import gaming
+from docs.lint_rules import lint_rules
 from docs.methodology import methodology
 from docs.reference_pages import reference
 from docs.sections import pages_with_sections
 from tollgauge.config.template import template
-from tollgauge.core.lint.docs import markdown
 from tollgauge.core.score.evidence_schema import schema_text
 
 
@@ -26,7 +26,7 @@ def pages() -> dict[str, str]:
         "methodology.md": methodology(),
         "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
-        "lint-rules.md": markdown(),
+        "lint-rules.md": lint_rules(),
         "../tollgauge.example.toml": template(),
         **reference(),
         **pages_with_sections(),

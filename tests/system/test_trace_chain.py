@@ -18,8 +18,7 @@ from tollgauge.clients.chain.transactions import (
     Transactions,
 )
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
-from tollgauge.core.chain.trace.catalogue import Model
-from tollgauge.core.chain.trace.result import Status, TracedPayment
+from tollgauge.core.chain.trace.result import Model, Status, TracedPayment
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 

@@ -67,7 +67,7 @@ async def _trace(
 ) -> TraceResult:
     from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
     from tollgauge.core.base.units import EVM_WORD_PATTERN
-    from tollgauge.core.chain.trace.catalogue import DEFAULT_NETWORK, named_model, named_network
+    from tollgauge.core.chain.trace.result import DEFAULT_NETWORK, named_model, named_network
 
     if not EVM_WORD_PATTERN.fullmatch(tx_hash):
         raise TollgaugeError(

@@ -29,8 +29,7 @@ from standardwebhooks import Webhook
 from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.clients.seal import Sealer
 from tollgauge.core.endpoint.identity import ResourceError
-from tollgauge.core.probe.exchange import Answer, Fault
-from tollgauge.core.probe.retry_after import retry_after_ms
+from tollgauge.core.probe.exchange import Answer, Fault, retry_after_ms
 from tollgauge.core.watch import notice
 from tollgauge.core.watch.watch import Kind
 

@@ -30,9 +30,8 @@ import orjson
 import zstandard
 
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.history_row import HistoryRow, Judgement
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, HistoryRow, Judgement, ProbeResult
 from tollgauge.db.codec import (
     finding_fields,
     finding_from_fields,

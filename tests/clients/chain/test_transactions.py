@@ -24,8 +24,7 @@ from tests.support.examples import examples
 
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
 from tollgauge.clients.chain.transactions import DecoderUnavailable, Transactions
-from tollgauge.core.chain.trace.catalogue import Model
-from tollgauge.core.chain.trace.result import Status
+from tollgauge.core.chain.trace.result import Model, Status
 from tollgauge.demo.serving import serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

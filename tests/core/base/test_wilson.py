@@ -8,7 +8,7 @@ from math import isqrt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.base.wilson import bounds
+from tollgauge.core.base.rounding import bounds
 
 Z = Fraction(196, 100)
 SHARES = st.fractions(0, 1, max_denominator=10**9)

@@ -9,7 +9,7 @@ from tests.support.evidence_by_time import USDC
 
 from tollgauge.core.base.units import BASE
 from tollgauge.core.endpoint.terms import MAX_FORMS, form_text, forms_of
-from tollgauge.core.lint.accepts import terms_of_accepts
+from tollgauge.core.lint.parsing import terms_of_accepts
 
 SOLANA = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 MINT = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.lint import terms_of_accepts
-from tollgauge.core.lint.accepts import ENTRIES_MAX
+from tollgauge.core.lint.parsing import ENTRIES_MAX
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 PAYEE = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"

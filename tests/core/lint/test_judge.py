@@ -27,8 +27,8 @@ from tests.support.lint_envelopes import (
 
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES, lint
-from tollgauge.core.lint.accepts import ENTRIES_MAX
 from tollgauge.core.lint.judge import FINDINGS_MAX
+from tollgauge.core.lint.parsing import ENTRIES_MAX
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
 

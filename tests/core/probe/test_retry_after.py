@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tollgauge.core.probe.retry_after import retry_after_ms
+from tollgauge.core.probe.exchange import retry_after_ms
 
 NOW = 1_766_283_370_973
 

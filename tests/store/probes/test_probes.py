@@ -30,9 +30,8 @@ from tests.support.statements import fetch
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.core.probe.attribution import Asked, LastUp
-from tollgauge.core.probe.history_row import HistoryRow
 from tollgauge.core.probe.outcome import Outcome, Sign
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import HistoryRow, ProbeResult
 from tollgauge.core.probe.rollup import rollup
 from tollgauge.db import schema
 from tollgauge.db.engine import Store

@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tollgauge.clients.tls import public_authorities
 from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.probe.retry_after import retry_after_ms
+from tollgauge.core.probe.exchange import retry_after_ms
 
 BATCH_CALLS: Final = 100
 BATCH_BYTES: Final = 1 << 20

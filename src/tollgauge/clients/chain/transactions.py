@@ -36,11 +36,14 @@ from tollgauge.clients.chain.rpc import (
 from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import eip3009_assets, evm_chain_id
-from tollgauge.core.chain.trace.call_trace import CallTrace, read_call_trace
-from tollgauge.core.chain.trace.catalogue import NETWORKS, Model
+from tollgauge.core.chain.trace.calldata import (
+    DECIMALS_CALL,
+    SYMBOL_CALL,
+    read_decimals,
+    read_symbol,
+)
 from tollgauge.core.chain.trace.decode import decode, not_found
-from tollgauge.core.chain.trace.result import Token, TraceResult
-from tollgauge.core.chain.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
+from tollgauge.core.chain.trace.result import NETWORKS, Model, Token, TraceResult
 from tollgauge.core.chain.trace.transaction import (
     Block,
     Receipt,
@@ -49,6 +52,7 @@ from tollgauge.core.chain.trace.transaction import (
     read_receipt,
     read_transaction,
 )
+from tollgauge.core.chain.trace.transfers import CallTrace, read_call_trace
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8

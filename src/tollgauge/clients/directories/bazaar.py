@@ -28,8 +28,7 @@ from tollgauge.clients.directories.document import (
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.directory.listing import SkippedItem
 from tollgauge.core.directory.page import Page, is_page, read_page
-from tollgauge.core.probe.exchange import Answer, Fault, FaultKind
-from tollgauge.core.probe.retry_after import retry_after_ms
+from tollgauge.core.probe.exchange import Answer, Fault, FaultKind, retry_after_ms
 
 LIMIT: Final = 100
 PAUSE_MS: Final = 1_000

@@ -1,6 +1,16 @@
-"""Exact numbers: how they are compared, and how they become published integers, half up."""
+"""Exact arithmetic: ratios of integers, rounding half up, and Wilson bounds of a measured share.
+
+Square roots are `isqrt(floor(x * 10^12)) / 10^6`, so that bounds are rational and the same on every
+machine. Such a root is too small by less than 10^-6, so the bounds are limited to their own side of
+the share, and to 0..1.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from math import isqrt
+from typing import Final
 
 Ratio = tuple[int, int]
 """An exact number: a part and a whole > 0. They are not reduced, because that is most of what a
@@ -28,3 +38,41 @@ def half_up(value: Ratio, scale: int = 1) -> int:
     """`value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
     part, whole = value
     return (2 * part * scale + whole) // (2 * whole)
+
+
+_MILLION: Final = 10**6
+_TRILLION: Final = 10**12
+
+
+def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple[Ratio, Ratio]:
+    """Lower and upper Wilson bound of a share seen in `effective` > 0 independent observations, all
+    three from 0 to `of`: percentages with 100.
+
+    (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
+    """
+    ((low, high),) = bounds_of((share,), effective, z=z, of=of)
+    return low, high
+
+
+def bounds_of(
+    shares: Iterable[Ratio], effective: Ratio, *, z: Fraction, of: int = 1
+) -> list[tuple[Ratio, Ratio]]:
+    """The `bounds` of several shares that rest on the same observations."""
+    # With p = a/b, n = c/d and z = e/f; n and z^2 have d * f^2 as their whole.
+    (c, d), (e, f) = effective, z.as_integer_ratio()
+    n, zz = f * f * c, e * e * d
+    per_share, per_root = 2 * _MILLION * (n + zz), 2 * c * e * f
+    ends = []
+    for a, part in shares:
+        b = of * part
+        squared = (4 * a * (b - a) * n + b * b * zz) * d
+        spread = b * per_root * root(squared, 4 * b * b * n * c)
+        middle, known, whole = (2 * a * n + b * zz) * _MILLION, a * per_share, part * per_share
+        # The root is rounded down, so neither bound leaves 0..1.
+        ends.append(((min(middle - spread, known), whole), (max(middle + spread, known), whole)))
+    return ends
+
+
+def root(part: int, whole: int) -> int:
+    """The square root of the fraction `part / whole` >= 0 in millionths, rounded down."""
+    return isqrt(part * _TRILLION // whole)

@@ -22,9 +22,8 @@ from fractions import Fraction
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from tollgauge.core.base.rounding import half_up
+from tollgauge.core.base.rounding import bounds, half_up
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.base.wilson import bounds
 from tollgauge.core.score.score import Score
 
 NOW: Final = "now"

@@ -30,7 +30,7 @@ from tollgauge.core.endpoint.identity import (
 )
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, preferred
 from tollgauge.core.lint import terms_of_accepts
-from tollgauge.core.lint.accepts import ENTRIES_MAX
+from tollgauge.core.lint.parsing import ENTRIES_MAX
 
 EXCERPT_MAX: Final = 80
 UNVERIFIED: Final = "x-unverified"

@@ -15,7 +15,7 @@ from typing import Final
 
 from tollgauge.core.base.units import known_asset, parse_amount
 from tollgauge.core.guard.trust_record import TrustRecord
-from tollgauge.core.lint.account import (
+from tollgauge.core.lint.parsing import (
     ZERO_ADDRESS,
     evm_address,
     fits_other_chain,

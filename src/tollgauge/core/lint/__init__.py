@@ -5,9 +5,9 @@
 on foreign bytes. What a finding costs is core/probe/probe's and core/score/scoring's concern.
 """
 
-from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.capture import CaptureError, read_capture
 from tollgauge.core.lint.judge import ALL_RULES, ERROR_RULES, lint
+from tollgauge.core.lint.parsing import terms_of_accepts
 from tollgauge.core.lint.rule import RuleSet
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.lint.header import HEADER, HeaderFault, read_header
+from tollgauge.core.lint.parsing import HEADER, HeaderFault, read_header
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 _FORM: Final = (

@@ -23,11 +23,10 @@ from tollgauge.core.base.units import (
     known_asset,
     legacy_network,
 )
-from tollgauge.core.lint.accepts import AMOUNT_KEYS, atomic_amount
 from tollgauge.core.lint.entry import LONG_S
 from tollgauge.core.lint.example import encoded
-from tollgauge.core.lint.header import HEADER, load_json, members
 from tollgauge.core.lint.judge import lint
+from tollgauge.core.lint.parsing import AMOUNT_KEYS, HEADER, atomic_amount, load_json, members
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.probe.exchange import Answer, Exchange
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 from tollgauge.core.endpoint.finding import NOT_EVALUATED
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
-from tollgauge.core.lint.entries import alternative_entry, is_payable
-from tollgauge.core.lint.header import HeaderFault, members
+from tollgauge.core.lint.parsing import ENTRIES_MAX, HeaderFault, members, terms_of_accepts
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
+from tollgauge.core.lint.selection import alternative_entry, is_payable
 
 _SIGN_IN = "sign-in-with-x"
 

@@ -46,7 +46,7 @@ from tollgauge.core.lint.example import (
     with_offers,
 )
 from tollgauge.core.lint.remedy import Kind
-from tollgauge.core.lint.source import (
+from tollgauge.core.lint.rule import (
     BASE64,
     BODY,
     CAIP2,

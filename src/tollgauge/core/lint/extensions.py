@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from tollgauge.core.endpoint.finding import SIGNED_OFFER_MISMATCH
-from tollgauge.core.lint.header import members
+from tollgauge.core.lint.parsing import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import Verdict

@@ -2,7 +2,7 @@
 
 **Payable** means that a stock client could pay: the status is 402, no fatal rule fires for the
 envelope, and none fires for the entry that the client of at least one family of networks takes
-(core/lint/entries). Spend controls, which an owner can lift, are not asked. A rule is fatal when
+(core/lint/selection). Spend controls, which an owner can lift, are not asked. A rule is fatal when
 one of the official clients that know the scheme and the network cannot read the envelope, select
 the entry or sign it, or when what it signs could never settle whatever the chain holds (zero
 address, another signature domain than the known token's, no time left).
@@ -24,16 +24,13 @@ from typing import Final
 
 from tollgauge.core.endpoint.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, transport
-from tollgauge.core.lint import status_code as status
-from tollgauge.core.lint.entries import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
 from tollgauge.core.lint.reading import Entry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
+from tollgauge.core.lint.selection import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
 from tollgauge.core.lint.signed_offer import HostKeys
 from tollgauge.core.probe.exchange import Exchange
 
-ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
-    status, transport, envelope, resource, extensions
-)
+ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(transport, envelope, resource, extensions)
 """Every rule about the answer as a whole, in the order of the findings."""
 
 ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)
@@ -47,9 +44,6 @@ ERROR_RULES: Final = RuleSet(
 FINDINGS_MAX: Final = 5
 """The most findings of one rule: a thousand bad entries say no more than five."""
 
-_CHALLENGE_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
-    transport, envelope, resource, extensions
-)
 _FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rule.fatal)
 _FATAL_ENTRY_RULES: Final = frozenset(rule.slug for rule in ENTRY_RULES if rule.fatal)
 
@@ -60,9 +54,7 @@ def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
     """
     reading = read(exchange, host_keys)
     challenge = reading.envelope
-    # A 402 breaks no rule about other statuses, and any other status leaves nothing else to read.
-    rules = _CHALLENGE_RULES if reading.status == 402 else ANSWER_RULES
-    about_answer = _findings_of(rules, (reading,))
+    about_answer = _findings_of(ANSWER_RULES, (reading,))
     about_entries = _findings_of(SHAPE_RULES, challenge.entries)
     objects = [entry for entry in challenge.entries if isinstance(entry.raw, dict)]
     about_entries += _findings_of(TERM_RULES, objects)

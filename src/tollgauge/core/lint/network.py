@@ -19,8 +19,7 @@ from tollgauge.core.base.units import (
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
 )
-from tollgauge.core.lint.accepts import atomic_amount
-from tollgauge.core.lint.account import fits_other_chain, solana_key, ton_address
+from tollgauge.core.lint.parsing import atomic_amount, fits_other_chain, solana_key, ton_address
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, note, warning
 

@@ -5,7 +5,7 @@ Rules (x402 v2 HTTP transport, and the official clients' order):
   requirements of one payment without an envelope around them are no envelope;
 - without one, or with one that does not decode, the JSON body is read;
 - a header or body that is nested deeper than 32 levels is not read.
-Every function takes any bytes and never raises. How the header is decoded is core/lint/header's.
+Every function takes any bytes and never raises. How the header is decoded is core/lint/parsing's.
 """
 
 from __future__ import annotations
@@ -18,27 +18,23 @@ from typing import Final
 
 from tollgauge.core.base.units import TON_NETWORKS, V1_NETWORKS, legacy_network
 from tollgauge.core.endpoint.terms import Terms
-from tollgauge.core.lint.accepts import (
+from tollgauge.core.lint.parsing import (
     AMOUNT_KEYS,
     ENTRIES_MAX,
-    atomic_amount,
-    terms_of_accepts,
-    timeout_seconds,
-)
-from tollgauge.core.lint.account import (
-    OTHER_CHAINS,
-    evm_address,
-    solana_key,
-    strict_evm_address,
-    ton_address,
-)
-from tollgauge.core.lint.header import (
     NO_HEADER,
+    OTHER_CHAINS,
     Header,
     HeaderFault,
+    atomic_amount,
+    evm_address,
     load_json,
     members,
     read_header,
+    solana_key,
+    strict_evm_address,
+    terms_of_accepts,
+    timeout_seconds,
+    ton_address,
 )
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.lint.signed_offer import HostKeys, Standing, judge_offers

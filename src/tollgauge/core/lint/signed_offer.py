@@ -20,7 +20,7 @@ from typing import Final
 from eth_utils.crypto import keccak
 
 from tollgauge.core.base.signature import recovered
-from tollgauge.core.lint.header import members
+from tollgauge.core.lint.parsing import members
 
 OFFERS_MAX: Final = 32
 """How many offers of an answer are judged."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.core.base.units import ASSETS, Asset
-from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
+from tollgauge.core.lint.parsing import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import error, warning
 

@@ -6,8 +6,8 @@ Rules (docs/methodology.md):
 - an answer, and a fault that lateness can cause, is attributed to this machine if its thread or
   event loop was late by more than LATE_MS meanwhile: the target's own time is then unknown. So is
   every result that ends that long after the deadline;
-- compliance of a scored probe is 100 less 4 for each warning (at most 20) without errors, 50 when
-  a stock client could still pay, 0 when it could not;
+- compliance of a scored probe is 100 minus 4 per warning (at most 20) without errors, 50 if a stock
+  client could still pay, 0 if it could not;
 - an offer that cannot be evaluated (core/endpoint/finding.NOT_EVALUATED) counts as payable, so that
   the forecast goes on, with compliance 0. No other result is payable with compliance 0.
 """
@@ -165,3 +165,24 @@ def _compliance(lint: Lint) -> int:
     if lint.errors:
         return PAYABLE_WITH_ERRORS
     return 100 - min(WARNINGS_COST_MAX, WARNING_COST * lint.warnings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Judgement:
+    """What many probes of a day have in common, in the words of ProbeResult. Compared by identity,
+    so that it is a quick key for what is computed from it.
+    """
+
+    outcome: Outcome
+    attribution: Attribution
+    up: bool
+    compliant: bool
+    status: int | None
+    quote: Quote | None
+    confirms: bool = False
+
+
+HistoryRow = tuple[int, int, Judgement]
+"""The instant of a probe (ms UTC), how long it took in all (ms), and its judgement. A plain tuple,
+because an answer has tens of thousands.
+"""

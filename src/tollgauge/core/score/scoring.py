@@ -19,9 +19,8 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Final
 
-from tollgauge.core.base.rounding import Ratio, half_up, smaller
+from tollgauge.core.base.rounding import Ratio, bounds, bounds_of, half_up, smaller
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
-from tollgauge.core.base.wilson import bounds, bounds_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.endpoint.terms import form_text

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.directory.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.probe.history_row import HistoryRow
 from tollgauge.core.probe.latency import percentiles
+from tollgauge.core.probe.probe import HistoryRow
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.probe.vantage import VantageState
 from tollgauge.core.score.policy import Cap

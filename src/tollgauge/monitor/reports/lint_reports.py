@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.finding import NOT_EVALUATED, Finding, Lint
 from tollgauge.core.endpoint.terms import Terms
-from tollgauge.core.lint.status_code import no_answer
+from tollgauge.core.lint.transport import no_answer
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.store.endpoints import public
 from tollgauge.store.probes import probes

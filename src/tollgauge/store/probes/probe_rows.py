@@ -6,9 +6,8 @@ from typing import Any
 
 from tollgauge.core.base.units import day_of
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.history_row import HistoryRow, Judgement
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import HistoryRow, Judgement, ProbeResult
 from tollgauge.db.codec import (
     findings_from_json,
     findings_to_json,

@@ -27,9 +27,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.probe.attribution import Asked, LastUp, sign
-from tollgauge.core.probe.history_row import HistoryRow
 from tollgauge.core.probe.outcome import Attribution
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import HistoryRow, ProbeResult
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
 from tollgauge.core.probe.spans import NO_SPANS, statement
 from tollgauge.db.codec import quote_fields, texts_to_json

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from tollgauge.core.chain.trace.catalogue import DECODERS, NETWORKS, Model
+from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire.shape import OneOf, Shape
 

@@ -28,9 +28,15 @@ from tests.support.trace_capture import (
 )
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
-from tollgauge.core.chain.trace.catalogue import DECODERS, Model, named_model, named_network
 from tollgauge.core.chain.trace.nesting import ARRAYS
-from tollgauge.core.chain.trace.result import Status, TraceResult
+from tollgauge.core.chain.trace.result import (
+    DECODERS,
+    Model,
+    Status,
+    TraceResult,
+    named_model,
+    named_network,
+)
 from tollgauge.core.chain.trace.transaction import TraceInputError
 
 _CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"

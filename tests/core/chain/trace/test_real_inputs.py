@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
-from tollgauge.core.chain.trace.catalogue import Model
 from tollgauge.core.chain.trace.nesting import _SIGNATURES, _WRAPPERS
-from tollgauge.core.chain.trace.result import Status, TraceResult
+from tollgauge.core.chain.trace.result import Model, Status, TraceResult
 
 ONCHAIN = Path(__file__).parents[4] / "shared" / "data" / "onchain"
 pytestmark = pytest.mark.skipif(

@@ -23,7 +23,7 @@ from tests.support.trace_world import NETWORK, World, encoded
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.chain.trace.catalogue import NETWORKS, Model
+from tollgauge.core.chain.trace.result import NETWORKS, Model
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.sale.payment import Offer, State, decode

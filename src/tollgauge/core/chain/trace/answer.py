@@ -8,15 +8,15 @@ from typing import Any
 
 from tollgauge.core.base.units import LAST_SECOND, SECOND_MS, iso_seconds
 from tollgauge.core.chain.trace import reason
-from tollgauge.core.chain.trace.call_trace import read_call_trace
-from tollgauge.core.chain.trace.catalogue import (
+from tollgauge.core.chain.trace.decode import decode, not_found
+from tollgauge.core.chain.trace.result import (
     DEFAULT_NETWORK,
+    TracedPayment,
+    TraceResult,
     named_model,
     named_network,
     network_name,
 )
-from tollgauge.core.chain.trace.decode import decode, not_found
-from tollgauge.core.chain.trace.result import TracedPayment, TraceResult
 from tollgauge.core.chain.trace.transaction import (
     Block,
     Receipt,
@@ -27,6 +27,7 @@ from tollgauge.core.chain.trace.transaction import (
     read_transaction,
     unwrapped,
 )
+from tollgauge.core.chain.trace.transfers import read_call_trace
 
 
 def trace_files(
@@ -40,8 +41,8 @@ def trace_files(
     """The payments of captured JSON-RPC objects, without a node.
 
     `tx` is a transaction, `receipt` its receipt, `calls` its call trace, each as a node, a client
-    or an explorer wrote it (core/chain/trace/forms), with or without the JSON-RPC envelope; a `tx`
-    of null is a transaction that is not known. The chain is the one that the transaction names,
+    or an explorer wrote it, with or without the JSON-RPC envelope; a `tx` of null is an unknown
+    transaction. The chain is the one that the transaction names,
     else `network` (a name of the catalogue), else the default, and the reason says so. Raises
     TraceInputError.
     """

@@ -1,25 +1,83 @@
-"""Calldata: an EIP-3009 transfer read from the bytes of one call, by slicing.
+"""Call data: EIP-3009 transfers in the bytes of one call, and the replies of `eth_call`.
 
 Rules:
 - the four functions are `transferWithAuthorization` and `receiveWithAuthorization`, each with the
   signature as `v, r, s` and as `bytes` (EIP-3009; Circle's FiatTokenV2_2);
-- arguments are read as a Solidity contract reads them: what follows the arguments is a suffix
-  (builder codes, ERC-8021) and changes nothing; a `bytes` argument may lie anywhere in the data
-  but must lie inside it, or the contract would have reverted;
+- arguments are read in place, as a Solidity contract reads them. Each offset and length is checked
+  before it is followed. Bytes after the arguments (builder codes, ERC-8021) are ignored; a `bytes`
+  argument may be anywhere in the data but must be inside it, or the contract would have reverted;
 - the upper bytes of an address word are masked, as the token's compiler does; `strict` reading,
-  for bytes that may be no call at all, refuses them;
-- nothing here raises, whatever the bytes are.
-
-Calls inside other calls are core/chain/trace/nesting's work.
+  for bytes that may not be a call, rejects them;
+- no function raises on any bytes, except the methods of Arguments.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge.core.chain.trace.abi import WORD, Arguments, OutsideError
+from tollgauge.core.base.text import clean_text
+
+WORD: Final = 32
+
+
+class OutsideError(Exception):
+    """An offset or length that leaves the data."""
+
+
+def word(view: memoryview, at: int) -> int:
+    """The 32-byte number at an offset that is known to lie inside."""
+    return int.from_bytes(view[at : at + WORD])
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """ABI-encoded arguments, whose offsets count from `base`. Methods raise OutsideError."""
+
+    view: memoryview
+    base: int
+
+    def number(self, place: int) -> int:
+        """The 32-byte number at a place."""
+        at = self.base + place * WORD
+        if at + WORD > len(self.view):
+            raise OutsideError
+        return word(self.view, at)
+
+    def word(self, place: int) -> str:
+        """The 32 bytes at a place as hex."""
+        return f"0x{self.number(place):064x}"
+
+    def address(self, place: int) -> str:
+        """The address at a place, its upper bytes masked."""
+        return f"0x{self.number(place) & (2**160 - 1):040x}"
+
+    def at(self, place: int) -> Arguments:
+        """The dynamic argument whose offset is at `place`."""
+        offset = self.number(place)
+        if offset > len(self.view):
+            raise OutsideError
+        return Arguments(self.view, self.base + offset)
+
+    def items(self, place: int) -> tuple[int, Arguments]:
+        """The length of the array at `place`, and its elements."""
+        array = self.at(place)
+        length = array.number(0)
+        elements = Arguments(self.view, array.base + WORD)
+        if length * WORD > len(self.view) - elements.base:
+            raise OutsideError
+        return length, elements
+
+    def bytes(self, place: int) -> memoryview:
+        """The `bytes` argument whose offset is at `place`."""
+        argument = self.at(place)
+        length, start = argument.number(0), argument.base + WORD
+        if length > len(self.view) - start:
+            raise OutsideError
+        return self.view[start : start + length]
+
 
 SELECTOR_SIZE: Final = 4
 _FIELDS: Final = 6  # from, to, value, validAfter, validBefore, nonce
@@ -121,3 +179,38 @@ def _plausible(arguments: Arguments, selector: bytes) -> bool:
         return clean and (selector in _VRS or arguments.number(_FIELDS) == (_FIELDS + 1) * WORD)
     except OutsideError:
         return False
+
+
+SYMBOL_CALL: Final = "0x95d89b41"
+DECIMALS_CALL: Final = "0x313ce567"
+SYMBOL_MAX: Final = 16
+DECIMALS_MAX: Final = 77
+_HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){1,4096}", re.ASCII)
+
+
+def read_symbol(reply: object) -> str | None:
+    """A symbol, or None for a reply that holds none."""
+    data = _reply_bytes(reply)
+    if len(data) == WORD:
+        raw = data.rstrip(b"\0")
+    elif len(data) >= 2 * WORD and word(memoryview(data), 0) == WORD:
+        length = word(memoryview(data), WORD)
+        raw = data[2 * WORD : 2 * WORD + min(length, len(data))]
+    else:
+        return None
+    return clean_text(raw.decode("utf-8", "replace"), SYMBOL_MAX) or None
+
+
+def read_decimals(reply: object) -> int | None:
+    """How many decimals a token shows, or None for a reply that is no such number."""
+    data = _reply_bytes(reply)
+    if len(data) != WORD:
+        return None
+    decimals = word(memoryview(data), 0)
+    return decimals if decimals <= DECIMALS_MAX else None
+
+
+def _reply_bytes(reply: object) -> bytes:
+    if isinstance(reply, str) and _HEX.fullmatch(reply):
+        return bytes.fromhex(reply[2:])
+    return b""

@@ -26,14 +26,16 @@ from typing import Final
 
 from tollgauge.core.base.units import known_asset
 from tollgauge.core.chain.trace import reason
-from tollgauge.core.chain.trace.call_trace import CallTrace
 from tollgauge.core.chain.trace.calldata import AuthorizedTransfer
-from tollgauge.core.chain.trace.catalogue import Model
-from tollgauge.core.chain.trace.logs import LoggedTransfer, logged_transfers
 from tollgauge.core.chain.trace.nesting import transfers_anywhere, transfers_in
-from tollgauge.core.chain.trace.result import Status, Token, TracedPayment, TraceResult
-from tollgauge.core.chain.trace.signed import asset_signed_for
+from tollgauge.core.chain.trace.result import Model, Status, Token, TracedPayment, TraceResult
 from tollgauge.core.chain.trace.transaction import Receipt, TraceInputError, Transaction
+from tollgauge.core.chain.trace.transfers import (
+    CallTrace,
+    LoggedTransfer,
+    asset_signed_for,
+    logged_transfers,
+)
 
 ASKED_MAX: Final = 1_024
 """The most calls without logs that are read: more than fit a block."""

@@ -26,13 +26,16 @@ from typing import Final
 
 from eth_utils.abi import function_signature_to_4byte_selector
 
-from tollgauge.core.chain.trace.abi import WORD, Arguments, OutsideError, word
 from tollgauge.core.chain.trace.calldata import (
     SELECTOR_SIZE,
     SELECTORS,
+    WORD,
+    Arguments,
     AuthorizedTransfer,
     Method,
+    OutsideError,
     read_call,
+    word,
 )
 
 CALLS_MAX: Final = 4_096

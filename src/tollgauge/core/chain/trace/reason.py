@@ -7,9 +7,9 @@ from typing import Final
 
 from tollgauge.core.chain.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.chain.trace.calldata import AuthorizedTransfer
-from tollgauge.core.chain.trace.logs import holds
 from tollgauge.core.chain.trace.nesting import incomplete
 from tollgauge.core.chain.trace.transaction import Log, Receipt, Transaction
+from tollgauge.core.chain.trace.transfers import holds
 
 NONE: Final = "The transaction holds no transferWithAuthorization and no receiveWithAuthorization."
 LOGS_ONLY: Final = (

@@ -1,13 +1,11 @@
-"""A transaction, its receipt and its logs, read from what a node or a client wrote.
+"""A transaction, its receipt and its logs, read from the JSON of nodes, libraries and explorers.
 
 Rules:
-- what a node sent, or what somebody saved of it, is read once into the small types below; hex is
-  lower case, numbers are integers. Names and values may be those of JSON-RPC, of client libraries
-  or of explorers (core/chain/trace/forms);
-- a part that is missing is None, because absence and emptiness differ: a receipt without `logs`
-  tells nothing about transfers, one with an empty list says that there were none;
-- a part that is present and malformed raises TraceInputError, except call data that is no hex,
-  which is unreadable and hence None.
+- hex becomes lower case, numbers become integers; BigInt and HexBytes notations are accepted;
+- a missing part is None, because absence and emptiness differ: a receipt without `logs` shows
+  nothing about transfers, one with an empty list shows that there were none;
+- a malformed part raises TraceInputError, except call data that is not hex, which is unreadable and
+  therefore None.
 """
 
 from __future__ import annotations
@@ -15,21 +13,108 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import EVM_WORD_PATTERN
-from tollgauge.core.chain.trace import forms
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN
+
+BYTES: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*", re.ASCII)
+_QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,19}n?", re.ASCII)
+_HEX_BYTES: Final = re.compile(r"HexBytes\((['\"])([^'\"]*)\1\)")
+_BARE: Final = re.compile(r"[0-9a-fA-F]*", re.ASCII)
+
+HASH: Final = ("hash", "transactionHash", "transaction_hash", "tx_hash")
+DATA: Final = ("input", "data", "raw_input")
+BLOCK: Final = ("blockNumber", "block_number", "block")
+BLOCK_HASH: Final = ("blockHash", "block_hash")
+TIME: Final = ("blockTimestamp", "timestamp", "timeStamp")
+CHAIN: Final = ("chainId", "chain_id")
+LOG_INDEX: Final = ("logIndex", "index", "log_index")
+STATUS: Final = ("status", "txreceipt_status", "success")
+MORE: Final = "next_page_params"
+"""What Blockscout adds to a page of logs that others follow."""
+
+_WORDS: Final = {
+    "success": True,
+    "ok": True,
+    "reverted": False,
+    "error": False,
+    "failed": False,
+    "failure": False,
+}
+
+
+def first_value(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:
+    """The first of some names that has a value, and the value; the first name and None if none."""
+    for name in names:
+        if fields.get(name) is not None:
+            return name, fields[name]
+    return names[0], None
+
+
+def parse_number(value: object) -> int:
+    """A number from 0 to 2**64 - 1."""
+    if isinstance(value, dict):  # a BigInt of wagmi, a BigNumber of ethers 5
+        value = value.get("value") if value.get("__type") == "bigint" else value.get("hex")
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
+        return value
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
+        raise ValueError("is not a number")
+    return int(value, 16) if value.startswith("0x") else int(value.removesuffix("n"))
+
+
+def parse_time(value: object) -> int:
+    """An instant in milliseconds UTC, from 1970 on: a number of seconds, or an ISO text."""
+    if isinstance(value, str) and "-" in value:
+        at = datetime.fromisoformat(value)
+        value = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+    return parse_number(value) * 1_000
+
+
+def parse_hex(value: object, pattern: re.Pattern[str]) -> str:
+    """Bytes as lower-case hex with 0x."""
+    if isinstance(value, str):
+        quoted = _HEX_BYTES.fullmatch(value)
+        text = quoted[2] if quoted else value
+        text = f"0x{text}" if _BARE.fullmatch(text) else text
+        if pattern.fullmatch(text):
+            return text.lower()
+    raise ValueError("is not the expected hex")
+
+
+def parse_address(value: object) -> str:
+    """An address, also where it is an object with its `hash`."""
+    return parse_hex(value.get("hash") if isinstance(value, dict) else value, EVM_ADDRESS_PATTERN)
+
+
+def parse_status(fields: Mapping[str, Any]) -> bool | None:
+    """Whether a transaction succeeded; None where nothing says it."""
+    _, value = first_value(fields, STATUS)
+    if value is None or value == "":
+        wrong = fields.get("isError")
+        return None if wrong is None else parse_number(wrong) == 0
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    if isinstance(value, str) and value.lower() == "pending":
+        return None
+    status = parse_number(value)
+    if status > 1:
+        raise ValueError("is neither 0 nor 1")
+    return status == 1
+
 
 T = TypeVar("T")
 
 _CUT: Final = re.compile(r"0x[0-9a-fA-F]|[0-9a-fA-F]{8}", re.ASCII)
 _TOPICS_MAX: Final = 4
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "result", "error", "status", "message"})
-_hash: Final = partial(forms.hexadecimal, pattern=EVM_WORD_PATTERN)
-_bytes: Final = partial(forms.hexadecimal, pattern=forms.BYTES)
-_OF_RECEIPT: Final = frozenset({*forms.STATUS, *forms.HASH, "isError", "logs", "items"})
+_hash: Final = partial(parse_hex, pattern=EVM_WORD_PATTERN)
+_bytes: Final = partial(parse_hex, pattern=BYTES)
+_OF_RECEIPT: Final = frozenset({*STATUS, *HASH, "isError", "logs", "items"})
 
 
 class TraceInputError(TollgaugeError):
@@ -111,16 +196,16 @@ def unwrapped(value: object) -> object:
 def read_transaction(value: object) -> Transaction:
     """A transaction object. Raises TraceInputError."""
     fields = _object(value, "The transaction")
-    if not fields.keys() & {*forms.HASH, *forms.DATA} or "topics" in fields:
+    if not fields.keys() & {*HASH, *DATA} or "topics" in fields:
         raise TraceInputError("The object has neither a hash nor an input: it is no transaction.")
-    _, written = forms.named(fields, forms.DATA)
+    _, written = first_value(fields, DATA)
     data = _data(written)
-    mined = [fields[name] for name in forms.BLOCK if name in fields]
+    mined = [fields[name] for name in BLOCK if name in fields]
     return Transaction(
-        hash=_read(fields, forms.HASH, _hash),
-        chain_id=_read(fields, forms.CHAIN, forms.number),
-        sender=_read(fields, ("from",), forms.address),
-        to=_read(fields, ("to",), forms.address),
+        hash=_read(fields, HASH, _hash),
+        chain_id=_read(fields, CHAIN, parse_number),
+        sender=_read(fields, ("from",), parse_address),
+        to=_read(fields, ("to",), parse_address),
         data=data,
         pending=all(value is None for value in mined) if mined else None,
         block=_block(fields),
@@ -133,23 +218,23 @@ def read_receipt(value: object) -> Receipt:
     Raises TraceInputError.
     """
     if isinstance(value, list) and value:
-        value = {"logs": value, forms.MORE: {}}  # there may be more of them
+        value = {"logs": value, MORE: {}}  # there may be more of them
     fields = _object(value, "The receipt")
     if not fields.keys() & _OF_RECEIPT:
         raise TraceInputError("The object has neither a status nor logs: it is no receipt.")
-    name, logs = forms.named(fields, ("logs", "items"))
+    name, logs = first_value(fields, ("logs", "items"))
     if logs is not None and not isinstance(logs, list):
         raise TraceInputError("The receipt's logs are no list.")
     read = [_log(item) for item in logs or ()]
     if name == "items" and all(log.index is not None for log in read):
         read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
     return Receipt(
-        hash=_read(fields, forms.HASH, _hash),
+        hash=_read(fields, HASH, _hash),
         ok=_outcome(fields),
-        sender=_read(fields, ("from",), forms.address),
+        sender=_read(fields, ("from",), parse_address),
         block=_block(fields),
         logs=None if logs is None else tuple(read),
-        whole=fields.get(forms.MORE) is None,
+        whole=fields.get(MORE) is None,
     )
 
 
@@ -158,7 +243,7 @@ def own_receipt(value: object) -> Receipt | None:
     it says nothing. Raises TraceInputError.
     """
     fields = _object(value, "The transaction")
-    if not fields.keys() & {*forms.STATUS, "isError", "logs"}:
+    if not fields.keys() & {*STATUS, "isError", "logs"}:
         return None
     receipt = read_receipt(fields)
     return None if receipt.ok is None and receipt.logs is None else receipt
@@ -192,7 +277,7 @@ def _log(value: object) -> Log:
         raise TraceInputError("A log was removed: its block is not part of the chain any more.")
     while topics and topics[-1] is None:
         topics = topics[:-1]
-    address = _read(fields, ("address",), forms.address)
+    address = _read(fields, ("address",), parse_address)
     data = _read(fields, ("data",), _bytes)
     if address is None or data is None:
         raise TraceInputError("A log has no address or no data.")
@@ -204,17 +289,17 @@ def _log(value: object) -> Log:
         address=address,
         topics=hashes,
         data=data,
-        index=_read(fields, forms.LOG_INDEX, _index),
-        tx_hash=_read(fields, forms.HASH, _hash),
+        index=_read(fields, LOG_INDEX, _index),
+        tx_hash=_read(fields, HASH, _hash),
     )
 
 
 def _block(fields: Mapping[str, Any]) -> Block | None:
-    number = _read(fields, forms.BLOCK, forms.number)
+    number = _read(fields, BLOCK, parse_number)
     if number is None:
         return None
-    at = _read(fields, forms.TIME, forms.milliseconds)
-    return Block(number=number, hash=_read(fields, forms.BLOCK_HASH, _hash), at=at)
+    at = _read(fields, TIME, parse_time)
+    return Block(number=number, hash=_read(fields, BLOCK_HASH, _hash), at=at)
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -227,7 +312,7 @@ def _read(
     fields: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
 ) -> T | None:
     """The value under one of some names, None where there is none. Raises TraceInputError."""
-    name, value = forms.named(fields, names)
+    name, value = first_value(fields, names)
     try:
         return None if value is None else form(value)
     except ValueError as error:
@@ -238,7 +323,7 @@ def _read(
 def _outcome(fields: Mapping[str, Any]) -> bool | None:
     """Whether the transaction succeeded, None where nothing says it. Raises TraceInputError."""
     try:
-        return forms.outcome(fields)
+        return parse_status(fields)
     except ValueError as error:
         raise TraceInputError(
             "The receipt's status is neither 0 nor 1, and no word for it."
@@ -255,4 +340,4 @@ def _data(value: object) -> bytes | None:
 
 def _index(value: object) -> int:
     """The index of a log, which Etherscan writes as `0x` for 0."""
-    return forms.number("0x0" if value == "0x" else value)
+    return parse_number("0x0" if value == "0x" else value)

@@ -23,8 +23,8 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS, chain_of
 from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.history_row import HistoryRow, Judgement
 from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import HistoryRow, Judgement
 from tollgauge.core.score.evidence import PayerVolume
 from tollgauge.monitor.reports.endpoint import history
 from tollgauge.store.chain import volumes

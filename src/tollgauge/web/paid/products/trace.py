@@ -29,10 +29,17 @@ from tollgauge.clients.chain.transactions import (
 from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
 from tollgauge.core.chain.trace.answer import trace_json
 from tollgauge.core.chain.trace.calldata import Method
-from tollgauge.core.chain.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model, network_name
 from tollgauge.core.chain.trace.decode import not_found
 from tollgauge.core.chain.trace.reason import UNUSED
-from tollgauge.core.chain.trace.result import Status, TracedPayment, TraceResult
+from tollgauge.core.chain.trace.result import (
+    DEFAULT_NETWORK,
+    NETWORKS,
+    Model,
+    Status,
+    TracedPayment,
+    TraceResult,
+    network_name,
+)
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.sale.payment import State

@@ -1,0 +1,198 @@
+"""Transfers by authorization (EIP-3009) that a receipt, a call trace or a signature proves.
+
+Rules for receipts (core/chain/settlement pairs in the same way):
+- a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
+  `Transfer` from that authorizer: the authorization belongs to its token's next transfer if that is
+  from its authorizer, and to none otherwise;
+- `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
+- a log counts whichever contract called the token.
+
+Rules for call traces (debug_traceTransaction, `callTracer`):
+- a DELEGATECALL frame is a proxy's implementation running the same call again and is not counted;
+- a frame with an `error` changed nothing, and neither did any frame inside it;
+- a frame without a type, or with parts of other types, raises TraceInputError;
+- frames are read without recursion, so no depth exhausts the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from eth_utils.crypto import keccak
+
+from tollgauge.core.base.signature import recovered
+from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, Asset, evm_chain_id, known_asset
+from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
+from tollgauge.core.chain.trace.calldata import SELECTORS, AuthorizedTransfer, Method, read_call
+from tollgauge.core.chain.trace.transaction import Log, TraceInputError
+from tollgauge.core.sale.payment import Payment
+
+_PADDING: Final = "0x" + "0" * 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedTransfer:
+    """One transfer by authorization. `index` is the `Transfer`'s place in its block."""
+
+    token: str
+    payer: str
+    payee: str
+    amount: int
+    nonce: str
+    index: int | None
+
+
+def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
+    """Every pair in a receipt's logs, in the order of their transfers."""
+    used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
+    transfers = []
+    for log in logs:
+        if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
+            used[log.address] = log.topics[1], log.topics[2]
+        elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
+            payer, nonce = used.pop(log.address, ("", ""))
+            if payer == log.topics[1] and _address(payer) and _address(log.topics[2]):
+                transfers.append(
+                    LoggedTransfer(
+                        token=log.address,
+                        payer=_address(payer),
+                        payee=_address(log.topics[2]),
+                        amount=int(log.data, 16),
+                        nonce=nonce,
+                        index=log.index,
+                    )
+                )
+    return tuple(transfers)
+
+
+def holds(logs: Iterable[Log], topic: str) -> bool:
+    """Whether an event is among the logs."""
+    return any(log.topics[:1] == (topic,) for log in logs)
+
+
+def _address(topic: str) -> str:
+    """The address in a topic; empty where the topic holds more than that."""
+    return "0x" + topic[-40:] if topic.startswith(_PADDING) else ""
+
+
+_PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTrace:
+    """What a trace says: whether the outermost call succeeded, and the transfers that were called,
+    in order.
+    """
+
+    ok: bool
+    calls: tuple[AuthorizedTransfer, ...]
+
+
+def read_call_trace(value: object) -> CallTrace:
+    """The outermost frame of a call trace. Raises TraceInputError."""
+    if not isinstance(value, dict):
+        raise TraceInputError("The call trace is no JSON object.")
+    transfers = []
+    waiting: list[Any] = [value]
+    while waiting:
+        frame = waiting.pop()
+        if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+            raise TraceInputError("A frame of the call trace has no type.")
+        if frame.get("error") is not None:
+            continue
+        transfer = _transfer(frame)
+        if transfer is not None:
+            transfers.append(transfer)
+        inner = frame.get("calls")
+        if not isinstance(inner, list | None):
+            raise TraceInputError("A frame's calls are no list.")
+        waiting += reversed(inner or [])
+    return CallTrace(ok=value.get("error") is None, calls=tuple(transfers))
+
+
+def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
+    """The EIP-3009 transfer that a frame calls, if it is one."""
+    data, target = frame.get("input"), frame.get("to")
+    if frame["type"] != "CALL" or not isinstance(data, str):
+        return None
+    if not data[:10].lower().startswith(_PREFIXES):
+        return None
+    if not isinstance(target, str) or not EVM_ADDRESS_PATTERN.fullmatch(target):
+        raise TraceInputError("A frame's address is malformed.")
+    try:
+        return read_call(bytes.fromhex(data[2:]), target.lower())
+    except ValueError as error:
+        raise TraceInputError("A frame's input is not hex.") from error
+
+
+_FIELDS: Final = (
+    "(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+)
+_TYPE_HASHES: Final = {
+    Method.TRANSFER: keccak(text="TransferWithAuthorization" + _FIELDS),
+    Method.RECEIVE: keccak(text="ReceiveWithAuthorization" + _FIELDS),
+}
+_DOMAIN: Final = keccak(
+    text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+)
+
+
+def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
+    """The known asset of a network (CAIP-2) that a call's payer signed for, or None."""
+    for asset in ASSETS.values():
+        if asset.network == network and _signer(call, asset) == call.payer:
+            return asset
+    return None
+
+
+@lru_cache(maxsize=1024)  # admission asks again for every payment in work
+def signed_by_payer(payment: Payment) -> bool:
+    """Whether a payment's signature is that of the account it names as its payer. False is
+    no verdict on a contract wallet (ERC-1271), whose signatures only the chain can judge.
+    """
+    call = AuthorizedTransfer(
+        method=Method.TRANSFER,
+        payer=payment.payer,
+        payee=payment.to,
+        value=payment.value,
+        valid_after=payment.valid_after,
+        valid_before=payment.valid_before,
+        nonce=payment.nonce,
+        signature=bytes.fromhex(payment.signature[2:]),
+    )
+    asset = known_asset(payment.network, payment.asset)
+    return asset is not None and _signer(call, asset) == payment.payer
+
+
+def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
+    """Who signed, if the call were for this asset."""
+    return recovered(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
+
+
+@cache
+def _domain(asset: Asset) -> bytes:
+    chain_id = evm_chain_id(asset.network)
+    return keccak(
+        _DOMAIN
+        + keccak(text=asset.domain_name)
+        + keccak(text=asset.domain_version)
+        + chain_id.to_bytes(32)
+        + _word(asset.address)
+    )
+
+
+def _message(call: AuthorizedTransfer) -> bytes:
+    numbers = (call.value, call.valid_after, call.valid_before, int(call.nonce, 16))
+    return keccak(
+        _TYPE_HASHES[call.method]
+        + _word(call.payer)
+        + _word(call.payee)
+        + b"".join(number.to_bytes(32) for number in numbers)
+    )
+
+
+def _word(address: str) -> bytes:
+    return bytes.fromhex(address[2:]).rjust(32, b"\0")

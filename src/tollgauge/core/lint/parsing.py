@@ -1,0 +1,306 @@
+"""Tolerant readers of what a server sent: the PAYMENT-REQUIRED header, `accepts`, accounts.
+
+No function raises on foreign bytes. Directories and probes share these readers, so a listing and a
+challenge with the same words have the same terms. EVM addresses (EIP-55), Solana keys and TON
+addresses are checked in full; account forms of other chains only tell one chain from another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from base64 import urlsafe_b64decode
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+import orjson
+from eth_utils.address import to_checksum_address
+
+from tollgauge.core.base.strictjson import depth
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, UINT256_MAX, legacy_network
+from tollgauge.core.endpoint.terms import Terms
+from tollgauge.core.probe.exchange import Answer
+
+HEADER: Final = "payment-required"
+DEPTH_MAX: Final = 32
+"""Levels of JSON below the outermost object or array."""
+_STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
+
+
+class HeaderFault(StrEnum):
+    """Why a header could not be read."""
+
+    BASE64 = "base64"
+    JSON = "json"
+    OBJECT = "object"
+    REQUIREMENTS = "requirements"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
+    which departures from standard base64 it has although it decodes, the JSON value that it decodes
+    to, and its object or the fault that hides it.
+    """
+
+    text: str = ""
+    count: int = 0
+    spaced: bool = False
+    urlsafe: bool = False
+    unpadded: bool = False
+    value: object = None
+    document: dict[str, object] | None = None
+    fault: HeaderFault | None = None
+
+
+NO_HEADER: Final = Header()
+"""No header of this name came."""
+
+
+def read_header(answer: Answer) -> Header:
+    """The header, decoded as leniently as its meaning allows.
+
+    Several headers of the name are joined with a comma as HTTP clients join them (RFC 9110
+    section 5.3), which no longer decodes. The specification names no base64 alphabet, so the
+    URL-safe one, missing padding and white space are read, and the rules warn of them.
+    """
+    values = answer.header_values(HEADER)
+    text = ", ".join(values)
+    encoded = text.encode("utf-8", "replace")  # what is not ASCII is no base64 either way
+    compact = b"".join(encoded.split())
+    if not compact:
+        return Header(count=len(values))
+    digits = compact.rstrip(b"=")
+    standard = digits.translate(_STANDARD_ALPHABET)
+    no_base64 = Header(text=text, count=len(values), fault=HeaderFault.BASE64)
+    if len(compact) - len(digits) > 2:
+        return no_base64
+    try:
+        raw = base64.b64decode(standard + b"=" * (-len(standard) % 4), validate=True)
+    except ValueError:
+        return no_base64
+    value = load_json(raw)
+    fault = _document_fault(value)
+    return Header(
+        text=text,
+        count=len(values),
+        spaced=compact != encoded,
+        urlsafe=standard != digits,
+        unpadded=len(compact) % 4 != 0,
+        value=value,
+        document=members(value) if fault is None else None,
+        fault=fault,
+    )
+
+
+def _document_fault(value: object) -> HeaderFault | None:
+    """Why the JSON value of a header is no envelope."""
+    if value is None:
+        return HeaderFault.JSON
+    if not isinstance(value, dict):
+        return HeaderFault.OBJECT
+    if "accepts" not in value and {"scheme", "payTo"} <= value.keys():
+        return HeaderFault.REQUIREMENTS
+    return None
+
+
+def load_json(raw: bytes) -> object:
+    """A JSON text's value; None for `null`, for what is no JSON, and for what is nested deeper than
+    DEPTH_MAX.
+
+    orjson, because it limits the nesting itself: CPython's `json` overruns the C stack once an
+    EVM library has raised the recursion limit.
+    """
+    try:
+        value: object = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return value if depth(raw) <= DEPTH_MAX + 1 else None
+
+
+def members(value: object) -> dict[str, object]:
+    """The members of an object, none of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+_KEY: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
+_BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_KEY_BYTES: Final = 32
+ZERO_ADDRESS: Final = "0x" + "0" * 40
+NATIVE_COIN: Final = "0x" + "e" * 40
+"""What exchanges write for a chain's own coin; it is no token."""
+ZERO_KEY: Final = "1" * 32
+"""Solana's system program, whose key is all zeros."""
+ZERO_TON_ADDRESS: Final = "0:" + "0" * 64
+_TON_RAW: Final = re.compile(r"(-1|0):([0-9a-fA-F]{64})", re.ASCII)
+_TON_FRIENDLY: Final = re.compile(r"[0-9A-Za-z_/+-]{48}", re.ASCII)
+_TON_TAGS: Final = (0x11, 0x51)
+_TON_TEST_FLAG: Final = 0x80
+
+OTHER_CHAINS: Final[dict[str, re.Pattern[str] | None]] = {
+    "algorand": re.compile(r"[A-Z2-7]{58}", re.ASCII),
+    "aptos": re.compile(r"0x[0-9a-fA-F]{1,39}|0x[0-9a-fA-F]{41,64}", re.ASCII),
+    "bip122": None,
+    "cardano": re.compile(r"addr[0-9a-z_]{20,130}", re.ASCII),
+    "cosmos": None,
+    "hedera": re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[a-z]{5})?|0x[0-9a-fA-F]{40}", re.ASCII),
+    "kaspa": re.compile(r"kaspa(test)?:[0-9a-z]{50,80}", re.ASCII),
+    "near": re.compile(r"[0-9a-f]{64}|[0-9a-z_-]+(\.[0-9a-z_-]+)*", re.ASCII),
+    "starknet": None,
+    "stellar": re.compile(r"[GC][A-Z2-7]{55}|M[A-Z2-7]{68}", re.ASCII),
+    "sui": re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII),
+    "ton": None,
+    "tron": re.compile(r"T[1-9A-HJ-NP-Za-km-z]{33}", re.ASCII),
+    "tvm": re.compile(r"-?[0-9]+:[0-9a-fA-F]{64}|[0-9A-Za-z_/+-]{48}", re.ASCII),
+    "xrpl": re.compile(r"[rX][1-9A-HJ-NP-Za-km-z]{24,47}", re.ASCII),
+}
+"""Chains that sellers name and that we do not evaluate, by CAIP-2 namespace or by the first word
+of a plain name, with the form of their accounts where we know it.
+"""
+
+
+def evm_address(value: object) -> str | None:
+    """A 20-byte EVM address in lower case, or None."""
+    if not isinstance(value, str) or not EVM_ADDRESS_PATTERN.fullmatch(value):
+        return None
+    return value.lower()
+
+
+def strict_evm_address(value: object) -> str | None:
+    """An EVM address in lower case, or None unless it is written in lower case or with its EIP-55
+    checksum.
+    """
+    address = evm_address(value)
+    return address if address and value in (address, _checksummed(address)) else None
+
+
+@lru_cache(maxsize=32_768)  # few tokens and payees, met at every probe, and each takes a Keccak
+def _checksummed(address: str) -> str:
+    return to_checksum_address(address)
+
+
+def solana_key(value: object) -> str | None:
+    """An account or mint of Solana, that is 32 bytes in base58, or None."""
+    if not isinstance(value, str) or not _KEY.fullmatch(value):
+        return None
+    number = 0
+    for digit in value:
+        number = number * 58 + _BASE58.index(digit)
+    zeros = len(value) - len(value.lstrip("1"))
+    return value if zeros + (number.bit_length() + 7) // 8 == _KEY_BYTES else None
+
+
+def ton_address(value: object) -> str | None:
+    """A TON address as `workchain:hex` in lower case, from that form or the 48 characters of
+    TEP-2 with a valid checksum; or None.
+    """
+    if not isinstance(value, str):
+        return None
+    if raw := _TON_RAW.fullmatch(value):
+        return f"{raw[1]}:{raw[2].lower()}"
+    if not _TON_FRIENDLY.fullmatch(value):
+        return None
+    decoded = urlsafe_b64decode(value.replace("+", "-").replace("/", "_"))
+    body, checksum = decoded[:34], int.from_bytes(decoded[34:])
+    if body[0] & ~_TON_TEST_FLAG not in _TON_TAGS or binascii.crc_hqx(body, 0) != checksum:
+        return None
+    return f"{int.from_bytes(body[1:2], signed=True)}:{body[2:].hex()}"
+
+
+def fits_other_chain(chain: str, account: str) -> bool:
+    """Whether an account may be one of a chain of OTHER_CHAINS. Where the form of its accounts is
+    not known, anything may be, but for an EVM address. True for every other chain.
+    """
+    form = OTHER_CHAINS.get(chain)
+    if form is not None:
+        return form.fullmatch(account) is not None
+    return chain not in OTHER_CHAINS or not EVM_ADDRESS_PATTERN.fullmatch(account)
+
+
+ENTRIES_MAX: Final = 64
+"""Entries that are read. No real challenge has nearly as many; a hostile one may have thousands."""
+TEXT_MAX: Final = 256
+"""Longest identifier in characters; a Cardano asset needs 120."""
+TIMEOUT_MAX: Final = 2**53
+"""Largest timeout in seconds that a JavaScript client adds without losing one."""
+_DIGITS: Final = re.compile(r"[0-9]{1,78}", re.ASCII)
+AMOUNT_KEYS: Final = {1: "maxAmountRequired", 2: "amount"}
+"""The name of the amount, by envelope version."""
+
+
+def terms_of_accepts(accepts: object, *, version: int) -> tuple[Terms, ...]:
+    """Every entry that could be read, in order, at most ENTRIES_MAX.
+
+    `version` says which name of the amount is looked for first; the other version's name and a
+    plain number are read too, because directories list both. Names of v1 networks become CAIP-2.
+    """
+    if not isinstance(accepts, list):
+        return ()
+    read = [_terms(entry, version) for entry in accepts[:ENTRIES_MAX]]
+    return tuple([terms for terms in read if terms is not None])
+
+
+def atomic_amount(text: object) -> int | None:
+    """An amount of atomic units from its decimal digits, or None unless it fits a uint256. Leading
+    zeros are read: clients and facilitators compare the number.
+    """
+    if not isinstance(text, str) or not _DIGITS.fullmatch(text):
+        return None
+    value = int(text)
+    return value if value <= UINT256_MAX else None
+
+
+def timeout_seconds(value: object) -> int | None:
+    """A timeout that clients can add to a clock: a positive whole number, not a text."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 < value <= TIMEOUT_MAX else None
+
+
+def _identifier(value: object) -> str | None:
+    """A printable text of 1 to TEXT_MAX characters, or None."""
+    if isinstance(value, str) and 0 < len(value) <= TEXT_MAX and value.isprintable():
+        return value
+    return None
+
+
+def _terms(entry: object, version: int) -> Terms | None:
+    """The terms of one entry, None where it does not say how much of what goes to whom."""
+    if not isinstance(entry, dict):
+        return None
+    scheme, network = _identifier(entry.get("scheme")), _identifier(entry.get("network"))
+    asset, pay_to = _identifier(entry.get("asset")), _identifier(entry.get("payTo"))
+    amount = _amount(entry, version)
+    if scheme is None or network is None or asset is None or pay_to is None or amount is None:
+        return None
+    extra = entry.get("extra")
+    domain = extra if isinstance(extra, dict) else {}
+    return Terms(
+        version=version,
+        scheme=scheme,
+        network=legacy_network(network) or network,
+        asset=asset,
+        amount=amount,
+        pay_to=pay_to,
+        timeout_seconds=timeout_seconds(entry.get("maxTimeoutSeconds")),
+        domain_name=_identifier(domain.get("name")),
+        domain_version=_identifier(domain.get("version")),
+        transfer_method=_identifier(domain.get("assetTransferMethod")),
+    )
+
+
+def _amount(entry: dict[str, object], version: int) -> int | None:
+    v1, v2 = AMOUNT_KEYS[1], AMOUNT_KEYS[2]
+    for key in (v1, v2) if version == 1 else (v2, v1):
+        value = entry.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value if 0 <= value <= UINT256_MAX else None
+        amount = atomic_amount(value)
+        if amount is not None:
+            return amount
+    return None
