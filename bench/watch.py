@@ -30,8 +30,7 @@ from bench.database import opened
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.clients.seal import destination_context, watch_context
-from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.clients.webhooks import WatchSettings, destination_context, watch_context
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.watch.changes import delisting

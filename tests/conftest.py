@@ -29,7 +29,7 @@ from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrat
 from tests.support.watch_service import WatchService
 from tests.support.watch_service import opened as opened_watch_service
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.db.engine import Store
 from tollgauge.demo.anvil import ChainError, find_anvil
 

@@ -12,7 +12,7 @@ from tests.support.ports import free_port
 
 from tollgauge import app as root
 from tollgauge import process
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.web.settings import listen
 
 

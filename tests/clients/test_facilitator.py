@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tollgauge.clients.breaker import SILENT
 from tollgauge.clients.facilitator import (
     Facilitator,
     FacilitatorSettings,
@@ -26,6 +25,7 @@ from tollgauge.clients.facilitator import (
     Unclear,
     Verified,
 )
+from tollgauge.clients.peer import SILENT
 from tollgauge.core.sale.payment import Payment, decode
 from tollgauge.demo.serving import serve
 

@@ -19,16 +19,8 @@ from starlette.routing import Route
 from x402.schemas import PaymentRequirements
 
 from tollgauge.clients import purchase
-from tollgauge.clients.kept_payment import KeptPayment, KeptPaymentError
-from tollgauge.clients.purchase import (
-    Limits,
-    Order,
-    PendingError,
-    PurchaseError,
-    RefusedError,
-    buy,
-    payable,
-)
+from tollgauge.clients.purchase import Order, PendingError, RefusedError, buy
+from tollgauge.clients.spending import KeptPayment, KeptPaymentError, Limits, PurchaseError, payable
 from tollgauge.core.sale.payment import decode
 from tollgauge.demo.serving import closed_port, serve
 

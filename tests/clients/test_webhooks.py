@@ -17,8 +17,7 @@ from tests.support.receivers import ALERTS, DISCORD, SLACK, Receivers, receivers
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.seal import Sealer, SealError
-from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
+from tollgauge.clients.webhooks import Sealer, SealError, Sent, Signing, WatchSettings
 from tollgauge.core.watch import changes, notice
 from tollgauge.core.watch.watch import Kind
 

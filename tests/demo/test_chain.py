@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.support.balance import balance
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC

@@ -27,8 +27,8 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
-from tollgauge.clients.purchase import PurchaseError
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
+from tollgauge.clients.spending import PurchaseError
 from tollgauge.demo.buyer import REPORT_PATH, buy
 from tollgauge.demo.chain import Chain, run_chain
 from tollgauge.demo.envelopes import USDC

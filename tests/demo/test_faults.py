@@ -15,7 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Timings

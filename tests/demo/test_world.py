@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.support.balance import balance
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.endpoint.identity import Perimeter, parse_resource

@@ -27,14 +27,14 @@ from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.guard.bundle import LISTED_MS, SALT_BYTES, Variant, key_of
 from tollgauge.db.engine import Store
-from tollgauge.monitor import bundles, trust_records
+from tollgauge.monitor import trust_records
 
 SALT = bytes(SALT_BYTES)
 
 
 async def records(store: Store, *, now: int = NOW) -> dict[str, list[Any]]:
     """The records of all endpoints, by key."""
-    built = await bundles.build(store, salt=SALT, now=now)
+    built = await trust_records.build(store, salt=SALT, now=now)
     return {record[0]: record for record in records_of(built)}
 
 
@@ -124,7 +124,7 @@ async def test_the_second_bundle_has_those_alone_that_must_not_be_paid(store: St
     await add(store, *map(priced, paths))
     for path, recommendation in paths.items():
         await scored(store, path, 500, recommendation=recommendation)
-    whole, avoided = await bundles.build(store, salt=SALT, now=NOW)
+    whole, avoided = await trust_records.build(store, salt=SALT, now=NOW)
     assert (whole.variant, whole.records, whole.scored) == (Variant.ALL, 4, 4)
     assert (avoided.variant, avoided.records, avoided.scored) == (Variant.AVOID, 2, 2)
     header, of_avoided = content(avoided.body)
@@ -135,7 +135,7 @@ async def test_the_second_bundle_has_those_alone_that_must_not_be_paid(store: St
 async def test_a_bundle_that_is_built_during_changes_mixes_no_two_moments(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundles, "BATCH", 3)
+    monkeypatch.setattr(trust_records, "BATCH", 3)
     paths = [f"/{number}" for number in range(12)]
     await add(store, *map(priced, paths))
 
@@ -152,7 +152,7 @@ async def test_a_bundle_that_is_built_during_changes_mixes_no_two_moments(
     changing = asyncio.create_task(change_all(range(1, 8)))
     built = []
     while not changing.done():
-        built.append(await bundles.build(store, salt=SALT, now=NOW + HOUR_MS))
+        built.append(await trust_records.build(store, salt=SALT, now=NOW + HOUR_MS))
     await changing
     for records in map(records_of, built):
         assert {record[0] for record in records} == {key(path) for path in paths}

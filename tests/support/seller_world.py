@@ -37,7 +37,7 @@ from tests.support.sellers import (
     Seller,
 )
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.demo.chain import Chain, TestAccount, run_chain, runtime_code
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.facilitator import run_facilitator

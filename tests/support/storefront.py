@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.core.sale.payment import State
 from tollgauge.demo.seed import configuration

@@ -24,7 +24,7 @@ from tests.support.trace_world import World as Signer
 from tests.support.trace_world import encoded
 
 from tollgauge import app
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import day_of
 from tollgauge.db.engine import Store
 from tollgauge.demo.buyer import buy

@@ -21,7 +21,7 @@ from tests.support.prices import BULK, PRICES, RENEW, TRACE, TRUST, WATCH
 from tests.support.programs import require
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.demo.buyer import buy
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language

@@ -33,7 +33,7 @@ from tests.support.postgres import Server
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.sale.payment import State, decode
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve

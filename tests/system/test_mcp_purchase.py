@@ -28,7 +28,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
 from tollgauge import app
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.sale import answer_signature
 from tollgauge.core.score.scoring import recompute

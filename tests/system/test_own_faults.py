@@ -28,7 +28,7 @@ from tests.support.ports import free_port
 from tests.support.ready_answers import forget, grow_old
 from tests.support.unsigned_payment import payment
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.sale.payment import decode
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.cache import FRESH_SECONDS

@@ -31,7 +31,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from tollgauge import app, cli
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.web.paid.settings import micro_usd
 
 USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {

@@ -33,7 +33,7 @@ from tests.support.ledger_world import NOW, VALID_S, LedgerWorld
 from tests.support.product_process import STEPS, WRITES
 from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.sale.payment import State, decode
 from tollgauge.core.watch.watch import PERIOD_MS, WatchState

@@ -20,7 +20,7 @@ from tests.support.better_alternative import add_better_alternative
 from tests.support.paying_clients import node
 from tests.support.storefront import WEATHER, Storefront, storefront
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.demo.chain import ACCOUNTS
 
 CLIENT = Path(__file__).parents[1] / "support" / "stranger.mjs"

@@ -25,8 +25,7 @@ from tests.support.statements import execute
 
 from tollgauge import app as root
 from tollgauge.clients import webhooks
-from tollgauge.clients.seal import destination_context, watch_context
-from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.clients.webhooks import WatchSettings, destination_context, watch_context
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.probe.exchange import Timings

@@ -31,8 +31,8 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import BASE, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
-    from tollgauge.clients.kept_payment import KeptPayment
-    from tollgauge.clients.purchase import Limits, Order, Purchase
+    from tollgauge.clients.purchase import Order, Purchase
+    from tollgauge.clients.spending import KeptPayment, Limits
 
 KEY: Final = "TOLLGAUGE_BUYER_KEY"
 """The variable of the environment that holds the buyer's private key."""
@@ -114,7 +114,7 @@ def check_resource(url: str) -> None:
 
 def limits_of(max_price: str, network: str) -> Limits:
     """The buyer's limits. Raises typer.BadParameter for a text that is no amount of dollars."""
-    from tollgauge.clients.purchase import Limits
+    from tollgauge.clients.spending import Limits
     from tollgauge.web.paid.settings import micro_usd
 
     try:

@@ -21,9 +21,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 
-from tollgauge.clients.breaker import Breaker
-from tollgauge.clients.tls import public_authorities
-from tollgauge.clients.web_url import WebUrl
+from tollgauge.clients.peer import Breaker, WebUrl, public_authorities
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import EVM_WORD_PATTERN
@@ -119,7 +117,7 @@ class Facilitator:
 
     def takes_sales(self) -> bool:
         """Whether a new sale may begin: not while verify or settle stays silent, except for a trial
-        now and then (clients/breaker).
+        now and then (clients/peer).
         """
         now_s = asyncio.get_running_loop().time()
         return all(breaker.passes(now_s) for breaker in self._breakers.values())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,17 +27,15 @@ from x402.http.utils import (
     decode_payment_response_header,
     encode_payment_signature_header,
 )
-from x402.schemas import PaymentRequired, PaymentRequirements
+from x402.schemas import PaymentRequired
 
-from tollgauge.clients.kept_payment import KeptPayment
-from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.clients.spending import KeptPayment, Limits, PurchaseError, check_limits, payable
 from tollgauge.core.base.signature import address_of
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS, dollars, known_asset, parse_amount
+from tollgauge.core.base.units import dollars
 from tollgauge.core.sale.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.sale.payment import (
     EXPIRY_GRACE_S,
-    SCHEME,
     SETTLED_UNKNOWN,
     Payment,
     canonical_body,
@@ -53,14 +51,8 @@ TRIES: Final = 6
 PAUSE_S: Final = 2.0
 PAUSE_MAX_S: Final = 15.0
 """The longest Retry-After that is waited for."""
-VALID_MAX_S: Final = DAY_MS // SECOND_MS
-"""No payment is signed that stays valid for longer: so long could it be charged."""
 _TIMEOUT_S: Final = 60.0
 _TEXT_MAX: Final = 300
-
-
-class PurchaseError(TollgaugeError):
-    """Nothing was bought, and nothing was charged for it."""
 
 
 class RefusedError(PurchaseError):
@@ -91,14 +83,6 @@ class Order:
         parts = (self.url.encode(), canonical_body(dict(self.body)), payer.lower().encode())
         digest = hashlib.sha256(b"\n".join(parts)).hexdigest()
         return KeptPayment(folder / f"tollgauge-{digest[:16]}.payment")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What may be signed: `max_amount` atomic USDC at most, on one network (CAIP-2)."""
-
-    network: str
-    max_amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +121,7 @@ async def buy(
     async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=not is_local) as http:
         payment = kept.read() if kept else None
         if payment is not None:
-            _check(payment, limits)
+            check_limits(payment, limits)
             report("sending the kept payment again")
             try:
                 return await send(http, order, payment.header, report=report)
@@ -204,7 +188,7 @@ async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limit
     register_exact_evm_client(client, signer, networks=limits.network)
     payload = await client.create_payment_payload(terms.model_copy(update={"accepts": [entry]}))
     header = str(encode_payment_signature_header(payload))
-    _check(decode(header), limits)
+    check_limits(decode(header), limits)
     return header
 
 
@@ -247,66 +231,6 @@ async def send(
         f"What became of the payment is not known yet{why}",
         hint="Do not pay again: run the same command again. It sends the same payment (nonce "
         f"{payment.nonce}), which is charged once at most and answered for 30 days.",
-    )
-
-
-def payable(accepts: Sequence[PaymentRequirements], limits: Limits) -> PaymentRequirements:
-    """The cheapest entry of `accepts` that is within the limits. Raises PurchaseError that says
-    why there is none.
-    """
-    entries = [entry for entry in accepts if entry.scheme == SCHEME]
-    there = [entry for entry in entries if entry.network == limits.network]
-    if not there:
-        networks = ", ".join(sorted({entry.network for entry in entries})) or "no network"
-        raise PurchaseError(
-            f"The service takes payments on {networks}, not on {limits.network}.",
-            hint="Nothing was paid. Where the wallet has USDC on a network that is asked for, "
-            "name it with --network.",
-        )
-    in_usdc = [(amount, entry) for entry in there if (amount := _usdc(entry)) is not None]
-    if not in_usdc:
-        raise PurchaseError(
-            f"The service asks to be paid with {there[0].asset}, which is not the USDC of "
-            f"{limits.network}.",
-            hint="Nothing was paid. Do not pay a service that asks for an unknown token.",
-        )
-    amount, entry = min(in_usdc, key=lambda item: item[0])
-    if amount > limits.max_amount:
-        raise _too_dear(amount, limits)
-    if entry.max_timeout_seconds > VALID_MAX_S:
-        raise PurchaseError(
-            "The service asks for a payment that stays valid for more than "
-            f"{VALID_MAX_S * SECOND_MS // HOUR_MS} hours.",
-            hint="Nothing was paid. Until then it could be charged at any time.",
-        )
-    return entry
-
-
-def _usdc(entry: PaymentRequirements) -> int | None:
-    """The atomic USDC that an entry asks for by EIP-3009, None for anything else."""
-    asset = known_asset(entry.network, entry.asset)
-    method = (entry.extra or {}).get("assetTransferMethod", "eip3009")
-    if asset is None or asset.symbol != "USDC" or not asset.eip3009 or method != "eip3009":
-        return None
-    return parse_amount(entry.amount)
-
-
-def _check(payment: Payment, limits: Limits) -> None:
-    """Raises PurchaseError unless what was signed is within the limits."""
-    if payment.network != limits.network:
-        raise PurchaseError(
-            f"The payment is for {payment.network}, not for {limits.network}.",
-            hint="Nothing more was paid. Name its network with --network.",
-        )
-    if payment.value > limits.max_amount:
-        raise _too_dear(payment.value, limits)
-
-
-def _too_dear(amount: int, limits: Limits) -> PurchaseError:
-    return PurchaseError(
-        f"The service asks {dollars(amount)}, and at most {dollars(limits.max_amount)} may be "
-        "paid.",
-        hint=f"Nothing was paid. Allow it with --max-price {dollars(amount).lstrip('$')}.",
     )
 
 

@@ -1,13 +1,16 @@
-"""Webhooks: one attempt to deliver an event to a destination, through egress.
+"""Webhooks: one attempt to deliver an event through egress, and the secrets that it needs.
 
 Rules (docs/watching.md; standardwebhooks.com, specification 1.0):
 - a signed JSON delivery carries `webhook-id` (the same on every try), `webhook-timestamp` (of the
   try) and `webhook-signature`, made with the watch's secret, and `x-signature: sha256=` with the
   HMAC-SHA256 of the body keyed by the hex SHA-256 of the secret;
-- Slack and Discord get their own format and no signature, as they would not look at one;
+- Slack and Discord get their own format and no signature;
 - only 2xx is success; 410 ends a destination, and so does 404 of Slack and Discord, and 401 or 403
   of Discord, which bans addresses that go on;
-- the body of a receiver's answer is never shown, only its status and an error code of ours.
+- the body of a receiver's answer is never shown, only its status and an error code;
+- secrets and URLs are sealed at rest with AES-256-GCM (NIST SP 800-38D) under a key from the
+  environment. The context, such as the row's ID, is authenticated too, so that a sealed text opens
+  only in its own place. Of several keys, separated by commas, the first seals and each opens.
 """
 
 from __future__ import annotations
@@ -16,18 +19,21 @@ import base64
 import binascii
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from standardwebhooks import Webhook
 
 from tollgauge.clients.egress.client import Egress, Request
-from tollgauge.clients.seal import Sealer
+from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault, retry_after_ms
 from tollgauge.core.watch import notice
@@ -35,12 +41,66 @@ from tollgauge.core.watch.watch import Kind
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the form of a secret, not one
 SECRET_BYTES: Final = 32
+KEY_MIN: Final = 32  # characters
+_FORM: Final = b"\x01"
+_MARK: Final = 4  # bytes
+_NONCE: Final = 12  # bytes
 _JSON: Final = ("Content-Type", "application/json")
 _GONE: Final[Mapping[Kind, frozenset[int]]] = {
     Kind.JSON: frozenset({410}),
     Kind.SLACK: frozenset({404, 410}),
     Kind.DISCORD: frozenset({401, 403, 404, 410}),
 }
+
+
+class SealError(TollgaugeError):
+    """A secret that cannot be sealed or opened with the keys at hand."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="Set TOLLGAUGE_WATCH_KEY to the key that sealed it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Sealer:
+    """Seals and opens with keys from a text, the newest first; without any, neither."""
+
+    keys: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Sealer:
+        """The sealer of a setting: texts of at least 32 characters, separated by commas.
+
+        Raises ValueError for a shorter one.
+        """
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if any(len(part) < KEY_MIN for part in parts):
+            raise ValueError(f"a key must have at least {KEY_MIN} characters")
+        return cls(tuple(hashlib.sha256(b"tollgauge seal 1:" + p.encode()).digest() for p in parts))
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a key."""
+        return bool(self.keys)
+
+    def seal(self, secret: bytes, *, context: str) -> bytes:
+        """A secret that opens with the same context only. Raises SealError without a key."""
+        if not self.keys:
+            raise SealError("No key is configured.")
+        nonce = secrets.token_bytes(_NONCE)
+        sealed = AESGCM(self.keys[0]).encrypt(nonce, secret, context.encode())
+        return _FORM + _mark(self.keys[0]) + nonce + sealed
+
+    def open(self, sealed: bytes, *, context: str) -> bytes:
+        """The inverse of `seal`. Raises SealError where no key opens it."""
+        mark, nonce = sealed[1 : 1 + _MARK], sealed[1 + _MARK : 1 + _MARK + _NONCE]
+        for key in self.keys:
+            if sealed[:1] == _FORM and _mark(key) == mark:
+                try:
+                    body = sealed[1 + _MARK + _NONCE :]
+                    return AESGCM(key).decrypt(nonce, body, context.encode())
+                except InvalidTag:
+                    break
+        raise SealError("A stored secret does not open with the configured key.")
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,3 +230,18 @@ def secret_key(secret: str) -> bytes | None:
 def secret_hash(secret: str) -> str:
     """What is stored of a secret: the hex SHA-256. It has 256 random bits, so no salt is due."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def destination_context(destination_id: str) -> str:
+    """What a destination's URL is sealed for."""
+    return f"destination:{destination_id}"
+
+
+def watch_context(watch_id: str) -> str:
+    """What a watch's signing key is sealed for."""
+    return f"watch:{watch_id}"
+
+
+def _mark(key: bytes) -> bytes:
+    """Which key sealed a secret, without saying anything of it."""
+    return hashlib.sha256(b"mark:" + key).digest()[:_MARK]

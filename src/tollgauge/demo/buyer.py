@@ -8,7 +8,8 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.clients import purchase
-from tollgauge.clients.purchase import Limits, Order
+from tollgauge.clients.purchase import Order
+from tollgauge.clients.spending import Limits
 from tollgauge.demo.chain import NETWORK, TestAccount
 
 REPORT_PATH: Final = "/v1/x402-trust"

@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 import httpx
 
-from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.signature import address_of
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC

@@ -22,8 +22,15 @@ from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.seal import Sealer, SealError, destination_context, watch_context
-from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
+from tollgauge.clients.webhooks import (
+    Sealer,
+    SealError,
+    Sent,
+    Signing,
+    WatchSettings,
+    destination_context,
+    watch_context,
+)
 from tollgauge.core.base.units import SECOND_MS, Clock
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.watch import watch as rules

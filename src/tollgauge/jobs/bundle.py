@@ -1,6 +1,4 @@
-"""The bundle loop: builds the bundles when they are due (monitor/bundles), signs them, and stores
-them for every web process.
-"""
+"""The bundle loop: build, sign and store the bundles when they are due (monitor/trust_records)."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tollgauge.core.base.units import HOUR_MS, SECOND_MS, Clock
 from tollgauge.core.guard.bundle import SALT_BYTES, Bundle
 from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
-from tollgauge.monitor import bundles as building
+from tollgauge.monitor import trust_records
 from tollgauge.store.scores import bundles
 from tollgauge.store.scores.bundles import StoredBundle
 
@@ -36,10 +34,12 @@ async def run(
     bytes. Nothing is stored before the first endpoint is listed.
     """
     now, key_id = clock(), key.fingerprint if key else None
-    due = await store.reading(building.is_due, now=now, every_ms=settings.every_ms, key_id=key_id)
+    due = await store.reading(
+        trust_records.is_due, now=now, every_ms=settings.every_ms, key_id=key_id
+    )
     if not due:
         return {}
-    built = await building.build(store, salt=_salt(), now=now)
+    built = await trust_records.build(store, salt=_salt(), now=now)
     if not built[0].records and await store.reading(bundles.newest) is None:
         return {}
     took_ms = clock() - now

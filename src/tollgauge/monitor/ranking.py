@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.score.advice import PAYABLE
-from tollgauge.monitor.cached_value import CachedValue
+from tollgauge.db.meta import CachedValue
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.lists import ranking
 from tollgauge.store.lists.ranking import Candidate, Population

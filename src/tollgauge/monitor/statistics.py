@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.db.meta import CachedValue
 from tollgauge.monitor import ranking
-from tollgauge.monitor.cached_value import CachedValue
 from tollgauge.store.schedule import spread
 from tollgauge.store.schedule.spread import NO_BIN
 

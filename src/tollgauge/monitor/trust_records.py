@@ -1,13 +1,34 @@
-"""Trust records: what a client is told of an endpoint before it pays, from its rows."""
+"""Trust records, which clients read before they pay, and the bundles of all of them.
+
+Rules of a bundle:
+- endpoints are read in batches, each as of one moment, in the order of their ids: each is there
+  once, and a record never mixes two moments; a record may be some seconds newer than the bundle;
+- CPU-bound steps run in a thread, in pieces, so that requests are answered meanwhile;
+- a bundle is built again when it is old, when another policy or another key is in use, and sooner
+  while a new service scores its first endpoints.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
 from sqlalchemy import Connection
 
+from tollgauge.core.guard.bundle import Bundle, Variant, bundle_of, line_of, variants_of
 from tollgauge.core.guard.trust_record import DECIMALS, PaidAddress, TrustRecord, addresses_of
+from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import flag_codes
-from tollgauge.store.scores import trust_records
+from tollgauge.db.engine import Store
+from tollgauge.store.lists import ranking
+from tollgauge.store.scores import bundles, trust_records
 from tollgauge.store.scores.trust_records import RecordRow
+
+BATCH: Final = 500
+EARLY: Final = 12  # part of the interval after which twice as many scored endpoints are due
 
 
 def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
@@ -37,3 +58,55 @@ def _addresses(row: RecordRow, *, now: int) -> tuple[PaidAddress, ...]:
         return ()
     pay_to = row.quote.pay_to
     return addresses_of(pay_to, row.payto_changes, first_seen=row.first_seen, now=now)
+
+
+def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bool:
+    """Whether to build the bundles again. `key_id` names the key that signs, None without one."""
+    newest = bundles.newest(tx)
+    if newest is None or (newest.policy_version, newest.key_id) != (POLICY.version, key_id):
+        return True
+    age = now - newest.as_of
+    if age >= every_ms or age < 0:
+        return True
+    return age >= every_ms // EARLY and ranking.population(tx).scored >= max(1, 2 * newest.scored)
+
+
+async def build(store: Store, *, salt: bytes, now: int) -> tuple[Bundle, ...]:
+    """The bundle of each variant as of now."""
+    draft, after = _Draft(salt=salt, now=now), ""
+    while batch := await store.reading(trust_records.listed, after=after, limit=BATCH, now=now):
+        await asyncio.to_thread(draft.add, batch)
+        after = batch[-1].id
+    return tuple([await asyncio.to_thread(draft.bundle, variant) for variant in Variant])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """The lines of each variant, and how many of them are of endpoints with a score."""
+
+    salt: bytes
+    now: int
+    lines: dict[Variant, list[bytes]] = field(
+        default_factory=lambda: {variant: [] for variant in Variant}
+    )
+    scored: Counter[Variant] = field(default_factory=Counter)
+
+    def add(self, batch: Sequence[RecordRow]) -> None:
+        """Add the records of some endpoints."""
+        for row in batch:
+            record = record_of(row, now=self.now)
+            line = line_of(record, self.salt)
+            for variant in variants_of(record):
+                self.lines[variant].append(line)
+                self.scored[variant] += record.score_tenths is not None
+
+    def bundle(self, variant: Variant) -> Bundle:
+        """The bundle of what was added."""
+        return bundle_of(
+            self.lines[variant],
+            variant=variant,
+            salt=self.salt,
+            policy_version=POLICY.version,
+            as_of=self.now,
+            scored=self.scored[variant],
+        )

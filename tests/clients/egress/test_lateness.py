@@ -12,8 +12,7 @@ import pytest
 from tests.support.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
-from tollgauge.clients.egress.curl_loop import CurlLoop
-from tollgauge.clients.egress.lateness import TICK_S, Lateness
+from tollgauge.clients.egress.curl_loop import TICK_S, CurlLoop, Lateness
 from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.probe.exchange import Exchange, Fault

@@ -17,9 +17,9 @@ from starlette.routing import Route
 from tests.support.gate_world import World, sale, settled
 from tests.support.signed_payments import signed
 
-from tollgauge.clients import breaker
-from tollgauge.clients.breaker import SILENT
+from tollgauge.clients import peer
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
+from tollgauge.clients.peer import SILENT
 from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
@@ -57,7 +57,7 @@ class SilentFacilitatorGate:
 async def client(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[SilentFacilitatorGate]:
-    monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)  # no test waits for a trial
+    monkeypatch.setattr(peer, "TRIAL_S", 1_000.0)  # no test waits for a trial
     async with opened(store) as opened_client:
         yield opened_client
 
@@ -99,7 +99,7 @@ async def opened(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorG
 async def test_after_repeated_silence_a_new_payment_is_refused_before_it_is_claimed(
     store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)
+    monkeypatch.setattr(peer, "TRIAL_S", 1_000.0)
     waits = {"verify_timeout_s": 20, "settle_timeout_s": 20} | {f"{verb}_timeout_s": 0.3}
     async with opened(store, **waits) as client:
         client.silent.add(verb)

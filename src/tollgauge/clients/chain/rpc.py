@@ -29,8 +29,7 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.tls import public_authorities
-from tollgauge.clients.web_url import WebUrl
+from tollgauge.clients.peer import WebUrl, public_authorities
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.probe.exchange import retry_after_ms
 

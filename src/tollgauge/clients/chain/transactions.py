@@ -33,7 +33,7 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
-from tollgauge.clients.web_url import WebUrl
+from tollgauge.clients.peer import WebUrl
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import eip3009_assets, evm_chain_id
 from tollgauge.core.chain.trace.calldata import (

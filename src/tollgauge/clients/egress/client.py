@@ -27,8 +27,7 @@ import certifi
 from pydantic import AfterValidator, Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.egress.curl_loop import CurlLoop
-from tollgauge.clients.egress.lateness import LoopLateness
+from tollgauge.clients.egress.curl_loop import CurlLoop, LoopLateness
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.base.errors import TollgaugeError

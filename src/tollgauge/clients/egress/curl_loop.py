@@ -1,37 +1,115 @@
 """The thread that drives libcurl: one multi handle for every transfer of an egress.
 
 One multi handle, because it keeps the parsed trust anchors; a thread of its own, because hostile
-answers must not delay the event loop. Each exchange says how late this thread was at most while it
-was in flight (clients/egress/lateness). Only clients/egress/client uses this.
+answers must not delay the event loop. Only clients/egress/client uses this.
+
+A busy machine, a stopped process and a long step of this process all look, from inside, like a
+target that is slow to answer. So each loop that serves transfers (this thread, and the event loop)
+wakes at least every TICK_S while anything is in flight, and records how much later than that it
+woke; each exchange carries the largest delay during its flight. core/probe/probe decides what it
+means (docs/methodology.md, *Attribution*).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import select
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pycurl
 
-from tollgauge.clients.egress.lateness import TICK_S, Lateness
 from tollgauge.clients.egress.transfer import Transfer
 from tollgauge.core.probe.exchange import Exchange
 
 OnEnd = Callable[[Exchange], None]
 """Called once when a transfer has ended, on the loop's thread."""
 
+TICK_S: Final = 0.05  # a loop with work in flight sleeps no longer
+_NOISE_S: Final = 0.01  # every sleep ends a little late; smaller delays are ignored
+_REMEMBER_S: Final = 600.0  # longer than any deadline of an attempt
 _NOT_RUNNING: Final = "egress is not running"
 _INTEREST: Final = {
     pycurl.POLL_IN: select.EPOLLIN,
     pycurl.POLL_OUT: select.EPOLLOUT,
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
+
+
+class Lateness:
+    """The delays of one loop, in seconds of the monotonic clock. Used only by that loop."""
+
+    def __init__(self) -> None:
+        self._due: float | None = None
+        self._noted: deque[tuple[float, float]] = deque()
+
+    def beat(self, now: float) -> None:
+        """The loop has work in flight, and wakes now."""
+        if self._due is not None:
+            self.note(now, now - self._due)
+        self._due = now + TICK_S
+
+    def rest(self) -> None:
+        """The loop has nothing in flight: it may sleep for as long as it likes."""
+        self._due = None
+
+    def note(self, now: float, delay: float) -> None:
+        """Something that was to happen `delay` ago happens now."""
+        if delay < _NOISE_S:
+            return
+        while self._noted and self._noted[-1][1] <= delay:
+            self._noted.pop()  # older and shorter: never the largest again
+        self._noted.append((now, delay))
+        while self._noted[0][0] < now - _REMEMBER_S:
+            self._noted.popleft()
+
+    def largest(self, since: float, now: float) -> float:
+        """Return the largest delay between two times, a pending one included."""
+        pending = 0.0 if self._due is None else now - self._due
+        largest = pending if pending >= _NOISE_S else 0.0
+        for at, delay in reversed(self._noted):
+            if at < since:
+                break
+            largest = max(largest, min(delay, at - since))
+        return largest
+
+
+class LoopLateness(Lateness):
+    """The delays of the event loop, which beats by a timer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_flight = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextlib.contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Beat for as long as this block lasts."""
+        self._in_flight += 1
+        if self._in_flight == 1:
+            self._beat()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._stop()
+
+    def _beat(self) -> None:
+        self.beat(time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._beat)
+
+    def _stop(self) -> None:
+        self.rest()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

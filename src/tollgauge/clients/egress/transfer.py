@@ -21,7 +21,6 @@ import ssl
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import pycurl
@@ -55,8 +54,6 @@ A server that wants another one says so and gets it (RFC 8446 section 4.1.4).
 """
 _CIPHERS: Final = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 """Those of TLS 1.3 that OpenSSL offers, the one with the cheaper hash first, as browsers do."""
-_ORDINARY_CALLS: Final = 16
-"""An ordinary exchange has reported its progress less often when its answer begins."""
 
 _OURS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
@@ -135,7 +132,6 @@ class Transfer:
         self._head = Head(plan.header_cap)
         self._body = bytearray()
         self._sockets: list[socket.socket] = []
-        self._progress_calls = 0
         self._cut = False
         self._other_address = False
         self._socket_failed = False
@@ -258,9 +254,6 @@ class Transfer:
         return 0
 
     def _on_progress(self, *_: int) -> int:
-        self._progress_calls += 1
-        if self._progress_calls < _ORDINARY_CALLS and self._head.empty:
-            return 0  # to ask the kernel takes longer than all else here
         if sum(map(_received, self._sockets)) > self.plan.wire_cap:
             self._cut = True
             return 1
@@ -384,15 +377,9 @@ def _received(connection: socket.socket) -> int:
 
 def _not_after(chain: Sequence[Sequence[tuple[str, str]]]) -> int | None:
     """The end of the leaf's validity in milliseconds UTC, from libcurl's certificate texts."""
-    return _instant(dict(chain[0]).get("Expire date", "")) if chain else None
-
-
-@lru_cache(maxsize=8_192)  # certificates last for months
-def _instant(text: str) -> int | None:
-    """Milliseconds UTC of a time as OpenSSL prints it; None of any other text."""
     try:
-        return ssl.cert_time_to_seconds(text) * 1_000
-    except ValueError:
+        return ssl.cert_time_to_seconds(dict(chain[0])["Expire date"]) * 1_000 if chain else None
+    except (KeyError, ValueError):
         return None
 
 

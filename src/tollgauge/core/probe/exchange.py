@@ -57,7 +57,7 @@ class Timings:
     `total` runs from the start of the attempt to its end, whatever ended it.
 
     Two are of our own making, and 0 once a probe is stored: `delay`, the largest scheduling delay
-    of the thread and the event loop that served the attempt (clients/egress/lateness), and
+    of the thread and the event loop that served the attempt (clients/egress/curl_loop), and
     `overrun`, how far `total` went past the attempt's deadline.
     """
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.seal import destination_context
-from tollgauge.clients.webhooks import Sent, Signing
+from tollgauge.clients.webhooks import Sent, Signing, destination_context
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.watch import notice

@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.transactions import Transactions
-from tollgauge.clients.seal import Sealer
+from tollgauge.clients.webhooks import Sealer
 from tollgauge.core.base.units import Clock, known_asset
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.core.sale.answer_signature import SigningKey, Typ

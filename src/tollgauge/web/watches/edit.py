@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.seal import SealError, destination_context, watch_context
-from tollgauge.clients.webhooks import Signing
+from tollgauge.clients.webhooks import SealError, Signing, destination_context, watch_context
 from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.watch.watch import Kind, Target, WatchState

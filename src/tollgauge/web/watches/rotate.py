@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.clients.seal import watch_context
+from tollgauge.clients.webhooks import watch_context
 from tollgauge.core.base.signature import recovered, text_digest
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.watch.watch import WatchState, rotation_text

@@ -25,8 +25,7 @@ from pydantic import ConfigDict, model_validator
 from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.seal import SealError, watch_context
-from tollgauge.clients.webhooks import Signing
+from tollgauge.clients.webhooks import SealError, Signing, watch_context
 from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.probe.exchange import FaultKind

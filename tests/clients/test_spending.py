@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.gate_world import payment
 
-from tollgauge.clients.kept_payment import KeptPayment, KeptPaymentError
+from tollgauge.clients.spending import KeptPayment, KeptPaymentError
 from tollgauge.core.sale.payment import decode
 
 

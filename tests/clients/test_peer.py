@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgauge.clients.breaker import SILENT, TRIAL_S, Breaker
+from tollgauge.clients.peer import SILENT, TRIAL_S, Breaker
 
 
 def opened(at_s: float) -> Breaker:
