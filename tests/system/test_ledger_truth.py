@@ -424,7 +424,8 @@ async def test_the_operator_sees_payments_and_attempts_but_nothing_signed(
     (payment,) = orjson.loads(run.stdout)["payments"]
     assert payment["state"] == "settled"
     assert payment["paymentId"] == decode(world.header).id
-    assert [tried["kind"] for tried in payment["attempts"]] == ["verify", "intent", "settle"]
+    kinds = [tried["kind"] for tried in payment["attempts"]]
+    assert kinds == ["verify", "intent", "settle", "chain"]
     plain = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--limit", "1"])
     for text in (run.stdout, plain.stdout):
         assert payment["paymentId"] in text

@@ -1,18 +1,13 @@
-"""Settlement: which transfers of an indexed chain are stored, what they add up to, and what the
-chain says of payments.
+"""Settlements: which transfers of an indexed chain are stored, their sums, and what the chain
+proves about payments to this service.
 
-This module decides:
-- which addresses of ours are read, and from when on;
-- which transfers a second reading of final blocks adds: those of wallets that were indexed there;
-- what a chain's volume and the sums of its wallets are, and which transfers are too old;
-- the new state of a payment from the chain's answer (docs/payments.md). Paid means that
-  `AuthorizationUsed` and its `Transfer` are there; an unused authorization is expired only once the
-  chain's own time is past its end. An undecided row is asked about again after a pause that grows
-  with its age, so that it does not delay others. A settled one is asked about once more when its
-  block is final: if the chain has lost the transfer, it becomes `unknown` again.
+Rules for payments (docs/payments.md): *paid* means that `AuthorizationUsed` and its `Transfer` are
+on the chain; an unused authorization is expired only once the chain's own time is past its end. A
+settled row is checked once more when its block is final: if the chain has lost the transfer, the
+row becomes `unknown` again.
 
-When a chain is asked for what is jobs/index and jobs/settle; what a transfer means for a wallet is
-core/chain/settlement; the rows are in store/chain and store/ledger.
+jobs/index and jobs/settle decide when a chain is asked; the meaning of a transfer for a wallet is
+in core/chain/settlement.
 """
 
 from __future__ import annotations
@@ -110,50 +105,31 @@ async def forget(store: Store, chain: int, *, now: int) -> None:
         await store.writing(payers.forget, chain, before_day=day_of(before))
 
 
-def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
-    """Write what the chain's answer, None without one, means for a payment's row. Returns what
-    became of it: its new state, or `final`, `lost`, `open`, `unreachable` or `overtaken`.
+def apply_proof(
+    tx: Connection,
+    row: LedgerRow,
+    answer: ChainAnswer | None,
+    *,
+    now: int,
+    reason: str,
+    attempts: Sequence[Attempt] = (),
+) -> LedgerRow | None:
+    """Give a payment's row the state that the chain proves; `answer` is None if no node can tell.
+
+    This is the only step from the chain's proof to the ledger's state. The gate takes it after a
+    settlement and when a payment is sent again, the reconciler for all other rows. `reason` is
+    recorded if the settlement remains unclear; `attempts` default to the question to the chain.
+    Returns the row afterwards, or None if another worker changed it first.
     """
     state = None
     if answer is not None:
         state = proven_state(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
     if answer is None or state is None:
-        _leave(tx, row, now=now)
-        return "unreachable" if answer is None else "open"
-    settled_before = row.state is State.SETTLED
-    if settled_before and state is State.SETTLED:
-        payments.finish(tx, row, transaction=answer.transaction or "")
-        return "final"
-    if not _moved(tx, row, State.UNKNOWN if settled_before else state, answer, now=now):
-        return "overtaken"
-    return "lost" if settled_before else state.value
-
-
-def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
-    """Ask again about an undecided row after a pause, which is longer the older the row is."""
-    pause = min(max(REST_MS, (now - row.created_at) // 8), HOUR_MS)
-    if row.state is State.SETTLING:
-        payments.conclude(
-            tx,
-            row,
-            State.UNKNOWN,
-            now=now,
-            transaction=None,
-            reason="left settling by a worker that died",
-            lease_ms=pause,
-        )
-    else:
-        payments.leave(tx, row, until=now + pause)
-
-
-def _moved(tx: Connection, row: LedgerRow, state: State, answer: ChainAnswer, *, now: int) -> bool:
-    attempt = Attempt(
-        kind="chain",
-        at=now,
-        ended_at=now,
-        outcome=answer.proof.value,
-        transaction=answer.transaction,
-    )
+        return _leave_undecided(tx, row, now=now, reason=reason, attempts=attempts)
+    if row.state is State.SETTLED:
+        if state is State.SETTLED:
+            return payments.finish(tx, row, transaction=answer.transaction or "")
+        state = State.UNKNOWN  # a reorganisation removed the transfer after the answer had left
     moved = payments.conclude(
         tx,
         row,
@@ -162,8 +138,57 @@ def _moved(tx: Connection, row: LedgerRow, state: State, answer: ChainAnswer, *,
         transaction=answer.transaction or "",
         reason=answer.proof.value,
         lease_ms=FINAL_MS if state is State.SETTLED else REST_MS,
-        attempts=(attempt,),
+        attempts=attempts or (_chain_attempt(answer, now=now),),
     )
     if moved is not None:
         books.recheck(tx, moved)
-    return moved is not None
+    return moved
+
+
+def _leave_undecided(
+    tx: Connection, row: LedgerRow, *, now: int, reason: str, attempts: Sequence[Attempt]
+) -> LedgerRow | None:
+    if row.state is State.SETTLING:
+        if row.lease_until > now and not attempts:
+            return row  # another worker is settling it
+        return payments.move(
+            tx,
+            row,
+            State.UNKNOWN,
+            now=now,
+            reason=reason,
+            transaction=attempts[-1].transaction if attempts else None,
+            lease_ms=REST_MS,
+            attempts=attempts,
+        )
+    if row.lease_until <= now:
+        # The pause grows with the time without a decision, so that old rows do not delay new ones.
+        pause = min(max(REST_MS, (now - row.updated_at) // 8), HOUR_MS)
+        payments.leave(tx, row, until=now + pause)
+    return row
+
+
+def _chain_attempt(answer: ChainAnswer, *, now: int) -> Attempt:
+    return Attempt(
+        kind="chain",
+        at=now,
+        ended_at=now,
+        outcome=answer.proof.value,
+        transaction=answer.transaction,
+    )
+
+
+def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
+    """Apply the chain's answer to a row that is due, and name the outcome: the row's new state, or
+    `final`, `lost`, `open`, `unreachable` or `overtaken`.
+    """
+    after = apply_proof(tx, row, answer, now=now, reason="left settling by a worker that died")
+    if after is None:
+        return "overtaken"
+    if answer is None:
+        return "unreachable"
+    if row.state is State.SETTLED:
+        if after.state is State.UNKNOWN:
+            return "lost"
+        return "final" if after.lease_until == 0 else "open"
+    return "open" if after.state is State.UNKNOWN else after.state.value

@@ -29,16 +29,19 @@ from tests.support.books import (
 )
 from tests.support.statements import execute
 
+from tollgauge.clients.chain.authorization import ChainAnswer
+from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.sale.books import Account, Day
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment import Proof, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle as job
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import OvertakenError
 from tollgauge.store.ledger import books, payments
+from tollgauge.web.paid.settle import Settlement
 
 MINE = Account(network=NETWORK, asset=USDC, address=PAY_TO)
 
@@ -236,17 +239,21 @@ async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> 
         assert told(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
-async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Store) -> None:
+async def test_an_old_day_is_checked_again_when_the_gate_concludes_a_sale_of_it(
+    store: Store,
+) -> None:
     await opened(store)
     await sold(store, 1, State.UNKNOWN)
     now = (DAY + 30) * DAY_MS
     await read_to(store, now)
     with capture_logs() as logged:
         assert await job.check_books(store, now=now) == 0
-        await becomes(store, 1, State.SETTLED)
-        assert await job.check_books(store, now=now) == 0, "nobody looks at it again"
-        row = await store.writing(payments.get, f"{1:032x}")
+        row = await store.reading(payments.get, f"{1:032x}")
         assert row is not None
-        await store.writing(books.recheck, row)
+        facilitator = Facilitator(FacilitatorSettings(url="http://127.0.0.1:9"))
+        settlement = Settlement(store, facilitator, lambda: now, None)
+        paid = ChainAnswer(proof=Proof.PAID, transaction="0x" + "77" * 32, head_s=now // 1000)
+        assert (await settlement.conclude(row, paid, "")).state is State.SETTLED
+        await facilitator.close()
         assert await job.check_books(store, now=now) == 1
         assert told(logged) == [("2026-02-16", "-5000")]

@@ -302,10 +302,11 @@ def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     _UPDATE_UNCHANGED.run(tx, {"lease_until": until} | _if_unchanged(row))
 
 
-def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
+def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> LedgerRow:
     """Mark a settled row as final, settled by this transaction: it is not checked again."""
     values = {"lease_until": 0, "tx_hash": transaction}
     _UPDATE_UNCHANGED.run(tx, values | _if_unchanged(row))
+    return replace(row, lease_until=0, transaction=transaction or None)
 
 
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:

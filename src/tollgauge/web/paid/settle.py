@@ -2,7 +2,7 @@
 
 - `store_intent` stores the whole answer and the intent to settle: nothing is charged before;
 - `settle` has the facilitator charge it, and writes the outcome;
-- `conclude` moves a row to what the chain proves of it, else to `unknown`;
+- `conclude` writes what the chain proves about a row, by the rule of monitor/settlement;
 - `give_back` gives a claim back: nothing was charged.
 
 Where the operator names a node, the chain alone says *paid*, and the facilitator's word is a hint.
@@ -29,15 +29,14 @@ from tollgauge.clients.facilitator import Facilitator, SettledReply, Unclear
 from tollgauge.core.base.units import Clock
 from tollgauge.core.sale.payment import (
     FINAL_MS,
-    REST_MS,
     Authorization,
     Offer,
     Proof,
     State,
     decode,
-    proven_state,
 )
 from tollgauge.db.engine import Store, Work
+from tollgauge.monitor.settlement import apply_proof
 from tollgauge.observe import alarm
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.answers import StoredAnswer
@@ -140,37 +139,11 @@ class Settlement:
     async def conclude(
         self, row: LedgerRow, answer: ChainAnswer | None, reason: str, *attempts: Attempt
     ) -> LedgerRow:
-        """Move a row to what the chain proves of it, else to `unknown`, unless a settlement of
-        another worker is still in flight.
-        """
-        state = None
-        if answer is not None:
-            state = proven_state(
-                answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s
-            )
-        if answer is not None and state is not None:
-            return await self._write(
-                payments.conclude,
-                row,
-                state,
-                now=self.clock(),
-                transaction=answer.transaction or "",
-                reason=answer.proof.value,
-                lease_ms=FINAL_MS if state is State.SETTLED else 0,
-                attempts=attempts,
-            )
-        in_flight = row.state is State.SETTLING and row.lease_until > self.clock()
-        if row.state is State.UNKNOWN or (in_flight and not attempts):
-            return row
+        """Write what the chain proves about a row (monitor/settlement), and return the row."""
+        if answer is None and row.state is State.UNKNOWN:
+            return row  # nothing new: a store that can only be read still answers
         return await self._write(
-            payments.move,
-            row,
-            State.UNKNOWN,
-            now=self.clock(),
-            reason=reason,
-            transaction=attempts[-1].transaction if attempts else None,
-            lease_ms=REST_MS,
-            attempts=attempts,
+            apply_proof, row, answer, now=self.clock(), reason=reason, attempts=attempts
         )
 
     async def ask_chain(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
