@@ -119,7 +119,7 @@ def _vary(tx: Connection) -> None:
         if number % CHANGED == 0:
             at = NOW - dice.randrange(25 * DAY_MS)
             events.append((id_, at, PAYTO_CHANGED, source, _address(id_), address))
-    update = "quote_pay_to = {}, quote_amount = {}, ranked_score = {}, ranked_at = {}"
+    update = "quote_pay_to = {}, quote_amount = {}, score_tenths = {}, scored_at = {}"
     rows.execute_many(tx, f"UPDATE endpoint SET {update} WHERE id = {{}}", values)  # noqa: S608 - no foreign text
     names = "endpoint_id, at, event, source, before, after"
     insert = f"INSERT INTO discovery_event ({names}) VALUES ({{}}, {{}}, {{}}, {{}}, {{}}, {{}})"  # noqa: S608 - no foreign text

@@ -29,10 +29,10 @@ from bench.measurement import Measurement, Report
 from tollgauge import app as root
 from tollgauge.config import Config
 from tollgauge.core.base.units import HOUR_MS
-from tollgauge.core.directory.endpoint_filter import Sort
+from tollgauge.core.lists.rated_endpoint import Sort
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
-from tollgauge.store.lists import endpoint_list
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web import routes
 from tollgauge.web.settings import ServerSettings
 
@@ -116,7 +116,7 @@ class Served:
     async def ask(self, name: str, dice: random.Random) -> tuple[float, float]:
         """Read something once; the seconds that it took, by the clock and of the processor."""
         if name == LIST:
-            return await _read_list(self.store, dice)
+            return await _read_list(self.store, self.ids, dice)
         path = READS[name].format(
             id=dice.choice(self.ids),
             host=dice.choice(self.hosts),
@@ -199,11 +199,11 @@ def _known(tx: Connection) -> tuple[list[str], list[str]]:
     return ids, list(tx.execute(by_size).scalars())
 
 
-async def _read_list(store: Store, dice: random.Random) -> tuple[float, float]:
+async def _read_list(store: Store, ids: Sequence[str], dice: random.Random) -> tuple[float, float]:
     """Read a page of the list; the seconds that it took, by the clock and of the processor."""
-    after = (dice.randrange(200, 1_000), dice.randrange(100), "8")
+    shown = dice.sample(ids, min(LIST_ROWS, len(ids)))
     began, cpu = time.perf_counter(), time.process_time()
-    await store.reading(endpoint_list.page, after=after, limit=LIST_ROWS)
+    await store.reading(rated_endpoints.get_many, shown)
     return time.perf_counter() - began, time.process_time() - cpu
 
 

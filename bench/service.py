@@ -169,13 +169,13 @@ def _copy_score(tx: Connection, rows: Iterable[Offer]) -> None:
         if offer.endpoint.id not in scored_ids
     ]
     tx.execute(schema.score.insert(), score_rows)
-    ranked = [column for column in schema.endpoint.c if column.name.startswith("ranked_")]
+    ranked = [schema.endpoint.c[column.name] for column in schema.FIGURES]
     scored = schema.endpoint.c.id == computed["endpoint_id"]
     figures = tx.execute(sa.select(*ranked).where(scored)).mappings().one()
     tx.execute(
         schema.endpoint.update()
         .where(schema.endpoint.c.id == sa.bindparam("copy"))
-        .values({**figures, "ranked_score": sa.bindparam("points")}),
+        .values({**figures, "score_tenths": sa.bindparam("points")}),
         [{"copy": row["endpoint_id"], "points": row["score_tenths"]} for row in score_rows],
     )
 

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from bench.measurement import Measurement, Report, peak_mb
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.similarity.index import FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE, build
 from tollgauge.core.similarity.search_terms import WeightedTerms, terms_of, wording_of
@@ -92,7 +94,13 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
 
 def _insert(tx: Connection, offers: Sequence[Offer]) -> None:
     endpoints.insert(tx, *[offer.endpoint for offer in offers])
-    tx.execute(schema.score.insert(), [_score(offer) for offer in offers])
+    column = schema.endpoint.c
+    tx.execute(
+        schema.endpoint.update()
+        .where(column.id == sa.bindparam("of"))
+        .values(score_tenths=sa.bindparam("tenths"), recommendation="proceed"),
+        [{"of": offer.endpoint.id, "tenths": offer.score_tenths} for offer in offers],
+    )
 
 
 async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
@@ -133,26 +141,31 @@ class BruteForce:
     def of(cls, entries: Sequence[Entry]) -> BruteForce:
         """The same directions as the index's."""
         hosts: dict[str, int] = {}
-        numbers = [hosts.setdefault(entry.host, len(hosts)) for entry in entries]
+        numbers = [hosts.setdefault(entry.endpoint.host, len(hosts)) for entry in entries]
         postings, rows = build([entry.terms for entry in entries], numbers, candidates=0)
-        places = {entry.id: place for place, entry in enumerate(entries)}
+        places = {entry.endpoint.id: place for place, entry in enumerate(entries)}
         size = len(postings.vocabulary)
         return cls(list(entries), rows.starts, rows.term, rows.step, places, size)
 
     def search(self, entry: Entry) -> tuple[Match, ...]:
         """What Index.search must find."""
-        own = slice(*self.starts[self.places[entry.id] :][:2])
+        own = slice(*self.starts[self.places[entry.endpoint.id] :][:2])
         wanted = np.zeros(self.size, np.int64)
         wanted[self.term[own]] = self.step[own]
         dots = np.add.reduceat(wanted[self.term] * self.step, self.starts[:-1])
         percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
-        least = (entry.score_tenths or 0) + 50
+        least = (entry.endpoint.score_tenths or 0) + 50
         rows = [
-            (-min(int(percent[place]), 100), -(other.score_tenths or 0), other.price or 0, other.id)
+            (
+                -min(int(percent[place]), 100),
+                -(other.endpoint.score_tenths or 0),
+                other.endpoint.price_micro_usd or 0,
+                other.endpoint.id,
+            )
             for place in np.flatnonzero(percent >= FLOOR)
-            if (other := self.entries[place]).host != entry.host
-            and other.pay_to != entry.pay_to
-            and (other.score_tenths or 0) >= least
+            if (other := self.entries[place]).endpoint.host != entry.endpoint.host
+            and other.endpoint.pay_to != entry.endpoint.pay_to
+            and (other.endpoint.score_tenths or 0) >= least
         ]
         return tuple(Match(row[3], -row[0]) for row in sorted(rows)[:LIMIT])
 
@@ -160,15 +173,15 @@ class BruteForce:
 def entry_of(offer: Offer) -> Entry:
     """An offer as the index knows it."""
     endpoint = offer.endpoint
-    return Entry(
+    rated = RatedEndpoint(
         id=endpoint.id,
+        resource=endpoint.resource,
         host=endpoint.host,
-        pay_to=endpoint.quote.pay_to if endpoint.quote else None,
+        first_seen=endpoint.first_seen,
+        quote=endpoint.quote,
         score_tenths=offer.score_tenths,
-        price=endpoint.quote.micro_usd if endpoint.quote else None,
-        offered=True,
-        terms=_terms(endpoint),
     )
+    return Entry(endpoint=rated, offered=True, terms=_terms(endpoint))
 
 
 def _terms(endpoint: Any) -> WeightedTerms:
@@ -178,28 +191,11 @@ def _terms(endpoint: Any) -> WeightedTerms:
 def _search(index: Index, entry: Entry) -> tuple[Match, ...]:
     return index.search(
         entry.terms,
-        host=entry.host,
-        pay_to=entry.pay_to,
-        least_tenths=(entry.score_tenths or 0) + 50,
+        host=entry.endpoint.host,
+        pay_to=entry.endpoint.pay_to,
+        least_tenths=(entry.endpoint.score_tenths or 0) + 50,
         limit=LIMIT,
     )
-
-
-def _score(offer: Offer) -> dict[str, Any]:
-    return {
-        "endpoint_id": offer.endpoint.id,
-        "as_of": 1,
-        "policy_version": 1,
-        "score_tenths": offer.score_tenths,
-        "grade": "B",
-        "recommendation": "proceed",
-        "confidence_hundredths": 50,
-        "uptime_tenths": 1000,
-        "compliant": True,
-        "evidence": b"{}",
-        "digest": "",
-        "result": b"{}",
-    }
 
 
 def drawn(rows: Sequence[T], *, seed: int) -> list[T]:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from tollgauge.core.directory.endpoint_filter import Sort
 from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.lists.rated_endpoint import Sort
 from tollgauge.core.similarity.index import QUESTION_FLOOR, QUESTION_SHARE
 from tollgauge.monitor.alternatives import FIRST_S
-from tollgauge.monitor.endpoint_pages import LIST_ROWS, Match
+from tollgauge.monitor.lists import LIST_ROWS, Match
 from tollgauge.web.free.endpoint_lists import (
     LIMIT_MAX,
     ListParameters,

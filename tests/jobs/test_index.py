@@ -22,8 +22,7 @@ from tollgauge.core.chain.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.monitor import scoring
 from tollgauge.store.chain import deposits, volumes, wallets
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.lists import endpoint_list
+from tollgauge.store.endpoints import endpoints, rated_endpoints
 
 
 @pytest.fixture
@@ -311,7 +310,7 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
         await indexer.watch(wallet)
         await indexer.settle()
         host = f"seller-{wallet.hex()}.dev"
-        (listed,) = await indexer.store.reading(endpoint_list.of_host, host, limit=9)
+        (listed,) = await indexer.store.reading(rated_endpoints.of_host, host, limit=9)
         endpoint = await indexer.store.reading(endpoints.get, listed.id)
         assert endpoint is not None
         seen = await indexer.store.reading(scoring.gather, endpoint, as_of=indexer.now())

@@ -19,7 +19,6 @@ from tollgauge.store.endpoints import crawls, endpoints
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 BASE = Quote(network="eip155:8453", asset=USDC, amount=5_000, pay_to="0x1")
-LATENCY = b'{"stats":{"avg_latency_ms":%s}}'
 
 
 def filled(bins: tuple[Bin, ...]) -> dict[tuple[int, int | None], int]:
@@ -38,11 +37,11 @@ async def test_every_ranked_endpoint_is_in_one_bin_of_each_figure(store: Store) 
     await add(store, "/silent")
     await add(store, "/unscored", BASE)
     await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
-    await save(store, row("/cheap", 1_000, uptime_tenths=1_000, result=LATENCY % b"99"))
-    await save(store, row("/same", 899, uptime_tenths=999, result=LATENCY % b"100"))
-    await save(store, row("/dear", 900, uptime_tenths=994, result=LATENCY % b"6000"))
+    await save(store, row("/cheap", 1_000, uptime_tenths=1_000, latency_ms=99))
+    await save(store, row("/same", 899, uptime_tenths=999, latency_ms=100))
+    await save(store, row("/dear", 900, uptime_tenths=994, latency_ms=6_000))
     await save(store, row("/other", 99, uptime_tenths=500, recommendation="avoid"))
-    await save(store, row("/silent", 0, uptime_tenths=0, result=LATENCY % b"null"))
+    await save(store, row("/silent", 0, uptime_tenths=0, latency_ms=None))
     await save(store, row("/gone", 500))
     counted = await store.reading(statistics.current, now=NOW)
     assert counted.endpoints == 5
@@ -94,6 +93,7 @@ async def test_the_counts_of_many_endpoints_are_kept_and_counted_again_when_due(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "COUNTED_MAX", 0)
+    monkeypatch.setattr(statistics, "COUNTED_MAX", 0)
     await add(store, "/1")
     await save(store, row("/1", 500))
     await rank.run(store, clock=lambda: NOW)

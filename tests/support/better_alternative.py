@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.score_rows import stored_score
+
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
 from tollgauge.core.score.evidence import Evidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
-from tollgauge.store.scores.scores import ScoreRow
 
 _HOST = "better-alternative.example"
 
@@ -31,11 +32,10 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
         status=Listing.LISTED,
     )
     empty = scoring.scored("", Evidence(resource="", as_of=now, first_seen=now))
-    score = ScoreRow(
-        endpoint_id=better.id,
+    score = stored_score(
+        better.id,
+        990,
         as_of=now,
-        policy_version=1,
-        score_tenths=990,
         grade="A",
         recommendation="proceed",
         confidence_hundredths=100,

@@ -6,6 +6,9 @@ import dataclasses
 from html.parser import HTMLParser
 from typing import Any
 
+from msgspec import structs
+from tests.support.rated import quote
+
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.rollup import SLOT_MS
@@ -19,6 +22,7 @@ from tollgauge.monitor.reports.snapshots import Snapshot
 
 NOW = 1_764_000_000_000
 TODAY = NOW // DAY_MS
+PAY_TO = "0x" + "ab" * 20
 BASE = "https://gauge.example.org"
 VOID = {"meta", "link", "br", "img", "wbr", "hr", "input"}
 FORBIDDEN = {"script", "style", "iframe", "object", "embed", "base", "image", "use"}
@@ -35,6 +39,7 @@ HOSTILE = (
 
 
 def snapshot(**changes: Any) -> Snapshot:
+    """A snapshot; `price_micro_usd`, `network` and `pay_to` are those of its price."""
     base = Snapshot(
         id="0123456789abcdef",
         resource="https://api.example.com/v1/weather",
@@ -50,14 +55,10 @@ def snapshot(**changes: Any) -> Snapshot:
         probes=1_440,
         scored=1_433,
         excluded=(("ours", 4), ("common-mode", 3)),
-        price_micro_usd=5_000,
         price_changes=0,
         payto_changes=0,
-        network="eip155:8453",
-        pay_to="0x" + "ab" * 20,
         first_seen=NOW - 60 * DAY_MS,
         last_probed=NOW - HOUR_MS,
-        status="listed",
         computed_at=NOW - 5 * HOUR_MS,
         verdict="near-perfect",
         reason="It could be paid when it was last checked.",
@@ -66,12 +67,16 @@ def snapshot(**changes: Any) -> Snapshot:
         is_payable=True,
         summary="It could be paid when it was last checked. Proceed: grade A (83.1 of 100).",
         sources=("bazaar",),
-        advertised_name="Weather",
-        advertised_description="Forecasts for any place.",
+        service_name="Weather",
+        description="Forecasts for any place.",
         better_alternatives=3,
         policy_version=1,
     )
-    return dataclasses.replace(base, **changes)
+    price = changes.pop("price_micro_usd", 5_000)
+    pay_to = changes.pop("pay_to", PAY_TO)
+    network = changes.pop("network", "eip155:8453")
+    known = None if network is None else quote(price, pay_to, network)
+    return structs.replace(base, quote=known, **changes)
 
 
 def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
@@ -155,8 +160,8 @@ def unmeasured() -> EndpointView:
         verdict="",
         summary="",
         sources=(),
-        advertised_name="",
-        advertised_description="",
+        service_name="",
+        description="",
         better_alternatives=None,
     )
     return view(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.db.engine import Store
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
@@ -21,20 +22,33 @@ def endpoint(path: str, *, host: str = "a.com") -> Endpoint:
 
 
 def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -> ScoreRow:
-    base = ScoreRow(
-        endpoint_id=endpoint(path).id,
+    """A score; `values` are fields of ScoreRow or of its figures."""
+    figures = {
+        "confidence_hundredths": confidence,
+        "recommendation": "proceed",
+        "grade": None if tenths is None else "A" if tenths >= 810 else "B",
+        "uptime_tenths": tenths,
+        "compliant": tenths is not None and tenths > 800,
+        "latency_ms": 90,
+    }
+    return stored_score(endpoint(path).id, tenths, **(figures | values))
+
+
+def stored_score(endpoint_id: str, tenths: int | None, **values: object) -> ScoreRow:
+    """A score of an endpoint; `values` are fields of ScoreRow or of its figures."""
+    names = ScoreFigures.__struct_fields__
+    figures = {name: values.pop(name) for name in names if name in values}
+    row = ScoreRow(
+        endpoint_id=endpoint_id,
         as_of=NOW,
         policy_version=1,
         score_tenths=tenths,
-        grade=None if tenths is None else "A" if tenths >= 810 else "B",
-        recommendation="proceed",
-        confidence_hundredths=confidence,
-        uptime_tenths=tenths,
-        compliant=tenths is not None and tenths > 800,
         evidence=b"{}",
-        result=b'{"stats":{"avg_latency_ms":90}}',
+        result=b"{}",
     )
-    return replace(base, **values)  # type: ignore[arg-type]
+    row = replace(row, **values)  # type: ignore[arg-type]
+    known = {"scored_at": row.as_of, "score_tenths": tenths, **figures}
+    return replace(row, figures=ScoreFigures(**known))  # type: ignore[arg-type]
 
 
 async def save(store: Store, *rows: ScoreRow) -> None:

@@ -61,8 +61,8 @@ SOME_WATCHED: Final = sa.text(f"next_watched < {NEVER}")
 """The condition of a partial index, as a literal: a parameter would not match it."""
 _OPEN: Final = sa.text("finished_at IS NULL")
 _ADOPTED: Final = sa.text("adopted")
-RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND ranked_score IS NOT NULL")
-"""The ranked population (store/lists/ranking). A condition of literals, so that both databases
+RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND score_tenths IS NOT NULL")
+"""The ranked population (store/endpoints/ranking). A condition of literals, so that both databases
 use the partial index.
 """
 
@@ -126,6 +126,24 @@ budget = sa.Table(
     sqlite_with_rowid=False,
 )
 
+FIGURES: Final = (
+    sa.Column("scored_at", sa.BigInteger),
+    sa.Column("score_tenths", sa.Integer),
+    sa.Column("confidence_hundredths", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("recommendation", sa.Text, nullable=False, server_default="unverified"),
+    sa.Column("grade", sa.Text),
+    sa.Column("uptime_tenths", sa.Integer),
+    sa.Column("compliant", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("latency_ms", sa.Integer),
+    sa.Column("payable_now_permille", sa.Integer),
+    sa.Column("payable_24h_permille", sa.Integer),
+    # The outage (core/score/score.Down); NULL while the endpoint is not down.
+    sa.Column("outage_since", sa.BigInteger),
+    sa.Column("outage_reason", sa.Text),
+    sa.Column("outage_confirmed", sa.Boolean),
+)
+"""The columns of `endpoint` that only a saved score writes."""
+
 endpoint = sa.Table(
     "endpoint",
     metadata,
@@ -171,7 +189,7 @@ endpoint = sa.Table(
     sa.Column("templated", sa.Boolean, nullable=False),
     sa.Column("simulated", sa.Boolean, nullable=False),
     # True until a directory lists it: known by request only, on no leaderboard, never delisted;
-    # public once it was seen to sell (store/endpoints/public), else forgotten.
+    # public once it was seen to sell (store/endpoints/endpoints), otherwise removed.
     sa.Column("adopted", sa.Boolean, nullable=False),
     sa.Column("quote_network", ForeignText),
     sa.Column("quote_asset", ForeignText),
@@ -185,30 +203,18 @@ endpoint = sa.Table(
     # `score_next`. So a saved score settles the account only where nothing came meanwhile.
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
-    # What ranks it, beside what decides whether it is ranked, so that one index has both, and what
-    # lists show: from its latest score, which was computed as of `ranked_at`; NULL without one.
-    sa.Column("ranked_at", sa.BigInteger),
-    sa.Column("ranked_score", sa.Integer),
-    sa.Column("ranked_confidence", sa.Integer),
-    sa.Column("ranked_recommendation", sa.Text),
-    sa.Column("ranked_grade", sa.Text),
-    sa.Column("ranked_uptime", sa.Integer),
-    sa.Column("ranked_compliant", sa.Boolean),
-    sa.Column("ranked_latency", sa.Integer),
-    sa.Column("ranked_payable_24h", sa.Integer),
-    # The outage that its latest score names (core/score/score.Down); NULL while it is not down.
-    sa.Column("ranked_down_since", sa.BigInteger),
-    sa.Column("ranked_down_reason", sa.Text),
-    sa.Column("ranked_down_confirmed", sa.Boolean),
+    # The figures of its latest score (core/lists/rated_endpoint.ScoreFigures). They are here, so
+    # that one index has both them and the status, and so that lists read no score.
+    *FIGURES,
     # With all that is counted or chosen by, so that no row is read that is not shown.
     sa.Index(
         "ix_endpoint_rank",
-        *("ranked_score", "ranked_confidence", "id", "ranked_recommendation", "host"),
-        *("ranked_grade", "ranked_uptime", "ranked_compliant", "ranked_down_confirmed"),
+        *("score_tenths", "confidence_hundredths", "id", "recommendation", "host"),
+        *("grade", "uptime_tenths", "compliant", "outage_confirmed"),
         sqlite_where=RANKED,
         postgresql_where=RANKED,
     ),
-    sa.Index("ix_endpoint_host_ranked_score", "host", "ranked_score", "id"),
+    sa.Index("ix_endpoint_host_score", "host", "score_tenths", "id"),
     # Not by status first: SQLite would take it where the order of ix_endpoint_rank is wanted.
     sa.Index("ix_endpoint_simulated", "simulated", "adopted", "status"),
     sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),
@@ -328,15 +334,9 @@ score = sa.Table(
     sa.Column("as_of", sa.BigInteger, nullable=False),
     sa.Column("policy_version", sa.Integer, nullable=False),
     sa.Column("score_tenths", sa.Integer),
-    sa.Column("grade", sa.Text),
-    sa.Column("recommendation", sa.Text, nullable=False),
-    sa.Column("confidence_hundredths", sa.Integer, nullable=False),
-    sa.Column("uptime_tenths", sa.Integer),
-    sa.Column("compliant", sa.Boolean, nullable=False),
     # The canonical text of the evidence, compressed.
     sa.Column("evidence", sa.LargeBinary, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
-    sa.Column("payable_24h_permille", sa.Integer),
     # When a sold report named the evidence last (store/scores/evidence).
     sa.Column("named_at", sa.BigInteger),
 )

@@ -48,8 +48,7 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import crawls, endpoints
-from tollgauge.store.lists import ranking
+from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings

@@ -15,7 +15,7 @@ from tollgauge.core.base.units import Clock
 from tollgauge.db.engine import Store
 from tollgauge.monitor import ranking, statistics
 from tollgauge.monitor.alternatives import Alternatives
-from tollgauge.store.lists import alternative_counts
+from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
     from tollgauge.core.similarity.index import Index
@@ -64,8 +64,8 @@ async def count_alternatives(
 async def _count_slice(store: Store, index: Index, first: int) -> int:
     """Count one slice and store the counts that changed."""
     counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
-    before = await store.reading(alternative_counts.counts, counts)
+    before = await store.reading(rated_endpoints.count_better, counts)
     changed = {id_: better for id_, better in counts.items() if before.get(id_) != better}
     if changed:
-        await store.writing(alternative_counts.save_counts, changed)
+        await store.writing(rated_endpoints.save_better, changed)
     return len(changed)

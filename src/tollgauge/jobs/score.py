@@ -50,7 +50,8 @@ async def run(
     SCORES.inc(len(outcome.rows))
     tally["scored"] += len(outcome.rows) + len(outcome.failed)
     tally["failed"] += len(outcome.failed)
-    tally.update(row.grade or "unverified" for row in outcome.rows)
+    figures = (row.figures for row in outcome.rows if row.figures is not None)
+    tally.update(row.grade or "unverified" for row in figures)
     return {**+tally, "busy": len(ids) >= settings.batch} if ids else {}
 
 

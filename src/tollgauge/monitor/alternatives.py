@@ -1,5 +1,5 @@
 """Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory, which
-searches and lists (monitor/endpoint_pages) read too.
+searches and lists (monitor/lists) read too.
 
 Rules (docs/similarity.md):
 - the index covers every known endpoint. A refresh reads all rows in pages, analyses again only
@@ -19,21 +19,22 @@ Rules (docs/similarity.md):
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import is_test_network
-from tollgauge.core.directory.endpoint_filter import Figures
-from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.advice import PAYABLE
 from tollgauge.core.score.forecast import is_expected
 from tollgauge.core.similarity.search_terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
-from tollgauge.store.lists import alternative_counts
-from tollgauge.store.lists.alternative_counts import ScoredEndpoint
+from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
     from tollgauge.core.similarity.index import Entry, Index
@@ -68,7 +69,7 @@ class Alternative:
     dollars, and is False where either has none.
     """
 
-    scored: ScoredEndpoint
+    endpoint: RatedEndpoint
     percent: int
     cheaper: bool
 
@@ -79,7 +80,7 @@ class RankedAlternatives:
     one endpoint of a similar purpose may be paid, whatever its score.
     """
 
-    scored: ScoredEndpoint
+    endpoint: RatedEndpoint
     alternatives: tuple[Alternative, ...]
     has_similar: bool
 
@@ -154,11 +155,11 @@ class Alternatives:
         entries: list[Entry] = []
         after = ""
         while True:
-            rows = await store.reading(alternative_counts.page, after=after, limit=PAGE)
+            rows = await store.reading(rated_endpoints.page, after=after, limit=PAGE)
             if not rows:
                 break
             entries += await asyncio.to_thread(_entries, rows, self._terms, terms)
-            after = rows[-1].endpoint.id
+            after = rows[-1][0].id
         index = await asyncio.to_thread(Index, entries)
         self._terms, self._index = terms, index
         self._built_at = asyncio.get_running_loop().time()
@@ -169,57 +170,68 @@ class Alternatives:
 def _ranked(
     tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> RankedAlternatives | None:
-    """What an index proposes, checked and ranked by the present rows."""
-    target = alternative_counts.get(tx, endpoint_id)
-    if target is None:
+    """The proposals of an index, checked and ranked by their present rows."""
+    known = rated_endpoints.get_whole(tx, endpoint_id)
+    if known is None:
         return None
+    terms, target = terms_of(wording_of(known[0])), known[1]
     least = (target.score_tenths or 0) + delta_tenths
-    alternatives = _candidates(tx, index, target, least_tenths=least, limit=limit)
+    alternatives = _candidates(tx, index, target, terms, least_tenths=least, limit=limit)
     return RankedAlternatives(
-        scored=target,
+        endpoint=target,
         alternatives=tuple(alternatives),
-        has_similar=bool(alternatives or _candidates(tx, index, target, least_tenths=0, limit=1)),
+        has_similar=bool(
+            alternatives or _candidates(tx, index, target, terms, least_tenths=0, limit=1)
+        ),
     )
 
 
 def _candidates(
-    tx: Connection, index: Index, target: ScoredEndpoint, *, least_tenths: int, limit: int
+    tx: Connection,
+    index: Index,
+    target: RatedEndpoint,
+    terms: WeightedTerms,
+    *,
+    least_tenths: int,
+    limit: int,
 ) -> list[Alternative]:
     """At most `limit` endpoints of a similar purpose with at least this score, best first."""
-    pay_to = _pay_to(target)
     proposed = index.search(
-        terms_of(wording_of(target.endpoint)),
-        host=target.endpoint.host,
-        pay_to=pay_to,
+        terms,
+        host=target.host,
+        pay_to=target.pay_to,
         least_tenths=least_tenths,
         limit=limit + PROPOSALS,
     )
-    known = alternative_counts.get_many(tx, [match.id for match in proposed])
+    known = rated_endpoints.get_many(tx, [match.id for match in proposed])
     alternatives = [
-        Alternative(scored=row, percent=match.percent, cheaper=_is_cheaper(row, target))
+        Alternative(endpoint=row, percent=match.percent, cheaper=_is_cheaper(row, target))
         for match in proposed
         if (row := known.get(match.id)) is not None
         and is_offered(row)
         and (row.score_tenths or 0) >= least_tenths
-        and row.endpoint.host != target.endpoint.host
-        and (pay_to is None or _pay_to(row) != pay_to)
+        and row.host != target.host
+        and (target.pay_to is None or row.pay_to != target.pay_to)
     ]
     alternatives.sort(key=_rank)
     return alternatives[:limit]
 
 
-def is_offered(row: ScoredEndpoint) -> bool:
+def is_offered(row: RatedEndpoint) -> bool:
     """Whether an endpoint may be an alternative to others; none on a test network is."""
-    listed = row.endpoint.status is Listing.LISTED
-    quote = row.endpoint.quote
-    if quote is not None and is_test_network(quote.network):
+    if row.network is not None and is_test_network(row.network):
         return False
     is_down = row.down is not None and row.down.confirmed
-    return listed and row.score_tenths is not None and row.recommendation in PAYABLE and not is_down
+    return (
+        row.status is Listing.LISTED
+        and row.score_tenths is not None
+        and row.recommendation in PAYABLE
+        and not is_down
+    )
 
 
 def _ignore_failure(task: asyncio.Task[Index]) -> None:
-    """Retrieve the exception of a refresh, for which nobody may wait: the next search begins
+    """Retrieve the exception of a refresh for which nobody may wait: the next search begins
     another, and those that do wait raise it all the same.
     """
     if not task.cancelled():
@@ -227,9 +239,7 @@ def _ignore_failure(task: asyncio.Task[Index]) -> None:
 
 
 def _entries(
-    rows: tuple[ScoredEndpoint, ...],
-    before: _Terms,
-    after: _Terms,
+    rows: Iterable[tuple[Endpoint, RatedEndpoint]], before: _Terms, after: _Terms
 ) -> list[Entry]:
     """The index entries of rows. Terms of texts that did not change come from `before`; those of
     all are added to `after`.
@@ -237,74 +247,36 @@ def _entries(
     from tollgauge.core.similarity.index import Entry
 
     entries = []
-    for row in rows:
-        wording = wording_of(row.endpoint)
+    for endpoint, row in rows:
+        wording = wording_of(endpoint)
         digest = hash(wording)
-        previous = before.get(row.endpoint.id)
+        previous = before.get(row.id)
         if previous is not None and previous[0] == digest:
             terms = WeightedTerms(*previous[1:])
         else:
             terms = terms_of(wording)
-        after[row.endpoint.id] = (digest, terms.ids, terms.weights)
-        entries.append(
-            Entry(
-                id=row.endpoint.id,
-                host=row.endpoint.host,
-                pay_to=_pay_to(row),
-                score_tenths=row.score_tenths,
-                payable_24h_permille=row.payable_24h_permille,
-                price=_price(row),
-                offered=is_offered(row),
-                terms=terms,
-                figures=_figures(row) if row.public else None,
-            )
-        )
+        after[row.id] = (digest, terms.ids, terms.weights)
+        # The entries of all endpoints are in memory until the index is built: without their texts.
+        brief = msgspec.structs.replace(row, service_name="", description="", sources=())
+        entries.append(Entry(endpoint=brief, offered=is_offered(row), terms=terms))
     return entries
-
-
-def _figures(row: ScoredEndpoint) -> Figures:
-    """What lists show of an endpoint."""
-    endpoint = row.endpoint
-    return Figures(
-        id=endpoint.id,
-        resource=endpoint.resource,
-        host=endpoint.host,
-        status=endpoint.status,
-        network=endpoint.quote.network if endpoint.quote else None,
-        recommendation=row.recommendation or "unverified",
-        grade=row.grade,
-        score_tenths=row.score_tenths,
-        confidence_hundredths=row.confidence_hundredths,
-        uptime_tenths=row.uptime_tenths,
-        latency_ms=row.latency_ms,
-        price=_price(row),
-        first_seen=endpoint.first_seen,
-    )
 
 
 def _rank(row: Alternative) -> tuple[bool, int, int, int, bool, int, str]:
     """The order of alternatives (docs/similarity.md); the index proposes in the same."""
-    scored, price = row.scored, _price(row.scored)
-    payable = scored.payable_24h_permille
+    endpoint, price = row.endpoint, row.endpoint.price_micro_usd
+    payable = endpoint.payable_24h_permille
     return (
         not is_expected(payable),
         -row.percent,
         -(payable or 0),
-        -(scored.score_tenths or 0),
+        -(endpoint.score_tenths or 0),
         price is None,
         price or 0,
-        scored.endpoint.id,
+        endpoint.id,
     )
 
 
-def _is_cheaper(row: ScoredEndpoint, target: ScoredEndpoint) -> bool:
-    price, other = _price(row), _price(target)
+def _is_cheaper(row: RatedEndpoint, target: RatedEndpoint) -> bool:
+    price, other = row.price_micro_usd, target.price_micro_usd
     return price is not None and other is not None and price < other
-
-
-def _price(row: ScoredEndpoint) -> int | None:
-    return row.endpoint.quote.micro_usd if row.endpoint.quote else None
-
-
-def _pay_to(row: ScoredEndpoint) -> str | None:
-    return (row.endpoint.quote.pay_to or None) if row.endpoint.quote else None

@@ -24,9 +24,8 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.score.advice import PAYABLE
 from tollgauge.db.meta import CachedValue
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.lists import ranking
-from tollgauge.store.lists.ranking import Candidate, Population
+from tollgauge.store.endpoints import endpoints, ranking
+from tollgauge.store.endpoints.ranking import Candidate, Population
 
 SIZE: Final = 25
 SITE_ROWS: Final = 3

@@ -20,6 +20,7 @@ from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.endpoint.site import site
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.lists.rated_endpoint import extract_figures
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score.evidence import (
     ChainEvidence,
@@ -116,21 +117,14 @@ def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
 
 
 def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
-    stats = computed.stats
     return ScoreRow(
         endpoint_id=endpoint_id,
         as_of=computed.as_of,
         policy_version=computed.policy_version,
         score_tenths=computed.score_tenths,
-        grade=computed.grade,
-        recommendation=computed.recommendation,
-        confidence_hundredths=computed.confidence_hundredths,
-        uptime_tenths=stats.uptime_tenths,
-        compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
         evidence=to_json(evidence),
         result=score_to_json(computed),
-        payable_24h_permille=computed.payable_24h_permille,
-        computed=computed,
+        figures=extract_figures(computed),
     )
 
 

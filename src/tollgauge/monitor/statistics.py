@@ -1,6 +1,6 @@
 """Statistics: how scores, uptime, latency, prices and networks are spread over all endpoints.
 
-They are those of the ranked population (store/lists/ranking). Where it is large, a worker
+They are those of the ranked population (store/endpoints/ranking). Where it is large, a worker
 counts them (jobs/rank) and readers get the stored counts; else each request counts them.
 """
 
@@ -16,9 +16,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.db.meta import CachedValue
-from tollgauge.monitor import ranking
-from tollgauge.store.schedule import spread
-from tollgauge.store.schedule.spread import NO_BIN
+from tollgauge.monitor.ranking import COUNTED_MAX
+from tollgauge.store.endpoints import ranking
+from tollgauge.store.endpoints.ranking import NO_BIN
 
 SCORES: Final = tuple(range(100, 1_000, 100))
 """Edges of the bins of scores, in tenths."""
@@ -80,8 +80,8 @@ def current(tx: Connection, *, now: int) -> Statistics:
 
 def count(tx: Connection, *, now: int) -> Statistics:
     """The statistics of now."""
-    figures = spread.by_figures(tx, scores=SCORES, uptimes=UPTIMES)
-    priced = spread.by_price(tx, latencies=LATENCIES)
+    figures = ranking.by_figures(tx, scores=SCORES, uptimes=UPTIMES)
+    priced = ranking.by_price(tx, latencies=LATENCIES)
     scores: Counter[int] = Counter()
     uptimes: Counter[int] = Counter()
     recommendations: Counter[str] = Counter()
@@ -116,13 +116,13 @@ def count(tx: Connection, *, now: int) -> Statistics:
         no_price=no_price,
         recommendations=tuple(recommendations.most_common()),
         networks=_most(networks.items()),
-        sources=_most(spread.by_source(tx)),
+        sources=_most(ranking.by_source(tx)),
     )
 
 
 def keep(tx: Connection, counted: Statistics) -> None:
     """Store the statistics of many endpoints (monitor/ranking.COUNTED_MAX), else remove them."""
-    if counted.endpoints > ranking.COUNTED_MAX:
+    if counted.endpoints > COUNTED_MAX:
         _CACHED.put(tx, counted)
     else:
         _CACHED.drop(tx)

@@ -19,11 +19,11 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.guard.bundle import Bundle, Variant, bundle_of, line_of, variants_of
-from tollgauge.core.guard.trust_record import DECIMALS, PaidAddress, TrustRecord, addresses_of
+from tollgauge.core.guard.trust_record import DECIMALS, TrustRecord, addresses_of
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import flag_codes
 from tollgauge.db.engine import Store
-from tollgauge.store.lists import ranking
+from tollgauge.store.endpoints import ranking
 from tollgauge.store.scores import bundles, trust_records
 from tollgauge.store.scores.trust_records import RecordRow
 
@@ -39,25 +39,21 @@ def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
 
 def record_of(row: RecordRow, *, now: int) -> TrustRecord:
     """The record of an endpoint. Without a score it is unverified as of now."""
-    quote = row.quote
+    endpoint = row.endpoint
+    quote = endpoint.quote
     return TrustRecord(
-        resource=row.resource,
-        recommendation=row.ranked_recommendation or "unverified",
-        grade=row.ranked_grade,
-        score_tenths=row.ranked_score,
-        addresses=_addresses(row, now=now),
-        network=quote.network if quote else None,
+        resource=endpoint.resource,
+        recommendation=endpoint.recommendation,
+        grade=endpoint.grade,
+        score_tenths=endpoint.score_tenths,
+        addresses=()
+        if quote is None
+        else addresses_of(quote.pay_to, row.payto_changes, first_seen=endpoint.first_seen, now=now),
+        network=endpoint.network,
         amount=quote.amount if quote and quote.decimals == DECIMALS else None,
         flags=() if row.result is None else flag_codes(row.result),
-        as_of=now if row.ranked_at is None else row.ranked_at,
+        as_of=now if endpoint.scored_at is None else endpoint.scored_at,
     )
-
-
-def _addresses(row: RecordRow, *, now: int) -> tuple[PaidAddress, ...]:
-    if row.quote is None:
-        return ()
-    pay_to = row.quote.pay_to
-    return addresses_of(pay_to, row.payto_changes, first_seen=row.first_seen, now=now)
 
 
 def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bool:
@@ -76,7 +72,7 @@ async def build(store: Store, *, salt: bytes, now: int) -> tuple[Bundle, ...]:
     draft, after = _Draft(salt=salt, now=now), ""
     while batch := await store.reading(trust_records.listed, after=after, limit=BATCH, now=now):
         await asyncio.to_thread(draft.add, batch)
-        after = batch[-1].id
+        after = batch[-1].endpoint.id
     return tuple([await asyncio.to_thread(draft.bundle, variant) for variant in Variant])
 
 

@@ -11,7 +11,6 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.endpoint.payto_history import PayToHistory
 from tollgauge.core.endpoint.site import site
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.score.score import Down
 from tollgauge.db.codec import texts_from_json, texts_to_json
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
@@ -98,17 +97,6 @@ def quote_from_row(row: Any) -> Quote | None:
         asset=row.quote_asset,
         amount=int(row.quote_amount),
         pay_to=row.quote_pay_to,
-    )
-
-
-def down_from_row(row: Any) -> Down | None:
-    """The outage in a row of endpoints, None without one."""
-    if row.ranked_down_since is None:
-        return None
-    return Down(
-        since=row.ranked_down_since,
-        reason=row.ranked_down_reason,
-        confirmed=row.ranked_down_confirmed,
     )
 
 

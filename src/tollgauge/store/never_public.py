@@ -1,5 +1,5 @@
-"""Removing endpoints that have not been public for a week (store/endpoints/public), with all that
-belongs to them.
+"""Removing endpoints that have not been public for a week (`PUBLIC` in store/endpoints/endpoints),
+with everything that belongs to them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
+from tollgauge.store.endpoints.rated_endpoints import alternative_count
 from tollgauge.store.endpoints.seller_file_states import seller_file
-from tollgauge.store.lists.alternative_counts import alternative_count
 from tollgauge.store.probes.change_rows import change, change_state_row
 from tollgauge.store.probes.closed_days import closed_days
 from tollgauge.store.probes.vantages import vantage_probe

@@ -1,13 +1,14 @@
-"""Rows ↔ dataclasses, and what the queries of many tables have in common."""
+"""Rows ↔ records (dataclasses and structs), and what the queries of many tables have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -16,21 +17,23 @@ from tollgauge.db.schema import upsert
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-R = TypeVar("R", bound="DataclassInstance")
+R = TypeVar("R")
 T = TypeVar("T")
 
 CHUNK: Final = 5_000
 """So many values in one statement are below the databases' limits on parameters."""
 
 
-def to_columns(record: DataclassInstance, /, *without: str, **converted: Any) -> dict[str, Any]:
-    """The fields of a dataclass as column values: `without` some, and others as `converted`."""
+def to_columns(
+    record: DataclassInstance | msgspec.Struct, /, *without: str, **converted: Any
+) -> dict[str, Any]:
+    """The fields of a record as column values: `without` some, and others as `converted`."""
     names = _names(type(record), *without, *converted)
     return {name: getattr(record, name) for name in names} | converted
 
 
-def from_columns(kind: type[R], row: Any, /, **converted: Any) -> R:
-    """A dataclass whose fields are columns of a row, of SQLAlchemy or of db/prepared, but for those
+def from_columns(kind: Callable[..., R], row: Any, /, **converted: Any) -> R:
+    """A record whose fields are columns of a row, of SQLAlchemy or of db/prepared, but for those
     that are `converted`.
     """
     names = _names(kind, *converted)
@@ -43,8 +46,12 @@ def from_columns(kind: type[R], row: Any, /, **converted: Any) -> R:
 
 
 @cache
-def _names(kind: type[DataclassInstance], *without: str) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.name not in without)
+def _names(kind: Any, *without: str) -> tuple[str, ...]:
+    if issubclass(kind, msgspec.Struct):
+        names = kind.__struct_fields__
+    else:
+        names = tuple(field.name for field in fields(kind))
+    return tuple(name for name in names if name not in without)
 
 
 @cache

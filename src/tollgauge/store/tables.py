@@ -7,9 +7,9 @@ from typing import Final
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import answers, attempts, books, payments
-from tollgauge.store.lists import alternative_counts
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes import closed_days, vantages
 from tollgauge.store.schedule import job_rounds
@@ -17,7 +17,7 @@ from tollgauge.store.scores import bundles, evidence, forecasts
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
-    *(leases, alternative_counts, answers, attempts, books, payments, cursors, deposits, transfers),
+    *(leases, rated_endpoints, answers, attempts, books, payments, cursors, deposits, transfers),
     *(
         volumes,
         wallets,

@@ -12,10 +12,12 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.support.examples import examples
+from tests.support.rated import rated
 
-from tollgauge.core.directory.endpoint_filter import Figures, Filter
 from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.lists.rated_endpoint import Filter
 from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE
 from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of_question
@@ -30,16 +32,10 @@ def terms(*weights: tuple[int, int]) -> WeightedTerms:
 
 
 def entry(name: str, text: str = "weather forecast", **changes: object) -> Entry:
-    base = Entry(
-        id=name,
-        host=f"{name}.example",
-        pay_to=None,
-        score_tenths=800,
-        price=1_000,
-        offered=True,
-        terms=read(Wording(description=text)),
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    offered = bool(changes.pop("offered", True))
+    values = {"score_tenths": 800, "price": 1_000, "public": False} | changes
+    endpoint = rated(name, **values)  # type: ignore[arg-type]
+    return Entry(endpoint=endpoint, offered=offered, terms=read(Wording(description=text)))
 
 
 OTHERS = [
@@ -52,9 +48,9 @@ ASKED = entry("asked", score_tenths=500)
 def search(entries: Sequence[Entry], asked: Entry = ASKED, limit: int = 25) -> list[str]:
     matches = Index([asked, *OTHERS, *entries]).search(
         asked.terms,
-        host=asked.host,
-        pay_to=asked.pay_to,
-        least_tenths=(asked.score_tenths or 0) + 50,
+        host=asked.endpoint.host,
+        pay_to=asked.endpoint.pay_to,
+        least_tenths=(asked.endpoint.score_tenths or 0) + 50,
         limit=limit,
     )
     return [match.id for match in matches]
@@ -95,9 +91,9 @@ def test_only_better_scores_count_and_the_least_difference_is_enough() -> None:
 
 
 def test_the_same_host_the_same_pay_to_and_what_is_not_offered_are_left_out() -> None:
-    asked = replace(ASKED, pay_to="0xaa")
+    asked = entry("asked", score_tenths=500, pay_to="0xaa")
     rows = [
-        entry("same-host", host=asked.host),
+        entry("same-host", host=asked.endpoint.host),
         entry("same-wallet", pay_to="0xaa"),
         entry("avoided", offered=False),
         entry("other-wallet", pay_to="0xbb"),
@@ -107,7 +103,7 @@ def test_the_same_host_the_same_pay_to_and_what_is_not_offered_are_left_out() ->
 
 
 def test_two_endpoints_without_a_wallet_do_not_share_one() -> None:
-    assert search([entry("a", pay_to=None)], replace(ASKED, pay_to=None)) == ["a"]
+    assert search([entry("a", pay_to=None)], ASKED) == ["a"]
 
 
 def test_another_purpose_is_no_alternative() -> None:
@@ -130,7 +126,7 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
     alone = Index([ASKED, *OTHERS, entry("a", "weather forecast wind")])
     crowd = Index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
     crowded = Index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
-    asked = {"host": ASKED.host, "pay_to": None, "least_tenths": 550, "limit": 5}
+    asked = {"host": ASKED.endpoint.host, "pay_to": None, "least_tenths": 550, "limit": 5}
     assert crowd.search(ASKED.terms, **asked) == crowded.search(ASKED.terms, **asked)  # type: ignore[arg-type]
     assert alone.search(ASKED.terms, **asked)  # type: ignore[arg-type]
 
@@ -150,8 +146,8 @@ def brute(entries: Sequence[Entry], asked: Entry, least: int) -> list[Match]:
     hosts: dict[int, set[str]] = {}
     for entry in entries:
         for one in array("I", entry.terms.ids):
-            hosts.setdefault(one, set()).add(entry.host)
-    total = len({entry.host for entry in entries})
+            hosts.setdefault(one, set()).add(entry.endpoint.host)
+    total = len({entry.endpoint.host for entry in entries})
 
     def direction(entry: Entry) -> dict[int, int]:
         weight = {
@@ -169,14 +165,14 @@ def brute(entries: Sequence[Entry], asked: Entry, least: int) -> list[Match]:
         percent = min((200 * dot + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
         if (
             entry.offered
-            and entry.score_tenths is not None
-            and entry.score_tenths >= least
+            and entry.endpoint.score_tenths is not None
+            and entry.endpoint.score_tenths >= least
             and percent >= FLOOR
-            and entry.host != asked.host
-            and (entry.pay_to is None or entry.pay_to != asked.pay_to)
+            and entry.endpoint.host != asked.endpoint.host
+            and (entry.endpoint.pay_to is None or entry.endpoint.pay_to != asked.endpoint.pay_to)
         ):
-            price = (entry.price is None, entry.price or 0)
-            rows.append((-percent, -entry.score_tenths, price, entry.id))
+            price = (entry.endpoint.price_micro_usd is None, entry.endpoint.price_micro_usd or 0)
+            rows.append((-percent, -entry.endpoint.score_tenths, price, entry.endpoint.id))
     return [Match(id_, -percent) for percent, _, _, id_ in sorted(rows)]
 
 
@@ -194,11 +190,14 @@ def invented(seed: int, size: int) -> list[Entry]:
     common = [dice.randrange(2**32) for _ in range(dice.choice((4, 20)))]
     return [
         Entry(
-            id=f"{number:04x}",
-            host=f"h{dice.randrange(max(2, size // 2))}",
-            pay_to=dice.choice((None, "0xa", "0xb", "0xc", "0xd")),
-            score_tenths=dice.choice((None, *range(0, 1001, 50))),
-            price=dice.choice((None, 1, 5, 10)),
+            endpoint=rated(
+                f"{number:04x}",
+                host=f"h{dice.randrange(max(2, size // 2))}",
+                pay_to=dice.choice((None, "0xa", "0xb", "0xc", "0xd")),
+                score_tenths=dice.choice((None, *range(0, 1001, 50))),
+                price=dice.choice((None, 1, 5, 10)),
+                public=False,
+            ),
             offered=dice.random() < 0.9,
             terms=terms(
                 *((dice.choice(vocabulary), dice.choice((20, 90, 250))) for _ in range(6)),
@@ -216,20 +215,32 @@ def test_the_index_finds_what_comparing_every_pair_finds(entries: list[Entry]) -
     counts = dict(index.counts(0, index.size))
     assert len(counts) == len(entries)
     for asked in entries:
-        least = (asked.score_tenths or 0) + 50
+        least = (asked.endpoint.score_tenths or 0) + 50
         expected = brute(entries, asked, least)
         matches = index.search(
-            asked.terms, host=asked.host, pay_to=asked.pay_to, least_tenths=least, limit=100
+            asked.terms,
+            host=asked.endpoint.host,
+            pay_to=asked.endpoint.pay_to,
+            least_tenths=least,
+            limit=100,
         )
         assert list(matches) == expected
-        assert counts[asked.id] == min(len(expected), COUNT_MAX)
+        assert counts[asked.endpoint.id] == min(len(expected), COUNT_MAX)
 
 
 def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
     """More candidates than are looked at first, so that both steps of the count are taken."""
     dice = random.Random(3)
     rows = invented(5, 12) + [
-        replace(one, id=f"x{number:05}", host=f"g{number}", score_tenths=dice.randrange(1001))
+        replace(
+            one,
+            endpoint=structs.replace(
+                one.endpoint,
+                id=f"x{number:05}",
+                host=f"g{number}",
+                score_tenths=dice.randrange(1001),
+            ),
+        )
         for number in range(6_000)
         for one in invented(number % 40, 2)[:1]
     ]
@@ -238,12 +249,12 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
     for asked in dice.sample(rows, 40):
         matches = index.search(
             asked.terms,
-            host=asked.host,
-            pay_to=asked.pay_to,
-            least_tenths=(asked.score_tenths or 0) + 50,
+            host=asked.endpoint.host,
+            pay_to=asked.endpoint.pay_to,
+            least_tenths=(asked.endpoint.score_tenths or 0) + 50,
             limit=COUNT_MAX,
         )
-        assert counts[asked.id] == len(matches)
+        assert counts[asked.endpoint.id] == len(matches)
 
 
 def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
@@ -252,13 +263,17 @@ def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
     one, two = Index(rows), Index(shuffled)
     assert dict(one.counts(0, 50)) == dict(two.counts(0, 50))
     for asked in rows:
-        question = {"host": asked.host, "pay_to": asked.pay_to, "least_tenths": 0, "limit": 50}
+        question = {
+            "host": asked.endpoint.host,
+            "pay_to": asked.endpoint.pay_to,
+            "least_tenths": 0,
+            "limit": 50,
+        }
         assert one.search(asked.terms, **question) == two.search(asked.terms, **question)  # type: ignore[arg-type]
 
 
 def listed(name: str, text: str, **changes: object) -> Entry:
-    one = entry(name, text, offered=False, **changes)
-    return replace(one, figures=Figures(id=name, resource="", host=one.host, status=Listing.LISTED))
+    return entry(name, text, offered=False, public=True, **changes)
 
 
 def answers(entries: Sequence[Entry], question: str, limit: int = 25) -> list[str]:
@@ -316,10 +331,8 @@ def test_words_that_nobody_says_neither_find_nor_hide_anything() -> None:
 
 
 def test_a_question_finds_what_is_listed_and_nothing_else() -> None:
-    gone = listed("gone", "weather forecast")
-    assert gone.figures is not None
     rows = [
-        replace(gone, figures=replace(gone.figures, status=Listing.DELISTED)),
+        listed("gone", "weather forecast", status=Listing.DELISTED),
         entry("hidden"),
         listed("a", "weather forecast"),
     ]

@@ -7,6 +7,7 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.rated import rated
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.similarity.index import Entry, Index
@@ -141,11 +142,9 @@ def percent(candidate: str) -> int:
     texts = {"asked": ASKED, "candidate": candidate, **{f"o{n}": t for n, t in enumerate(others)}}
     entries = [
         Entry(
-            id=name,
-            host=name,
-            pay_to=None,
-            score_tenths=0 if name == "asked" else 900,
-            price=None,
+            endpoint=rated(
+                name, host=name, score_tenths=0 if name == "asked" else 900, public=False
+            ),
             offered=True,
             terms=terms_of(Wording(description=text)),
         )

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from msgspec import structs
 from sqlalchemy import Connection
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.score.evidence import Evidence
+from tollgauge.core.score.scoring import score
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
@@ -21,6 +23,7 @@ from tollgauge.monitor.ranking import MORE_MAX, PAGE, MoreOfSite
 from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
+from tollgauge.store.scores.scores import ScoreRow
 
 STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
 GOOD = payable()
@@ -44,9 +47,16 @@ async def add(
         )
         row = scoring.scored(endpoint.id, evidence)
         if tenths is not None:
-            row = replace(row, score_tenths=tenths)
+            row = rescored(row, tenths)
         await store.writing(endpoints.insert, endpoint)
         await store.writing(scores.save, row)
+
+
+def rescored(row: ScoreRow, tenths: int) -> ScoreRow:
+    """A score with another number of points."""
+    assert row.figures is not None
+    figures = structs.replace(row.figures, score_tenths=tenths)
+    return replace(row, score_tenths=tenths, figures=figures)
 
 
 async def board(store: Store) -> Leaderboard:
@@ -66,7 +76,7 @@ async def board(store: Store) -> Leaderboard:
 async def test_what_is_not_to_be_paid_is_not_on_it_whatever_its_score(
     store: Store, evidence: Evidence, advice: str
 ) -> None:
-    assert scoring.scored("", evidence).recommendation == advice
+    assert score(evidence).recommendation == advice
     await add(store, "bad.example.com", "/", evidence=evidence, tenths=1_000)
     await add(store, "good.example.org", "/")
     assert [row.host for row in (await board(store)).rows] == ["good.example.org"]
@@ -81,7 +91,7 @@ async def test_a_site_has_three_rows_and_the_rest_is_counted_under_the_last(stor
     await add(store, "other.co.uk", "/1", "/2", "/3", tenths=970)
     shown = await board(store)
     assert Counter(row.host for row in shown.rows) == {"a.shop.co.uk": 3, "other.co.uk": 3}
-    assert [row.score_tenths for row in shown.rows[:3]] == [850, 850, 850]
+    assert [row.score_tenths for row in shown.rows[:3]] == [990, 990, 990]
     assert shown.more == {shown.rows[2].id: MoreOfSite("shop.co.uk", 8)}
 
 
@@ -119,19 +129,11 @@ async def test_thirty_thousand_listings_of_one_site_have_three_rows(store: Store
 
 
 def score_all_like(tx: Connection, id_: str) -> None:
-    """Give every endpoint without a score that of one."""
-    others = [column for column in schema.score.c if column.name != "endpoint_id"]
-    row = tx.execute(sa.select(*others).where(schema.score.c.endpoint_id == id_)).one()
-    score = dict(row._mapping)
-    known = set(tx.execute(sa.select(schema.score.c.endpoint_id)).scalars())
-    ids = tx.execute(sa.select(schema.endpoint.c.id)).scalars()
-    tx.execute(
-        schema.score.insert(), [score | {"endpoint_id": one} for one in ids if one not in known]
-    )
+    """Give every endpoint without a score the figures of one."""
     table = schema.endpoint
-    ranked = [column for column in table.c if column.name.startswith("ranked_")]
-    rank = tx.execute(sa.select(*ranked).where(table.c.id == id_)).one()
-    tx.execute(table.update().values(dict(rank._mapping)).where(table.c.ranked_at.is_(None)))
+    figures = [table.c[column.name] for column in schema.FIGURES]
+    row = tx.execute(sa.select(*figures).where(table.c.id == id_)).one()
+    tx.execute(table.update().values(dict(row._mapping)).where(table.c.scored_at.is_(None)))
 
 
 async def test_nothing_scored_is_an_empty_leaderboard(store: Store) -> None:
@@ -159,4 +161,4 @@ async def test_of_a_kept_ranking_what_may_not_be_paid_any_more_is_left_out_at_on
 
 async def rescore(store: Store, resource: str, evidence: Evidence, *, tenths: int) -> None:
     row = scoring.scored(endpoint_id(resource), evidence)
-    assert await store.writing(scores.save, replace(row, score_tenths=tenths))
+    assert await store.writing(scores.save, rescored(row, tenths))

@@ -15,6 +15,7 @@ from tests.support.record_probe import record_probe
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.payto_history import PayToHistory
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -60,13 +61,9 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
         as_of=as_of,
         policy_version=1,
         score_tenths=None,
-        grade=None,
-        recommendation="unverified",
-        confidence_hundredths=0,
-        uptime_tenths=None,
-        compliant=False,
         evidence=b"{}",
-        result=b'{"stats":{"avg_latency_ms":90}}',
+        result=b"{}",
+        figures=ScoreFigures(scored_at=as_of),
     )
 
 

@@ -16,6 +16,7 @@ from tests.support.http_service import NOW, WEATHER, Running, configuration, ope
 from tests.support.open_transaction import open_transaction
 from tests.support.ready_answers import forget
 from tests.support.record_probe import record_probe
+from tests.support.score_rows import stored_score
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
@@ -41,8 +42,7 @@ from tollgauge.monitor import alternatives, discovery, probing
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.reports.trust_reports import live, preview, shared
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, endpoints, public
-from tollgauge.store.lists import alternative_counts as similar_rows
+from tollgauge.store.endpoints import crawls, endpoints, rated_endpoints
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes import latest, probes
 from tollgauge.store.schedule import hosts
@@ -90,7 +90,7 @@ def asked_for(
     assert stored is not None
     scores.save(tx, live(tx, stored, probe.result, cadence=NORMAL, now=at).row)
     changes.add(tx, [(stored.id, rules.delisting(at=at, source="a-source"))])
-    similar_rows.save_counts(tx, {stored.id: 3})
+    rated_endpoints.save_better(tx, {stored.id: 3})
     return stored
 
 
@@ -199,9 +199,8 @@ async def test_its_buyer_still_gets_the_report(running: Running) -> None:
 async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
-    scored = await store.reading(similar_rows.get, DEFAMING.id)
-    assert scored is not None
-    assert not alternatives.is_offered(scored)
+    known = await store.reading(rated_endpoints.get_many, [DEFAMING.id])
+    assert not alternatives.is_offered(known[DEFAMING.id])
     samples = await store.reading(preview, now=NOW)
     assert DEFAMING.id not in [sample.report.endpoint.id for sample in samples]
 
@@ -414,11 +413,9 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
 
 async def test_a_score_or_a_count_of_what_was_forgotten_meanwhile_is_dropped(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW)
-    row = await store.reading(scores.get, DEFAMING.id)
-    assert row is not None
     await pruned(store, now=NOW + WEEK_MS)
-    assert await store.writing(scores.save, replace(row, as_of=NOW + WEEK_MS)) is False
-    await store.writing(similar_rows.save_counts, {DEFAMING.id: 1})
+    assert await store.writing(scores.save, stored_score(DEFAMING.id, 500)) is False
+    await store.writing(rated_endpoints.save_better, {DEFAMING.id: 1})
     assert await left_of(store, DEFAMING.id) == {}
 
 
@@ -427,4 +424,4 @@ async def test_who_asks_for_it_again_makes_it_known_again(store: Store) -> None:
     await pruned(store, now=NOW + WEEK_MS)
     again = await store.writing(asked_for, DEFAMING, at=NOW + WEEK_MS + 1)
     assert again.first_seen == NOW + WEEK_MS + 1
-    assert await store.reading(public.get, DEFAMING.id) is None
+    assert await store.reading(rated_endpoints.get_public, DEFAMING.id) is None

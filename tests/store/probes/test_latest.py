@@ -10,6 +10,7 @@ from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -51,13 +52,9 @@ SCORE = ScoreRow(
     as_of=NOW,
     policy_version=1,
     score_tenths=842,
-    grade="A",
-    recommendation="proceed",
-    confidence_hundredths=90,
-    uptime_tenths=None,
-    compliant=True,
     evidence=b'{"some": "evidence"}',
-    result=b'{"stats":{"avg_latency_ms":90}}',
+    result=b"{}",
+    figures=ScoreFigures(scored_at=NOW),
 )
 
 

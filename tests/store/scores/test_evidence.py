@@ -16,11 +16,6 @@ SCORE = ScoreRow(
     as_of=NOW,
     policy_version=1,
     score_tenths=None,
-    grade=None,
-    recommendation="unverified",
-    confidence_hundredths=0,
-    uptime_tenths=None,
-    compliant=False,
     evidence=b'{"some": "evidence"}',
     result=b"{}",
 )

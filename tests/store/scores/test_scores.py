@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from tests.support.score_rows import NOW, endpoint, row, save
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.evidence import Evidence, LatestState, from_json
@@ -19,9 +20,7 @@ from tollgauge.core.score.scoring import score
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.lists import endpoint_list, ranking
-from tollgauge.store.lists.endpoint_list import ListedEndpoint
+from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -57,17 +56,18 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
     assert from_json(row.evidence) == evidence
     assert row.digest == hashlib.sha256(row.evidence).hexdigest()
     assert score_from_json(row.result) == score(evidence)
-    assert (row.uptime_tenths, row.compliant) == (1_000, True)
+    known = await store.reading(rated_endpoints.get_many, [one.id])
+    assert (known[one.id].uptime_tenths, known[one.id].compliant) == (1_000, True)
 
 
-RANKED = [column for column in schema.endpoint.c if column.name.startswith("ranked_")]
+FIGURES = [schema.endpoint.c[column.name] for column in schema.FIGURES]
 
 
 @pytest.mark.parametrize(
     "later",
     [
         row("/", 500),
-        row("/", 500, as_of=NOW + 1, result=b'{"stats":{"avg_latency_ms":70}}'),
+        row("/", 500, as_of=NOW + 1, latency_ms=70),
         row("/", 500, as_of=NOW + 1, payable_24h_permille=990),
         row("/", 500, 51, as_of=NOW + 1),
         row("/", 500, as_of=NOW + 1, recommendation="avoid"),
@@ -75,7 +75,7 @@ RANKED = [column for column in schema.endpoint.c if column.name.startswith("rank
         row("/", 500, as_of=NOW + 1, compliant=True),
         row("/", None, as_of=NOW + 1),
         row("/", 501, as_of=NOW - 1),
-        row("/", 500, as_of=NOW - 1, result=b'{"stats":{"avg_latency_ms":70}}'),
+        row("/", 500, as_of=NOW - 1, latency_ms=70),
     ],
 )
 async def test_scores_that_are_saved_together_rank_their_endpoints_as_one_that_is_saved_alone(
@@ -90,7 +90,7 @@ async def test_scores_that_are_saved_together_rank_their_endpoints_as_one_that_i
     await store.writing(scores.save, elsewhere)
 
     def ranks(tx: Connection, endpoint_id: str) -> object:
-        query = sa.select(*RANKED).where(schema.endpoint.c.id == endpoint_id)
+        query = sa.select(*FIGURES).where(schema.endpoint.c.id == endpoint_id)
         return tuple(tx.execute(query).one())
 
     together = await store.reading(ranks, later.endpoint_id)
@@ -117,7 +117,7 @@ async def test_an_older_score_of_several_ranks_nothing(store: Store) -> None:
     kept = [await store.reading(scores.get, endpoint(path).id) for path in ("/", "/new")]
     assert kept == [row("/", 500), row("/new", 700)]
     columns = schema.endpoint.c
-    query = sa.select(columns.ranked_score, columns.ranked_at).order_by(columns.resource)
+    query = sa.select(columns.score_tenths, columns.scored_at).order_by(columns.resource)
     ranked = await store.reading(lambda tx: tx.execute(query).all())
     assert ranked == [(500, NOW), (700, NOW)]
 
@@ -150,11 +150,11 @@ async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store)
     )
     await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
     await save(store, row("/low", 100), row("/high", 900), row("/none", None))
-    listed = await store.reading(endpoint_list.of_host, "a.com", limit=9)
+    listed = await store.reading(rated_endpoints.of_host, "a.com", limit=9)
     assert [one.resource for one in listed[:2]] == ["https://a.com/high", "https://a.com/low"]
     assert {one.resource for one in listed[2:]} == {"https://a.com/none", "https://a.com/new"}
-    assert await store.reading(endpoint_list.of_host, "a.com", limit=1) == listed[:1]
-    assert await store.reading(endpoint_list.of_host, "a.com", limit=3) == listed[:3]
+    assert await store.reading(rated_endpoints.of_host, "a.com", limit=1) == listed[:1]
+    assert await store.reading(rated_endpoints.of_host, "a.com", limit=3) == listed[:3]
 
 
 async def test_pages_of_a_host_follow_each_other_without_a_gap(store: Store) -> None:
@@ -162,18 +162,18 @@ async def test_pages_of_a_host_follow_each_other_without_a_gap(store: Store) -> 
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
     await save(store, *(row(path, 500 + int(path[1:]) % 2) for path in paths[:6]))
-    whole = await store.reading(endpoint_list.of_host, "a.com", limit=20)
+    whole = await store.reading(rated_endpoints.of_host, "a.com", limit=20)
     assert len(whole) == 9
     for limit in (1, 2, 4, 9):
-        pages: list[ListedEndpoint] = []
+        pages: list[RatedEndpoint] = []
         while page := await store.reading(
-            endpoint_list.of_host, "a.com", after=pages[-1].id if pages else None, limit=limit
+            rated_endpoints.of_host, "a.com", after=pages[-1].id if pages else None, limit=limit
         ):
             pages += page
         assert tuple(pages) == whole
     of_another = endpoint("/other", host="b.com").id
     for unknown in (of_another, "0123456789abcdef", "no id"):
-        listed = await store.reading(endpoint_list.of_host, "a.com", after=unknown, limit=4)
+        listed = await store.reading(rated_endpoints.of_host, "a.com", after=unknown, limit=4)
         assert listed == whole[:4]
 
 
@@ -181,28 +181,12 @@ async def test_a_row_of_a_list_has_the_figures_of_the_newest_score(store: Store)
     await store.writing(endpoints.insert, endpoint("/"), endpoint("/new"))
     newest = row("/", 700, 40, payable_24h_permille=997)
     await save(store, newest, row("/", 300, as_of=NOW - 1, payable_24h_permille=3))
-    scored, new = await store.reading(endpoint_list.of_host, "a.com", limit=3)
-    assert (scored.ranked_score, scored.ranked_confidence, scored.ranked_grade) == (700, 40, "B")
-    assert (scored.ranked_recommendation, scored.ranked_uptime) == ("proceed", 700)
-    assert scored.ranked_latency == 90
-    assert (new.ranked_score, new.ranked_recommendation, new.ranked_latency) == (None, None, None)
-    described = await store.reading(endpoint_list.described, [scored.id, new.id])
-    assert described[scored.id].ranked_payable_24h == 997
-    assert described[new.id].ranked_payable_24h is None
-
-
-async def test_pages_of_all_ranked_endpoints_follow_each_other_without_a_gap(store: Store) -> None:
-    paths = [f"/{number}" for number in range(7)]
-    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
-    await save(store, *(row(path, 500 + int(path[1:]) % 2, 50) for path in paths))
-    after, listed = None, []
-    while page := await store.reading(endpoint_list.page, after=after, limit=3):
-        listed += [one.id for one in page]
-        last = page[-1]
-        assert last.ranked_score is not None
-        assert last.ranked_confidence is not None
-        after = (last.ranked_score, last.ranked_confidence, last.id)
-    assert listed == [await store.reading(ranking.at, rank) for rank in range(1, 8)]
+    scored, new = await store.reading(rated_endpoints.of_host, "a.com", limit=3)
+    assert (scored.score_tenths, scored.confidence_hundredths, scored.grade) == (700, 40, "B")
+    assert (scored.recommendation, scored.uptime_tenths) == ("proceed", 700)
+    assert (scored.latency_ms, scored.payable_24h_permille) == (90, 997)
+    assert (new.score_tenths, new.recommendation, new.latency_ms) == (None, "unverified", None)
+    assert new.payable_24h_permille is None
 
 
 async def test_the_median_of_a_site_is_of_the_endpoints_that_were_known_before(

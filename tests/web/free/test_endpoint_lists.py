@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.http_service import BASE, NOW, Running, configuration, opened
+from tests.support.score_rows import stored_score
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
@@ -47,19 +48,18 @@ async def add(running: Running, one: Endpoint, tenths: int | None, advice: str, 
 
 
 def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> ScoreRow:
-    return ScoreRow(
-        endpoint_id=one.id,
+    return stored_score(
+        one.id,
+        tenths,
         as_of=NOW,
         policy_version=2,
-        score_tenths=tenths,
         grade=grade or None,
         recommendation=advice,
         confidence_hundredths=50,
         uptime_tenths=tenths,
         compliant=True,
-        evidence=b"{}",
-        result=RESULT,
         payable_24h_permille=900,
+        result=RESULT,
     )
 
 

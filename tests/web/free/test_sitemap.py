@@ -13,7 +13,7 @@ from tests.support.score_rows import endpoint
 
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import endpoints, public
+from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.web import routes
 from tollgauge.web.free import sitemap
 
@@ -88,8 +88,8 @@ async def test_what_is_not_public_is_in_no_part(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("/listed"))
     await store.writing(endpoints.insert, endpoint("/asked", host="b.com"), adopted=True)
     listed = endpoint("/listed")
-    read = await store.reading(public.with_prefix, listed.id[:2], limit=9)
+    read = await store.reading(rated_endpoints.with_prefix, listed.id[:2], limit=9)
     assert read == ((listed.id, None),)
-    assert await store.reading(public.with_prefix, "", limit=9) == ((listed.id, None),)
-    assert await store.reading(public.hosts, offset=0, limit=9) == ("a.com",)
-    assert await store.reading(public.hosts, offset=1, limit=9) == ()
+    assert await store.reading(rated_endpoints.with_prefix, "", limit=9) == ((listed.id, None),)
+    assert await store.reading(rated_endpoints.hosts, offset=0, limit=9) == ("a.com",)
+    assert await store.reading(rated_endpoints.hosts, offset=1, limit=9) == ()

@@ -26,10 +26,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.directory.endpoint_filter import Figures, Filter
 from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.lists.columns import Columns
+from tollgauge.core.lists.rated_endpoint import Filter, RatedEndpoint
 from tollgauge.core.score.forecast import EXPECTED_PERMILLE
-from tollgauge.core.similarity.columns import Columns
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -64,21 +64,11 @@ step at most, all together by sqrt(256) / 2 = 8; this is more than enough."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An endpoint as the index knows it. `score_tenths` is None while nothing was measured, and so
-    is `payable_24h_permille`, the chance that it is payable in 24 hours; `price` in millionths of a
-    dollar, None where none is advertised. `offered`: it may be an alternative. `figures` are what
-    lists show, None for an endpoint that is not public.
-    """
+    """An endpoint and the terms of its texts. `offered`: it may be an alternative."""
 
-    id: str
-    host: str
-    pay_to: str | None
-    score_tenths: int | None
-    price: int | None
+    endpoint: RatedEndpoint
     offered: bool
     terms: WeightedTerms
-    payable_24h_permille: int | None = None
-    figures: Figures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +84,23 @@ class Index:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         ordered = sorted(entries, key=_rank)
+        endpoints = [entry.endpoint for entry in ordered]
         self.size: Final = len(ordered)
         # Tuples of texts and numbers: the garbage collector does not look through them.
-        self._ids: Final = tuple([entry.id for entry in ordered])
+        self._ids: Final = tuple([endpoint.id for endpoint in endpoints])
         self._hosts: Final[dict[str, int]] = {}
-        self._pay_tos: Final[dict[str, int]] = {}
-        hosts = [self._hosts.setdefault(entry.host, len(self._hosts)) for entry in ordered]
+        self._pay_tos: Final[dict[str | None, int]] = {None: -1}
+        hosts = [self._hosts.setdefault(endpoint.host, len(self._hosts)) for endpoint in endpoints]
         pay_tos = [
-            -1
-            if entry.pay_to is None
-            else self._pay_tos.setdefault(entry.pay_to, len(self._pay_tos))
-            for entry in ordered
+            self._pay_tos.setdefault(endpoint.pay_to, len(self._pay_tos)) for endpoint in endpoints
         ]
         self._host: Final[Ints] = np.array(hosts, np.int32)
         self._pay_to: Final[Ints] = np.array(pay_tos, np.int32)
         self._payable: Final[Ints] = np.array(
-            [entry.payable_24h_permille or 0 for entry in ordered], np.int32
+            [endpoint.payable_24h_permille or 0 for endpoint in endpoints], np.int32
         )
-        self.columns: Final = Columns([entry.figures for entry in ordered])
-        self._score: Final = tuple([entry.score_tenths or 0 for entry in ordered])
+        self.columns: Final = Columns(endpoints)
+        self._score: Final = tuple([endpoint.score_tenths or 0 for endpoint in endpoints])
         offered = sum(_offered(entry) for entry in ordered)
         # `searchsorted` needs ascending numbers, and the best score comes first.
         self._negative_scores: Final[Longs] = -np.array(self._score[:offered], np.int64)
@@ -300,12 +288,12 @@ def _sums_of_few(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end
 
 
 def _offered(entry: Entry) -> bool:
-    return entry.offered and entry.score_tenths is not None
+    return entry.offered and entry.endpoint.score_tenths is not None
 
 
 def _is_candidate(entry: Entry) -> bool:
-    listed = entry.figures is not None and entry.figures.status is Listing.LISTED
-    return listed or _offered(entry)
+    endpoint = entry.endpoint
+    return (endpoint.public and endpoint.status is Listing.LISTED) or _offered(entry)
 
 
 def _places(candidates: list[Entry]) -> Ints:
@@ -321,11 +309,13 @@ def _rank(entry: Entry) -> tuple[bool, bool, int, bool, int, str]:
     """What may be an alternative first, then what is listed, each by score, then price, then id;
     the others after them.
     """
+    endpoint = entry.endpoint
+    price = endpoint.price_micro_usd
     return (
         not _offered(entry),
         not _is_candidate(entry),
-        -(entry.score_tenths or 0),
-        entry.price is None,
-        entry.price or 0,
-        entry.id,
+        -(endpoint.score_tenths or 0),
+        price is None,
+        price or 0,
+        endpoint.id,
     )

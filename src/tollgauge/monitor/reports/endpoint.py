@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.directory.discovery import PRICE_CHANGED
-from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.probe import HistoryRow
 from tollgauge.core.probe.rollup import Rollup
@@ -20,13 +21,13 @@ from tollgauge.core.score.score import Activity, Component, Score, Settlement, s
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.core.score.window import DayScore, with_silent_days
 from tollgauge.core.watch.retention import RAW_DAYS
-from tollgauge.monitor.reports.improvements import improvements_of
 from tollgauge.monitor.reports.pace import Pace, pace
-from tollgauge.monitor.reports.snapshots import Snapshot, read_snapshot
-from tollgauge.store.endpoints import listings, public
+from tollgauge.monitor.reports.snapshots import Snapshot, find_improvements, read_snapshot
+from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.store.probes import closed_days, probes, vantages, window
+from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -106,7 +107,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     seen = _view(tx, endpoint_id, row, score, now=now)
     if seen is None:
         return None
-    snapshot = replace(seen.snapshot, improvements=improvements_of(row, score))
+    snapshot = structs.replace(seen.snapshot, improvements=find_improvements(row, score))
     return replace(seen, snapshot=snapshot)
 
 
@@ -114,7 +115,7 @@ def _view(
     tx: Connection, endpoint_id: str, row: ScoreRow | None, score: Score | None, *, now: int
 ) -> EndpointView | None:
     """The same without what would raise its score; `row` and `score` are its latest one."""
-    endpoint = public.get(tx, endpoint_id)
+    endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
@@ -128,7 +129,7 @@ def _view(
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
-        pace=pace(tx, endpoint, row),
+        pace=pace(hosts.get(tx, endpoint.host), row),
         days=_days(tx, endpoint, score, now=now),
         events=tuple(_timeline(event) for event in events),
         vantages=states,
@@ -152,7 +153,7 @@ def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str,
 
 
 def _days(
-    tx: Connection, endpoint: Endpoint, score: Score | None, *, now: int
+    tx: Connection, endpoint: RatedEndpoint, score: Score | None, *, now: int
 ) -> tuple[DayBar, ...]:
     """One bar a UTC day, with zeros where nothing was measured."""
     today = day_of(now)

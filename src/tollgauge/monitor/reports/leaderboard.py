@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.advice import PAYABLE
 from tollgauge.core.score.policy import POLICY
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import MoreOfSite
-from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.lists import ranking as ranks
-from tollgauge.store.scores import scores
+from tollgauge.store.endpoints import ranking as ranks
+from tollgauge.store.endpoints import rated_endpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,7 @@ class Leaderboard:
 
     as_of: int
     policy_version: int
-    rows: tuple[Snapshot, ...]
+    rows: tuple[RatedEndpoint, ...]
     more: Mapping[str, MoreOfSite] = field(default_factory=dict)
 
 
@@ -40,11 +39,11 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     chosen = ranking.current(tx, now=now)
     sites = {candidate.endpoint_id: candidate.site for candidate in chosen.best}
     ids = ranks.still_candidates(tx, sites, recommended=PAYABLE)
-    known, latest = endpoints.get_many(tx, ids), scores.results(tx, ids)
+    known = rated_endpoints.get_many(tx, ids)
     last_row = {sites[id_]: id_ for id_ in ids}
     return Leaderboard(
-        as_of=max((score.as_of for score in latest.values()), default=now),
+        as_of=max((endpoint.scored_at or 0 for endpoint in known.values()), default=now),
         policy_version=POLICY.version,
-        rows=tuple(snapshot_of(known[id_], latest[id_], now=latest[id_].as_of) for id_ in ids),
+        rows=tuple(known[id_] for id_ in ids),
         more={last_row[more.site]: more for more in chosen.more if more.site in last_row},
     )

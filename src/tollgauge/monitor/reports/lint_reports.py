@@ -13,7 +13,7 @@ from tollgauge.core.endpoint.finding import NOT_EVALUATED, Finding, Lint
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.transport import no_answer
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.store.endpoints import public
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.probes import probes
 
 
@@ -30,7 +30,7 @@ class StoredLint:
 
 def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
     """What is stored of the last probe of an endpoint; None when it is unknown or not public."""
-    endpoint = public.get(tx, endpoint_id)
+    endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
     at = endpoint.last_probed

@@ -21,6 +21,7 @@ from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes, vantages
 from tollgauge.store.probes.latest import Latest
+from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import evidence, scores
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -111,7 +112,7 @@ def shared(tx: Connection, latest: Latest, probe: ProbeResult) -> TrustReport | 
         score=score,
         row=row,
         probe=probe,
-        pace=pace(tx, endpoint, row, host=latest.host),
+        pace=pace(latest.host, row),
         vantages=_vantages(tx, endpoint) if latest.seen_by_vantages else (),
         named_at=latest.named_at,
     )
@@ -158,7 +159,7 @@ def _report(
         score=score,
         row=row,
         probe=probe,
-        pace=pace(tx, endpoint, row),
+        pace=pace(hosts.get(tx, endpoint.host), row),
         vantages=_vantages(tx, endpoint),
     )
 

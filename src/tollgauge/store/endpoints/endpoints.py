@@ -33,7 +33,14 @@ PUBLIC: Final = sa.or_(
     endpoint_table.c.adopted.is_(False),
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
-"""Which endpoints anyone may see (store/endpoints/public)."""
+"""Public endpoints (docs/operating, *what is public*): those that a directory lists or once
+listed, and those that answered with 402.
+
+Anyone can have any URL probed by buying a report on it, so a URL alone says nothing about its host:
+only its buyer sees it until it is listed or answers 402. If unlisted paths of the host answer 402
+too, a 402 says nothing either; until that was tested, the endpoint is not public. Endpoints that
+are not public after a week are removed (store/never_public), unless they are watched.
+"""
 # Those of one instant, as all are after a change of policy, in any order: to put all of them in
 # order for each claim would take longer than the scores.
 _SCORE_DUE: Final = Prepared(

@@ -120,9 +120,11 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     scores write.
     """
     others = {"id", "up_at", "down_since", "payable", "failing_since", "unconfirmed_at"}
-    others |= {"paused_until", "forms", "payto_history"}
+    others |= {"paused_until", "forms", "payto_history"} | {
+        column.name for column in schema.FIGURES
+    }
     names = [column.name for column in schema.endpoint.c if column.name not in others]
-    _update(tx, listed, [name for name in names if not name.startswith("ranked_")])
+    _update(tx, listed, names)
 
 
 def save_last_seen(

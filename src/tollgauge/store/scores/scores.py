@@ -1,6 +1,6 @@
 """The latest score of every endpoint: one row for each, with the evidence of which it was computed.
-An older score never replaces a newer one. The figures that rank an endpoint are also written to its
-own row (store/lists/ranking).
+An older score never replaces a newer one. The figures of a score are written to the endpoint's own
+row (store/endpoints/rated_endpoints).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.score.score import Score, latency_and_down, score_from_json
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
+from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import FIGURES, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
-from tollgauge.db.schema import upsert
 from tollgauge.store import rows
+from tollgauge.store.endpoints.rated_endpoints import figure_columns
 
 _NEW: Final = upsert(score_table)
 _SAVE: Final = Prepared(
@@ -31,17 +33,15 @@ _SAVE: Final = Prepared(
         where=score_table.c.as_of <= _NEW.excluded.as_of,
     )
 )
-_NEWEST: Final = sa.func.coalesce(endpoint_table.c.ranked_at, 0) <= sa.bindparam(
-    "ranked_at_", type_=sa.BigInteger
+_NEWEST: Final = sa.func.coalesce(endpoint_table.c.scored_at, 0) <= sa.bindparam(
+    "scored_at_", type_=sa.BigInteger
 )
-_RANKED: Final = tuple(
-    column.name for column in endpoint_table.c if column.name.startswith("ranked_")
-)
-_RANKS: Final = {
+_FIGURES: Final = {
     column.name: sa.case(
-        (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)), else_=column
+        (_NEWEST, sa.bindparam(f"{column.name}_", type_=column.type)),
+        else_=endpoint_table.c[column.name],
     )
-    for column in endpoint_table.c[_RANKED]
+    for column in FIGURES
 }
 _END_CLAIM: Final = Prepared(
     endpoint_table.update()
@@ -49,7 +49,7 @@ _END_CLAIM: Final = Prepared(
     .values(
         score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
         score_next=None,
-        **_RANKS,
+        **_FIGURES,
     )
 )
 SITE_MAX: Final = 101
@@ -58,25 +58,18 @@ SITE_MAX: Final = 101
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
-    the canonical text of what it was computed from, `result` the JSON of the whole score, which is
-    at hand (`computed`) until it was saved; `payable_24h_permille` the chance that it is payable in
-    24 hours. None where nothing was measured.
+    """A score as it is stored. `evidence` is the canonical text of what it was computed from,
+    `result` the JSON of the whole score. `figures` go into the endpoint's row: they are there in a
+    score that is to be saved, and None in one that was read.
     """
 
     endpoint_id: str
     as_of: int
     policy_version: int
     score_tenths: int | None
-    grade: str | None
-    recommendation: str
-    confidence_hundredths: int
-    uptime_tenths: int | None
-    compliant: bool
     evidence: bytes
     result: bytes
-    payable_24h_permille: int | None = None
-    computed: Score | None = field(default=None, compare=False, repr=False)
+    figures: ScoreFigures | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def digest(self) -> str:
@@ -90,7 +83,7 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     or the endpoint was removed; the score is not stored then.
     """
     # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
-    if not _END_CLAIM.run(tx, {"id_": row.endpoint_id, **_ranked(row)}):
+    if not _END_CLAIM.run(tx, _claim_values(row)):
         return False
     return _SAVE.run(tx, _columns(row)) > 0
 
@@ -100,32 +93,16 @@ def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     by_id = {row.endpoint_id: row for row in score_rows}
     lock = sa.select(endpoint_table.c.id).order_by(endpoint_table.c.id).with_for_update()
     known = [by_id[row.id] for row in rows.with_any(tx, lock, endpoint_table.c.id, sorted(by_id))]
-    _END_CLAIM.run_each(tx, [{"id_": row.endpoint_id, **_ranked(row)} for row in known])
+    _END_CLAIM.run_each(tx, [_claim_values(row) for row in known])
     _SAVE.run_each(tx, [_columns(row) for row in known])
 
 
-def _ranked(row: ScoreRow) -> dict[str, Any]:
-    """What ranks the endpoint of a score, as the values of _END_CLAIM."""
-    computed = row.computed
-    latency, down = (
-        latency_and_down(row.result)
-        if computed is None
-        else (computed.stats.avg_latency_ms, computed.down)
-    )
-    return {
-        "ranked_at_": row.as_of,
-        "ranked_score_": row.score_tenths,
-        "ranked_confidence_": row.confidence_hundredths,
-        "ranked_recommendation_": row.recommendation,
-        "ranked_grade_": row.grade,
-        "ranked_uptime_": row.uptime_tenths,
-        "ranked_compliant_": row.compliant,
-        "ranked_latency_": latency,
-        "ranked_payable_24h_": row.payable_24h_permille,
-        "ranked_down_since_": down.since if down else None,
-        "ranked_down_reason_": down.reason if down else None,
-        "ranked_down_confirmed_": down.confirmed if down else None,
-    }
+def _claim_values(row: ScoreRow) -> dict[str, Any]:
+    """The values of _END_CLAIM for a score."""
+    if row.figures is None:
+        raise ValueError("A score that was read from the database cannot be saved again.")
+    columns = figure_columns(row.figures)
+    return {"id_": row.endpoint_id} | {f"{name}_": value for name, value in columns.items()}
 
 
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
@@ -166,18 +143,18 @@ def site_medians(tx: Connection, site: str, *, before: Collection[int]) -> dict[
     """
     # Those of an earlier instant come first among those of the latest.
     query = (
-        sa.select(*endpoint_table.c["first_seen", "ranked_score"])
+        sa.select(*endpoint_table.c["first_seen", "score_tenths"])
         .where(
             endpoint_table.c.site == site,
             endpoint_table.c.first_seen < max(before),
-            endpoint_table.c.ranked_score.is_not(None),
+            endpoint_table.c.score_tenths.is_not(None),
         )
         .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
         .limit(SITE_MAX)
     )
     known = tx.execute(query).all()
     return {
-        instant: _median([row.ranked_score for row in known if row.first_seen < instant])
+        instant: _median([row.score_tenths for row in known if row.first_seen < instant])
         for instant in before
     }
 
@@ -188,9 +165,9 @@ def _median(tenths: Collection[int]) -> int | None:
 
 def _columns(row: ScoreRow) -> dict[str, Any]:
     """A score as column values."""
-    return rows.to_columns(row, "computed", evidence=compress(row.evidence))
+    return rows.to_columns(row, "figures", evidence=compress(row.evidence))
 
 
 def from_row(row: Any) -> ScoreRow:
     """A row of the table as it was saved."""
-    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), computed=None)
+    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), figures=None)

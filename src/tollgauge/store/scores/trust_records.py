@@ -16,38 +16,28 @@ from sqlalchemy import Connection
 
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Listing
-from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.guard.bundle import LISTED_MS
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.schema import discovery_event
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import quote_from_row
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints.endpoints import PUBLIC
 
 _ROWS: Final = sa.select(
-    *endpoint_table.c["id", "resource", "first_seen", "quote_source"],
-    *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
-    *endpoint_table.c["ranked_at", "ranked_score", "ranked_grade", "ranked_recommendation"],
-    score_table.c.result,
+    *rated_endpoints.COLUMNS, endpoint_table.c.quote_source, score_table.c.result
 ).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow:
-    """An endpoint with what its record needs; `result` is the JSON of its score, and it and what is
-    `ranked_` None without one. `payto_changes` are those of the source of its price, oldest first.
+    """An endpoint with the JSON of its score, None without one, and its changes of payTo as seen by
+    the source of its price, oldest first.
     """
 
-    id: str
-    resource: str
-    first_seen: int
-    quote: Quote | None
-    ranked_at: int | None
-    ranked_score: int | None
-    ranked_grade: str | None
-    ranked_recommendation: str | None
+    endpoint: RatedEndpoint
     result: bytes | None
     payto_changes: tuple[TermChange, ...]
 
@@ -98,6 +88,6 @@ def _with_changes(tx: Connection, endpoint_rows: Sequence[Any]) -> tuple[RecordR
 
 
 def _record_row(row: Any, changes: Iterable[TermChange]) -> RecordRow:
-    return rows.from_columns(
-        RecordRow, row, quote=quote_from_row(row), payto_changes=tuple(changes)
+    return RecordRow(
+        endpoint=rated_endpoints.from_row(row), result=row.result, payto_changes=tuple(changes)
     )

@@ -18,14 +18,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.directory.endpoint_filter import GRADES, Filter, Sort, at_least
 from tollgauge.core.directory.search_text import Named, read_search_text
 from tollgauge.core.endpoint.identity import Listing, ResourceError
+from tollgauge.core.lists.columns import CursorError
+from tollgauge.core.lists.rated_endpoint import GRADES, Filter, Sort, grades_from
 from tollgauge.core.score.advice import RECOMMENDATIONS
-from tollgauge.core.similarity.columns import CursorError
-from tollgauge.monitor import endpoint_pages
+from tollgauge.monitor import lists as endpoint_pages
 from tollgauge.monitor.alternatives import IndexBuilding
-from tollgauge.monitor.endpoint_pages import LIST_ROWS, EndpointPage, Search
+from tollgauge.monitor.lists import LIST_ROWS, EndpointPage, Search
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.headers import accepts_csv
@@ -113,7 +113,9 @@ class SearchRequest(_ListedRequest):
 
     def wanted(self) -> Filter:
         """The filter of the search."""
-        return Filter(grades=at_least(self.min_grade) if self.min_grade else "", **self.filters())
+        return Filter(
+            grades=grades_from(self.min_grade) if self.min_grade else "", **self.filters()
+        )
 
 
 class ListRequest(_ListedRequest):

@@ -18,8 +18,7 @@ from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, day_of, iso_seconds
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.watch import notice
-from tollgauge.store.endpoints import public
-from tollgauge.store.lists import endpoint_list
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.dependencies import Dependencies, unknown_host
@@ -39,7 +38,7 @@ class Feeds:
 
     async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
-        endpoint = await self.dependencies.read_endpoint(public.get, id)
+        endpoint = await self.dependencies.read_endpoint(rated_endpoints.get_public, id)
         incidents = await self.dependencies.store.reading(
             changes.public, endpoint_id=id, limit=ENTRIES
         )
@@ -48,7 +47,7 @@ class Feeds:
     async def of_provider(self, host: Host) -> Response:
         """The feed of a host's endpoints."""
         name, store = host.lower(), self.dependencies.store
-        best = await store.reading(endpoint_list.of_host, name, limit=1)
+        best = await store.reading(rated_endpoints.of_host, name, limit=1)
         if not best:
             raise unknown_host()
         incidents = await store.reading(changes.public, host=name, limit=ENTRIES)

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.monitor import ranking
-from tollgauge.store.endpoints import public
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.wire.figures import day
@@ -67,7 +67,7 @@ class Sitemap:
     async def index(self) -> Response:
         """The parts of the sitemap."""
         counted = await self.dependencies.read_now(ranking.current)
-        known = await self.dependencies.store.reading(public.count_hosts)
+        known = await self.dependencies.store.reading(rated_endpoints.count_hosts)
         names = [
             _PAGES,
             *_endpoint_parts(counted.listed + counted.delisted),
@@ -82,11 +82,11 @@ class Sitemap:
         if name == _PAGES:
             return self._urls((path, None) for path in PATHS)
         if (match := _ENDPOINTS.fullmatch(name)) is not None:
-            endpoints = await reading(public.with_prefix, match[1] or "", limit=PART_MAX)
+            endpoints = await reading(rated_endpoints.with_prefix, match[1] or "", limit=PART_MAX)
             return self._urls((f"/endpoint/{id_}", at) for id_, at in endpoints)
         if (match := _PROVIDERS.fullmatch(name)) is not None:
             offset = (int(match[1]) - 1) * PART_MAX
-            providers = await reading(public.hosts, offset=offset, limit=PART_MAX)
+            providers = await reading(rated_endpoints.hosts, offset=offset, limit=PART_MAX)
             return self._urls((f"/provider/{quote(host)}", None) for host in providers)
         raise Problem(404, "unknown-part", "The sitemap has no such part.")
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
-from tollgauge.core.directory.endpoint_filter import GRADES
 from tollgauge.core.endpoint.finding import is_lint
+from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.web.wire import figures
 from tollgauge.web.wire.lint_answers import rule_page
 
 if TYPE_CHECKING:
-    from tollgauge.monitor.reports.snapshots import EndpointRow, Snapshot
+    from tollgauge.monitor.reports.snapshots import Snapshot
 
 DASH: Final = "\N{EM DASH}"
 """The text of a figure that was not measured."""
@@ -152,7 +152,7 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def price(row: EndpointRow) -> str:
+def price(row: RatedEndpoint) -> str:
     """The advertised price; a price in an unknown token is not called a dollar price."""
     if row.price_micro_usd is not None:
         return dollars(row.price_micro_usd)
@@ -207,7 +207,7 @@ def path(resource: str) -> str:
     return readable(slash + following if separator else resource)
 
 
-def authority(row: EndpointRow) -> str:
+def authority(row: RatedEndpoint) -> str:
     """Host and, where it is not the default one, port."""
     return row.resource.partition("://")[2].partition("/")[0] or row.host
 

@@ -15,14 +15,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.base.units import dollars
-from tollgauge.core.directory.endpoint_filter import GRADES, Sort
 from tollgauge.core.directory.search_text import Named, PayTo
 from tollgauge.core.endpoint.identity import Listing, Resource
+from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint, Sort
 from tollgauge.core.sale.payment import Offer
-from tollgauge.monitor.endpoint_pages import EndpointPage, Search
-from tollgauge.monitor.reports.snapshots import row_of
-from tollgauge.store.endpoints import public
-from tollgauge.store.lists import endpoint_list
+from tollgauge.monitor.lists import EndpointPage, Search
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import (
     Dependencies,
     unknown_host,
@@ -93,7 +91,7 @@ class SearchPages:
     async def endpoint(self, request: Request, resource: ResourceQuery) -> Response:
         """From a resource's URL to its page, or to the offer to probe it."""
         named = resource_of(resource, self.dependencies.perimeter)
-        if await self.dependencies.store.reading(public.get, named.id) is None:
+        if await self.dependencies.store.reading(rated_endpoints.get_public, named.id) is None:
             return await self._unknown(request, named, resource)
         return self._redirect(f"endpoint/{named.id}")
 
@@ -128,7 +126,7 @@ class SearchPages:
         if not _is_browser(request):
             raise unknown_resource()
         store = self.dependencies.store
-        neighbours = await store.reading(endpoint_list.of_host, named.host, limit=1)
+        neighbours = await store.reading(rated_endpoints.of_host, named.host, limit=1)
         html = unknown_html(
             named,
             report_offer(self.dependencies),
@@ -163,7 +161,7 @@ def search_html(text: str, search: Search | None, *, message: str = "", base_url
         searched=search is not None,
         by_pay_to=search is not None and search.match == "payto",
         message=message,
-        rows=[row_of(result.endpoint) for result in results],
+        rows=[result.endpoint for result in results],
         said={result.endpoint.id: _provider_words(result.endpoint) for result in results},
         simulated=any(result.endpoint.simulated for result in results),
     )
@@ -180,7 +178,7 @@ def endpoints_html(shown: EndpointPage, given: ListParameters, *, base_url: str)
         "endpoints.html",
         base_url,
         shown=shown,
-        rows=[row_of(row) for row in shown.rows],
+        rows=shown.rows,
         given=given,
         is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
         simulated=any(row.simulated for row in shown.rows),
@@ -214,7 +212,7 @@ def unknown_html(
     )
 
 
-def _provider_words(endpoint: endpoint_list.DescribedEndpoint) -> str:
+def _provider_words(endpoint: RatedEndpoint) -> str:
     """What a provider says of an endpoint, in one line."""
     texts = (endpoint.service_name, endpoint.description)
     return ": ".join(text for text in texts if text)

@@ -14,7 +14,7 @@ from tollgauge.monitor.reports import incidents as reports_incidents
 from tollgauge.monitor.reports import leaderboard as reports_leaderboard
 from tollgauge.monitor.reports import snapshots
 from tollgauge.monitor.reports.counts import ecosystem
-from tollgauge.store.lists import alternative_counts
+from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
@@ -125,7 +125,7 @@ class Site:
         """The documentation, with examples about the best endpoint."""
         board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
         ids = [row.id for row in board.rows]
-        better = await self.dependencies.store.reading(alternative_counts.counts, ids)
+        better = await self.dependencies.store.reading(rated_endpoints.count_better, ids)
         key = self.dependencies.signing_key
         html = docs_html(
             self.documented,

@@ -15,8 +15,9 @@ import orjson
 
 from tollgauge.core.base.units import NETWORK_NAMES, dollars, known_asset
 from tollgauge.core.endpoint.identity import Resource
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.sale.payment import Offer
-from tollgauge.monitor.reports.snapshots import EndpointRow, Snapshot
+from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.web.edge.demo import WALLET_RDNS, DemoSettings
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
@@ -54,7 +55,11 @@ def upgrade_html(
     """The wallet page of an endpoint, or of a resource that is not known yet; `offer` is that of a
     report, None while nothing is sold. In the demo it takes the demo's wallet alone.
     """
-    snapshot = _row(sold) if isinstance(sold, Resource) else sold
+    snapshot: RatedEndpoint = (
+        RatedEndpoint(id=sold.id, resource=sold.url, host=sold.host, first_seen=0)
+        if isinstance(sold, Resource)
+        else sold
+    )
     return render(
         "upgrade.html",
         base_url,
@@ -70,25 +75,13 @@ def upgrade_html(
     )
 
 
-def _row(resource: Resource) -> EndpointRow:
-    """A resource of which nothing is known."""
-    return EndpointRow(
-        id=resource.id,
-        resource=resource.url,
-        host=resource.host,
-        price_micro_usd=None,
-        network=None,
-        pay_to=None,
-    )
-
-
 def _network_name(offer: Offer) -> str:
     if offer.network in _CHAINS:
         return str(_CHAINS[offer.network]["chainName"])
     return NETWORK_NAMES.get(offer.network, offer.network)
 
 
-def _deal(snapshot: EndpointRow, offer: Offer) -> dict[str, Any]:
+def _deal(snapshot: RatedEndpoint, offer: Offer) -> dict[str, Any]:
     """What the script may sign for, and nothing else."""
     asset = known_asset(offer.network, offer.asset)
     return {

@@ -8,7 +8,6 @@ it out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.guard.preflight import Offer, decide
 from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint, extract_figures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -33,15 +33,14 @@ from tollgauge.core.score.score import score_from_json
 from tollgauge.core.score.signals.volume import payer_sums
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.endpoint_pages import EndpointPage, Search, SearchResult
+from tollgauge.monitor.lists import EndpointPage, Search, SearchResult
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.counts import Ecosystem
 from tollgauge.monitor.reports.leaderboard import Leaderboard
-from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
+from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.scoring import scored
 from tollgauge.monitor.statistics import Bin, Statistics
-from tollgauge.store.lists.endpoint_list import DescribedEndpoint
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
 from tollgauge.web.wire.calibration_answers import CalibrationShape
@@ -103,7 +102,7 @@ def preview() -> Any:
 @cache
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
-    row = _snapshot()
+    row = _listed()
     more = {row.id: MoreOfSite("example.com", 12)}
     board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
     return _json(snapshots.leaderboard(board, base_url=base_url))
@@ -157,26 +156,18 @@ def endpoint_list(base_url: str) -> Any:
     return _json(lists.endpoint_list(page, next_url=next_url, base_url=base_url))
 
 
-def _listed() -> DescribedEndpoint:
-    row = _row()
-    return DescribedEndpoint(
+def _listed() -> RatedEndpoint:
+    return RatedEndpoint(
         id=_ENDPOINT.id,
         resource=_ENDPOINT.resource,
         host=_ENDPOINT.host,
         first_seen=_ENDPOINT.first_seen,
-        simulated=False,
-        quote=_QUOTE,
-        ranked_score=row.score_tenths,
-        ranked_confidence=row.confidence_hundredths,
-        ranked_grade=row.grade,
-        ranked_recommendation=row.recommendation,
-        ranked_uptime=row.uptime_tenths,
-        ranked_latency=158,
-        status=_ENDPOINT.status,
         last_probed=_ENDPOINT.last_probed,
+        quote=_QUOTE,
+        sources=_ENDPOINT.sources,
         service_name=_ENDPOINT.service_name,
         description=_ENDPOINT.description,
-        ranked_payable_24h=row.payable_24h_permille,
+        **structs.asdict(extract_figures(score_from_json(_row().result))),
     )
 
 
@@ -267,8 +258,8 @@ def _report() -> TrustReport:
 
 def _snapshot() -> Snapshot:
     score = score_from_json(_row().result)
-    brief = snapshot_of(_ENDPOINT, score, now=AS_OF, better_alternatives=3)
-    return replace(brief, improvements=improvements(_evidence()))
+    brief = build_snapshot(_listed(), score, now=AS_OF)
+    return structs.replace(brief, better_alternatives=3, improvements=improvements(_evidence()))
 
 
 @cache

@@ -10,8 +10,8 @@ import orjson
 
 from tollgauge.core.base.text import shortened
 from tollgauge.core.endpoint.identity import Listing, page_url
-from tollgauge.monitor.endpoint_pages import EndpointPage, Match, Search, SearchResult
-from tollgauge.store.lists.endpoint_list import DescribedEndpoint
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
+from tollgauge.monitor.lists import EndpointPage, Match, Search, SearchResult
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.scores import DownShape, down
 from tollgauge.web.wire.shape import (
@@ -160,23 +160,22 @@ def _search_row(result: SearchResult, base_url: str) -> SearchRow:
     return SearchRow.model_validate(fields | {"similarity": result.percent / 100})
 
 
-def _fields(row: DescribedEndpoint, base_url: str) -> dict[str, object]:
-    quote = row.quote
+def _fields(row: RatedEndpoint, base_url: str) -> dict[str, object]:
     return {
         "id": row.id,
         "resource": row.resource,
         "host": row.host,
         "status": row.status,
         "down": down(row.down),
-        "recommendation": row.ranked_recommendation or "unverified",
-        "grade": row.ranked_grade,
-        "score": tenths(row.ranked_score),
-        "payable24h": permille(row.ranked_payable_24h),
-        "confidence": (row.ranked_confidence or 0) / 100,
-        "uptime30d": tenths(row.ranked_uptime),
-        "avg_latency_ms": row.ranked_latency,
-        "amount_usd": micro_usd(quote.micro_usd if quote else None),
-        "network": quote.network if quote else None,
+        "recommendation": row.recommendation,
+        "grade": row.grade,
+        "score": tenths(row.score_tenths),
+        "payable24h": permille(row.payable_24h_permille),
+        "confidence": row.confidence_hundredths / 100,
+        "uptime30d": tenths(row.uptime_tenths),
+        "avg_latency_ms": row.latency_ms,
+        "amount_usd": micro_usd(row.price_micro_usd),
+        "network": row.network,
         "first_seen": iso(row.first_seen),
         "last_probed": iso(row.last_probed),
         "advertised_by": {"service_name": row.service_name, "description": row.description},

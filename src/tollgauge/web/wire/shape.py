@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-from tollgauge.core.directory.endpoint_filter import GRADES
 from tollgauge.core.endpoint import finding
+from tollgauge.core.lists.rated_endpoint import GRADES
 from tollgauge.core.score.advice import RECOMMENDATIONS
 
 

@@ -195,7 +195,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         status=view.status,
         snapshot_computed=minute(view.computed_at),
         age_hours=max(0, now - view.computed_at) // HOUR_MS,
-        advertised_description=view.advertised_description,
+        advertised_description=view.description,
         better_alternatives=view.better_alternatives,
         summary=view.summary,
         verdict=view.verdict or None,

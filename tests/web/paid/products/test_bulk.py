@@ -29,7 +29,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, scoring
 from tollgauge.monitor.reports.snapshots import snapshot
 from tollgauge.monitor.reports.trust_reports import Scored
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
@@ -138,8 +138,8 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
     got = await paid_server.buy([url(2), url(9), url(1)])
     assert [row["resource"] for row in got["results"]] == [url(2), url(9), url(1)]
     assert [row["found"] for row in got["results"]] == [True, False, True]
-    row = await saved(paid_server.store, 2)
-    assert row is not None
+    known_now = await paid_server.store.reading(rated_endpoints.get_many, [endpoint_id(url(2))])
+    row = known_now[endpoint_id(url(2))]
     assert row.score_tenths is not None
     first = got["results"][0]
     assert first == {

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from tests.support.http_service import BASE, NOW
 from tests.support.paid_service import USDC, PaidService, header, opened
+from tests.support.score_rows import stored_score
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
@@ -25,8 +26,7 @@ from tollgauge.monitor import scoring
 from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
 from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import snapshots
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.lists import alternative_counts
+from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.paid.products.similar import SimilarShape
@@ -56,20 +56,17 @@ def endpoint(name: str, text: str = WEATHER, **changes: object) -> Endpoint:
 
 
 def score(one: Endpoint, tenths: int | None, **changes: object) -> ScoreRow:
-    base = ScoreRow(
-        endpoint_id=one.id,
-        as_of=NOW,
-        policy_version=1,
-        score_tenths=tenths,
-        grade=None if tenths is None else "A",
-        recommendation="unverified" if tenths is None else "proceed",
-        confidence_hundredths=75,
-        uptime_tenths=tenths,
-        compliant=True,
-        evidence=EVIDENCE,
-        result=RESULT,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    base = {
+        "as_of": NOW,
+        "grade": None if tenths is None else "A",
+        "recommendation": "unverified" if tenths is None else "proceed",
+        "confidence_hundredths": 75,
+        "uptime_tenths": tenths,
+        "compliant": True,
+        "evidence": EVIDENCE,
+        "result": RESULT,
+    }
+    return stored_score(one.id, tenths, **(base | changes))
 
 
 async def add(store: Store, one: Endpoint, tenths: int | None = None, **changes: object) -> None:
@@ -375,7 +372,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     shared = Alternatives()
     tally = await job.count_alternatives(store, shared, pause=pause, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
-    counts = await store.reading(alternative_counts.counts, [one.id for one in known.values()])
+    counts = await store.reading(rated_endpoints.count_better, [one.id for one in known.values()])
     snapshot = await store.reading(snapshots.snapshot, known["asked"].id, now=NOW)
     view = await store.reading(reports_endpoint.view, known["asked"].id, now=NOW)
     assert snapshot is not None
@@ -396,7 +393,7 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
     shared = Alternatives()
     await job.count_alternatives(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
     counts = await store.reading(
-        alternative_counts.counts, [endpoint("asked").id, endpoint("better0").id]
+        rated_endpoints.count_better, [endpoint("asked").id, endpoint("better0").id]
     )
     assert counts == {endpoint("asked").id: 10, endpoint("better0").id: 0}
     sold = await shared.find(store, endpoint("asked").id, limit=25, delta_tenths=50)

@@ -127,8 +127,8 @@ def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Pr
         "no-alternatives",
         f"{why} Nothing was charged.",
         extra={
-            "resource": ranking.scored.endpoint.resource,
-            "score": tenths(ranking.scored.score_tenths),
+            "resource": ranking.endpoint.resource,
+            "score": tenths(ranking.endpoint.score_tenths),
             "alternatives": [],
             "reason": reason,
         },
@@ -137,26 +137,26 @@ def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Pr
 
 def _shape(ranking: RankedAlternatives, *, base_url: str) -> SimilarShape:
     return SimilarShape(
-        resource=ranking.scored.endpoint.resource,
-        score=tenths(ranking.scored.score_tenths),
+        resource=ranking.endpoint.resource,
+        score=tenths(ranking.endpoint.score_tenths),
         alternatives=[_row(row, base_url=base_url) for row in ranking.alternatives],
     )
 
 
 def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
-    scored, quote = row.scored, row.scored.endpoint.quote
+    endpoint = row.endpoint
     return AlternativeShape(
-        resource=scored.endpoint.resource,
-        score=tenths(scored.score_tenths),
-        grade=scored.grade,
-        recommendation=scored.recommendation,
-        payable24h=permille(scored.payable_24h_permille),
-        confidence=scored.confidence_hundredths / 100,
+        resource=endpoint.resource,
+        score=tenths(endpoint.score_tenths),
+        grade=endpoint.grade,
+        recommendation=endpoint.recommendation,
+        payable24h=permille(endpoint.payable_24h_permille),
+        confidence=endpoint.confidence_hundredths / 100,
         similarity=row.percent / 100,
-        amount_usd=micro_usd(quote.micro_usd if quote else None),
+        amount_usd=micro_usd(endpoint.price_micro_usd),
         cheaper=row.cheaper,
-        network=quote.network if quote else None,
-        endpoint_page=page_url(base_url, scored.endpoint.id),
+        network=endpoint.network,
+        endpoint_page=page_url(base_url, endpoint.id),
     )
 
 

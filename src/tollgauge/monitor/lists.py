@@ -10,19 +10,19 @@ Rules (docs/search.md):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
-from tollgauge.core.directory.endpoint_filter import Figures, Filter, Sort
 from tollgauge.core.directory.search_text import Host, Named, PayTo, Words
 from tollgauge.core.endpoint.identity import Resource
+from tollgauge.core.lists.rated_endpoint import Filter, RatedEndpoint, Sort
 from tollgauge.core.similarity.search_terms import terms_of_question
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import PROPOSALS, Alternatives
-from tollgauge.store.lists import endpoint_list
-from tollgauge.store.lists.endpoint_list import DescribedEndpoint
+from tollgauge.store.endpoints import rated_endpoints
 
 LIST_ROWS: Final = 100
 """How many endpoints one page of a list has."""
@@ -39,7 +39,7 @@ an address, or those of a purpose.
 class SearchResult:
     """An endpoint that a search found; `percent` is how much it is like the question."""
 
-    endpoint: DescribedEndpoint
+    endpoint: RatedEndpoint
     percent: int
 
 
@@ -59,7 +59,7 @@ class EndpointPage:
     most frequent first.
     """
 
-    rows: tuple[DescribedEndpoint, ...]
+    rows: tuple[RatedEndpoint, ...]
     total: int
     before: int
     next: str | None
@@ -127,48 +127,31 @@ async def search(
             return Search(match="meaning", results=tuple(sorted(results, key=_rank)[:limit]))
 
 
-def _exact(match: Match, endpoints: Sequence[DescribedEndpoint]) -> Search:
+def _exact(match: Match, endpoints: Sequence[RatedEndpoint]) -> Search:
     results = (SearchResult(endpoint=endpoint, percent=100) for endpoint in endpoints)
     return Search(match=match, results=tuple(results))
 
 
-def _of_host(tx: Connection, of_host: Filter, *, limit: int) -> list[DescribedEndpoint]:
+def _of_host(tx: Connection, of_host: Filter, *, limit: int) -> list[RatedEndpoint]:
     """The best endpoints of a host."""
-    best = endpoint_list.of_host(tx, of_host.host or "", limit=limit)
+    best = rated_endpoints.of_host(tx, of_host.host or "", limit=limit)
     return _admitted(tx, [endpoint.id for endpoint in best], of_host)
 
 
-def _of_pay_to(tx: Connection, address: str, wanted: Filter) -> list[DescribedEndpoint]:
+def _of_pay_to(tx: Connection, address: str, wanted: Filter) -> list[RatedEndpoint]:
     """The best endpoints that ask to be paid at an address."""
-    return _admitted(tx, endpoint_list.ids_of_pay_to(tx, address, limit=PAY_TO_ROWS), wanted)
+    return _admitted(tx, rated_endpoints.ids_of_pay_to(tx, address, limit=PAY_TO_ROWS), wanted)
 
 
-def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[DescribedEndpoint]:
-    """Those of some endpoints that are public and that a filter admits now, in their order."""
-    known = endpoint_list.described(tx, ids)
+def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[RatedEndpoint]:
+    """The endpoints that are public and that a filter admits now, in the order of `ids`."""
+    known = rated_endpoints.get_many(tx, ids)
     present = (known[id_] for id_ in ids if id_ in known)
-    return [endpoint for endpoint in present if wanted.admits(_figures(endpoint))]
-
-
-def _figures(endpoint: DescribedEndpoint) -> Figures:
-    return Figures(
-        id=endpoint.id,
-        resource=endpoint.resource,
-        host=endpoint.host,
-        status=endpoint.status,
-        network=endpoint.quote.network if endpoint.quote else None,
-        recommendation=endpoint.ranked_recommendation or "unverified",
-        grade=endpoint.ranked_grade,
-        price=_price(endpoint),
-    )
+    return [endpoint for endpoint in present if endpoint.public and wanted.admits(endpoint)]
 
 
 def _rank(result: SearchResult) -> tuple[int, int, bool, int, str]:
     """The order of a search (docs/search.md); the index proposes in the same."""
     endpoint = result.endpoint
-    price, score = _price(endpoint), endpoint.ranked_score or 0
+    price, score = endpoint.price_micro_usd, endpoint.score_tenths or 0
     return (-result.percent, -score, price is None, price or 0, endpoint.id)
-
-
-def _price(endpoint: DescribedEndpoint) -> int | None:
-    return endpoint.quote.micro_usd if endpoint.quote else None

@@ -4,43 +4,54 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from tests.support.rated import quote
 
-from tollgauge.core.directory.endpoint_filter import GRADES, Figures, Filter, Sort, at_least
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
-from tollgauge.core.similarity.columns import Columns, CursorError
+from tollgauge.core.lists.columns import Columns, CursorError
+from tollgauge.core.lists.rated_endpoint import (
+    GRADES,
+    Filter,
+    RatedEndpoint,
+    Sort,
+    grades_from,
+)
 
 INFINITE = float("inf")
 
 
-def figures(number: int, dice: random.Random) -> Figures:
+def figures(number: int, dice: random.Random) -> RatedEndpoint:
     host = f"h{dice.randrange(4)}.example.com"
     resource = f"https://{host}/{number}"
     measured = dice.random() < 0.8
     score = dice.randrange(0, 1_000, 50)
-    return Figures(
+    return RatedEndpoint(
         id=endpoint_id(resource),
         resource=resource,
         host=host,
         status=dice.choice((Listing.LISTED,) * 3 + (Listing.DELISTED, Listing.UNLISTED)),
-        network=dice.choice((None, "eip155:8453", "solana:x")),
+        quote=quote(
+            dice.choice((None, 0, 1_000, 5_000, 10**30)),
+            dice.choice((None, "0xaa")),
+            dice.choice(("eip155:8453", "eip155:10")),
+        ),
         recommendation=dice.choice(("proceed", "avoid", "unverified")),
         grade=dice.choice(GRADES) if measured else None,
         score_tenths=score if measured else None,
         confidence_hundredths=dice.randrange(3),
         uptime_tenths=dice.choice((None, 0, 995, 1_000)) if measured else None,
         latency_ms=dice.choice((None, 90, 120)) if measured else None,
-        price=dice.choice((None, 0, 1_000, 5_000, 10**30)),
         first_seen=dice.randrange(5),
     )
 
 
 DICE = random.Random(8402)
 KNOWN = [figures(number, DICE) for number in range(400)]
-PLACED: list[Figures | None] = [*KNOWN[:200], None, *KNOWN[200:], None]
+HIDDEN = [replace(figures(number, DICE), public=False) for number in (400, 401)]
+PLACED = [*KNOWN[:200], HIDDEN[0], *KNOWN[200:], HIDDEN[1]]
 COLUMNS = Columns(PLACED)
 
 
@@ -48,13 +59,13 @@ def last(value: int | None, *, most_first: bool = False) -> float:
     return INFINITE if value is None else -value if most_first else value
 
 
-ORDERS: dict[Sort, Callable[[Figures], Any]] = {
+ORDERS: dict[Sort, Callable[[RatedEndpoint], Any]] = {
     Sort.SCORE: lambda row: (
         last(row.score_tenths, most_first=True),
         -row.confidence_hundredths if row.score_tenths is not None else 0,
         row.id,
     ),
-    Sort.PRICE: lambda row: (last(row.price), row.id),
+    Sort.PRICE: lambda row: (last(row.price_micro_usd), row.id),
     Sort.UPTIME: lambda row: (last(row.uptime_tenths, most_first=True), row.id),
     Sort.LATENCY: lambda row: (last(row.latency_ms), row.id),
     Sort.NEWEST: lambda row: (-row.first_seen, row.id),
@@ -68,7 +79,7 @@ def drawn_filter(dice: random.Random) -> Filter:
         host=dice.choice((None, None, "h1.example.com", "nobody.example.com")),
         network=dice.choice((None, None, "eip155:8453", "eip155:1")),
         recommendation=dice.choice((None, None, "proceed")),
-        grades=dice.choice(("", "", "A", at_least("C"))),
+        grades=dice.choice(("", "", "A", grades_from("C"))),
         max_price=dice.choice((None, None, 0, 1_000, 10**40)),
     )
 
@@ -120,5 +131,10 @@ def test_nothing_known_is_an_empty_page() -> None:
 
 
 def test_networks_are_named_most_frequent_first() -> None:
-    rows = [replace(KNOWN[0], network=name) for name in ("a", "b", "b", None, "c", "c", "c")]
-    assert Columns([*rows, None]).networks == ("c", "b", "a")
+    networks = ("a", "b", "b", None, "c", "c", "c")
+    rows = [
+        replace(KNOWN[0], quote=None if name is None else quote(1, network=name))
+        for name in networks
+    ]
+    hidden = replace(rows[0], public=False)
+    assert Columns([*rows, hidden, hidden, hidden]).networks == ("c", "b", "a")

@@ -15,18 +15,16 @@ from tests.support.score_rows import NOW, endpoint, row, save
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.listing import ListedItem
-from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource, parse_resource
+from tollgauge.core.endpoint.identity import Listing, Resource, parse_resource
 from tollgauge.core.score.score import Down
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.monitor.alternatives import is_offered
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, endpoints, public
-from tollgauge.store.lists import alternative_counts, endpoint_list, ranking
-from tollgauge.store.lists.ranking import Candidate, Population
+from tollgauge.store.endpoints import crawls, endpoints, ranking, rated_endpoints
+from tollgauge.store.endpoints.ranking import Candidate, Population
 from tollgauge.store.probes import change_rows as changes
-from tollgauge.store.schedule import spread
 from tollgauge.store.scores import scores
 
 
@@ -73,11 +71,13 @@ async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
 
 
 async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) -> None:
-    outages = {"/up": "null", "/failed": _outage("false"), "/down": _outage("true")}
+    outages = {
+        "/up": None,
+        "/failed": Down(since=NOW, reason="it failed (5xx)", confirmed=False),
+        "/down": Down(since=NOW, reason="it failed (5xx)", confirmed=True),
+    }
     await store.writing(endpoints.insert, *[endpoint(path) for path in outages])
-    for path, down in outages.items():
-        result = f'{{"stats":{{"avg_latency_ms":90}},"down":{down}}}'.encode()
-        await save(store, row(path, 850, result=result))
+    await save(store, *(row(path, 850, down=down) for path, down in outages.items()))
     ids = [endpoint(path).id for path in outages]
 
     def find(tx: Connection) -> tuple[list[str], tuple[str, ...], int]:
@@ -92,14 +92,9 @@ async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) ->
     found, still, count = await store.reading(find)
     assert set(found) == set(still) == set(ids[:2])
     assert count == 2
-    scored = await store.reading(alternative_counts.page, after="", limit=9)
-    assert {one.endpoint.id for one in scored if is_offered(one)} == set(ids[:2])
-    listed = await store.reading(endpoint_list.described, ids)
-    assert listed[ids[2]].down == Down(since=NOW, reason="it failed (5xx)", confirmed=True)
-
-
-def _outage(confirmed: str) -> str:
-    return f'{{"since":{NOW},"reason":"it failed (5xx)","confirmed":{confirmed}}}'
+    known = await store.reading(rated_endpoints.get_many, ids)
+    assert {one.id for one in known.values() if is_offered(one)} == set(ids[:2])
+    assert known[ids[2]].down == outages["/down"]
 
 
 async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
@@ -141,19 +136,18 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
                 "limit": 9,
             },
         ),
-        ("ix_endpoint_rank", endpoint_list.page, {"after": (500, 50, "8"), "limit": 9}),
-        ("ix_endpoint_host_ranked_score", endpoint_list.of_host, {"host": "a.com", "limit": 9}),
+        ("ix_endpoint_host_score", rated_endpoints.of_host, {"host": "a.com", "limit": 9}),
         (
-            "ix_endpoint_host_ranked_score",
-            endpoint_list.of_host,
+            "ix_endpoint_host_score",
+            rated_endpoints.of_host,
             {"host": "a.com", "after": endpoint("/").id, "limit": 9},
         ),
         ("ix_endpoint_simulated", endpoints.counts, {}),
         ("ix_flip_host", changes.public, {"host": "a.com"}),
         ("ix_flip_at", changes.public_since, {"since": 1, "limit": 9}),
         ("ix_flip_type_at", changes.public_since, {"since": 1, "kind": "payto_change", "limit": 9}),
-        ("ix_endpoint_rank", spread.by_figures, {"scores": (500,), "uptimes": (500,)}),
-        ("USING PRIMARY KEY", public.with_prefix, {"prefix": "a", "limit": 9}),
+        ("ix_endpoint_rank", ranking.by_figures, {"scores": (500,), "uptimes": (500,)}),
+        ("USING PRIMARY KEY", rated_endpoints.with_prefix, {"prefix": "a", "limit": 9}),
         (
             "ix_endpoint_score_due",
             endpoints.claim_dirty,
@@ -194,10 +188,14 @@ async def test_it_is_what_listings_and_scores_say_after_any_sequence_of_events(
             case _:
                 at = now - dice.choice((0, 3)) * DAY_MS
                 tenths = dice.choice((None, 0, 500, 900))
-                score = replace(row("/", tenths, dice.randrange(3)), as_of=at)
-                recommended = dice.choice(("proceed", "avoid"))
-                score = replace(score, endpoint_id=resource.id, recommendation=recommended)
-                await store.writing(scores.save, score)
+                score = row(
+                    "/",
+                    tenths,
+                    dice.randrange(3),
+                    as_of=at,
+                    recommendation=dice.choice(("proceed", "avoid")),
+                )
+                await store.writing(scores.save, replace(score, endpoint_id=resource.id))
         ids, population = await store.reading(counted)
         assert await order(store, len(ids) + 1) == [*ids, None]
         assert await store.reading(ranking.population) == population
@@ -212,22 +210,19 @@ async def crawl(store: Store, source: str, resources: list[Resource], *, now: in
 
 
 def counted(tx: Connection) -> tuple[list[str], Population]:
-    """The order and the counts, from all scores and all endpoints."""
-    scored = tx.execute(sa.select(schema.score)).all()
-    known: dict[str, Endpoint] = endpoints.get_many(tx, [one.endpoint_id for one in scored])
+    """The order and the counts, from all endpoints that have a row of a score."""
+    ids = tx.execute(sa.select(schema.score.c.endpoint_id)).scalars()
+    known = rated_endpoints.get_many(tx, ids)
     ranked = [
         one
-        for one in scored
-        if known[one.endpoint_id].status is Listing.LISTED and one.score_tenths is not None
+        for one in known.values()
+        if one.status is Listing.LISTED and one.score_tenths is not None
     ]
     grades = [one.grade for one in ranked]
-    ranked.sort(
-        key=lambda one: (one.score_tenths, one.confidence_hundredths, one.endpoint_id),
-        reverse=True,
-    )
-    return [one.endpoint_id for one in ranked], Population(
+    ranked.sort(key=lambda one: (one.score_tenths, one.confidence_hundredths, one.id), reverse=True)
+    return [one.id for one in ranked], Population(
         scored=len(ranked),
-        reachable=sum(one.uptime_tenths > 0 for one in ranked),
+        reachable=sum((one.uptime_tenths or 0) > 0 for one in ranked),
         compliant=sum(one.compliant for one in ranked),
-        grades=tuple((grade, grades.count(grade)) for grade in sorted(set(grades))),
+        grades=tuple((grade, grades.count(grade)) for grade in sorted(set(filter(None, grades)))),
     )

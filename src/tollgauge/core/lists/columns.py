@@ -1,29 +1,33 @@
-"""Columns: every public endpoint's figures, a column each, to filter and sort all of them at once.
+"""One column per figure of every endpoint, to filter and sort all of them in one pass.
 
-Rules:
-- a filter of any kind looks at every endpoint: at 100,000 that takes less than a millisecond, where
-  a database would need an index for each pair of filter and order;
-- an order is total: endpoints with equal figures are in the order of their ids;
-- a cursor is the figure and the id (in the order of addresses the address) of the last endpoint
-  that was shown. So a page begins behind it, whatever came or went meanwhile.
-
-Columns are built once and never changed. What they name is read again before it is shown
-(monitor/endpoint_pages).
+A filter looks at every endpoint: at 100,000 that takes less than a millisecond, where a database
+would need an index for each pair of filter and order. Orders are total: endpoints with equal keys
+are in the order of their ids. Columns are built once and never changed; the rows of a page are read
+again before they are shown (monitor/lists).
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.directory.endpoint_filter import Figures, Filter, Sort
+from tollgauge.core.lists.rated_endpoint import (
+    CONDITIONS,
+    SORT_KEYS,
+    Comparison,
+    Filter,
+    RatedEndpoint,
+    Sort,
+)
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int32]
@@ -79,43 +83,37 @@ class _Order:
 class Columns:
     """Endpoints by their places, in the order in which they were given."""
 
-    def __init__(self, rows: Sequence[Figures | None]) -> None:
-        """`None` keeps the place of an endpoint that no list shows."""
+    def __init__(self, rows: Sequence[RatedEndpoint]) -> None:
         # Tuples of texts: the garbage collector does not look through them.
-        self._ids: Final = tuple([row.id if row else "" for row in rows])
-        self._shown: Final[Mask] = np.array([row is not None for row in rows], np.bool_)
-        self._status: Final = _Words([row.status if row else None for row in rows])
-        self._host: Final = _Words([row.host if row else None for row in rows])
-        self._network: Final = _Words([row.network if row else None for row in rows])
-        self.networks: Final = self._network.frequent()
-        """The networks of the endpoints, the most frequent first."""
-        self._recommendation: Final = _Words([row.recommendation if row else None for row in rows])
-        self._grade: Final = _Words([row.grade if row else None for row in rows])
-        self._price: Final[Longs] = _keys(rows, lambda row: row.price)
+        self._ids: Final = tuple([row.id for row in rows])
+        self._public: Final[Mask] = np.array([row.public for row in rows], np.bool_)
+        self._columns: Final[dict[str, _Texts | _Numbers]] = {
+            condition.field: _COLUMN_TYPES[condition.comparison](
+                [getattr(row, condition.field) for row in rows]
+            )
+            for condition in CONDITIONS.values()
+        }
+        public = [row.network for row in rows if row.public and row.network is not None]
+        self.networks: Final = tuple(
+            name for name, _ in sorted(Counter(public).items(), key=lambda one: (-one[1], one[0]))
+        )
+        """The networks of the public endpoints, the most frequent first."""
         by_id = _ranks(self._ids)
+        names = tuple([row.resource for row in rows])
         self._orders: Final[dict[Sort, _Order]] = {
-            sort: _order(_keys(rows, _KEYS[sort]), self._ids, by_id)
-            for sort in Sort
+            sort: _order(_keys(map(key, rows)), self._ids, by_id)
+            for sort, key in SORT_KEYS.items()
             if sort is not Sort.NAME
         }
-        names = tuple([row.resource if row else "" for row in rows])
-        self._orders[Sort.NAME] = _order(_keys(rows, _KEYS[Sort.NAME]), names, _ranks(names))
+        self._orders[Sort.NAME] = _order(
+            _keys(map(SORT_KEYS[Sort.NAME], rows)), names, _ranks(names)
+        )
 
     def matching(self, wanted: Filter) -> Mask:
-        """Which places a filter admits."""
-        mask = self._shown.copy()
-        for words, value in (
-            (self._status, wanted.status),
-            (self._host, wanted.host),
-            (self._network, wanted.network),
-            (self._recommendation, wanted.recommendation),
-        ):
-            if value is not None:
-                mask &= words.are(value)
-        if wanted.grades:
-            mask &= np.logical_or.reduce([self._grade.are(letter) for letter in wanted.grades])
-        if wanted.max_price is not None:
-            mask &= self._price <= min(wanted.max_price, NOTHING - 1)
+        """Which places a filter admits; only public endpoints are."""
+        mask = self._public.copy()
+        for condition, value in wanted.conditions():
+            mask &= self._columns[condition.field].matching(value)
         return mask
 
     def page(self, wanted: Filter, sort: Sort, *, after: str = "", limit: int) -> Page:
@@ -136,44 +134,44 @@ class Columns:
         )
 
 
-class _Words:
-    """A column of texts, as numbers."""
+class _Texts:
+    """A column of texts, as numbers. A condition holds for one text, or for any of several."""
 
-    def __init__(self, values: Sequence[str | None]) -> None:
+    def __init__(self, values: Iterable[str | None], *, several: bool = False) -> None:
+        self._several: Final = several
         self._numbers: Final[dict[str | None, int]] = {None: -1}
         numbers = [self._numbers.setdefault(value, len(self._numbers) - 1) for value in values]
         self._column: Final[Ints] = np.array(numbers, np.int32)
 
-    def are(self, value: str) -> Mask:
-        """Where the column has a text."""
-        mask: Mask = self._column == self._numbers.get(value, -2)
+    def matching(self, wanted: str) -> Mask:
+        """Which places have the text; of `several`, one of its letters."""
+        texts = wanted if self._several else (wanted,)
+        numbers = [self._numbers.get(text, -2) for text in texts]
+        return np.isin(self._column, numbers)
+
+
+class _Numbers:
+    """A column of numbers. A condition holds for those that are not above a limit."""
+
+    def __init__(self, values: Iterable[int | None]) -> None:
+        self._column: Final = _keys(values)
+
+    def matching(self, limit: int) -> Mask:
+        """Which places have a number of at most `limit`."""
+        mask: Mask = self._column <= min(limit, NOTHING - 1)
         return mask
 
-    def frequent(self) -> tuple[str, ...]:
-        """Its texts, the most frequent first."""
-        counts = np.bincount(self._column[self._column >= 0], minlength=len(self._numbers))
-        known = [word for word in self._numbers if word is not None]
-        return tuple(sorted(known, key=lambda word: (-counts[self._numbers[word]], word)))
 
-
-_KEYS: Final[dict[Sort, Callable[[Figures], int | None]]] = {
-    Sort.SCORE: lambda row: (
-        None
-        if row.score_tenths is None
-        else -(row.score_tenths * 1_000 + row.confidence_hundredths)
-    ),
-    Sort.PRICE: lambda row: row.price,
-    Sort.UPTIME: lambda row: None if row.uptime_tenths is None else -row.uptime_tenths,
-    Sort.LATENCY: lambda row: row.latency_ms,
-    Sort.NEWEST: lambda row: -row.first_seen,
-    Sort.NAME: lambda _row: 0,
+_COLUMN_TYPES: Final[dict[Comparison, Callable[[Iterable[Any]], _Texts | _Numbers]]] = {
+    Comparison.EQUALS: _Texts,
+    Comparison.ONE_OF: partial(_Texts, several=True),
+    Comparison.AT_MOST: _Numbers,
 }
-"""What each order goes by, the least first."""
 
 
-def _keys(rows: Sequence[Figures | None], key: Callable[[Figures], int | None]) -> Longs:
-    keys = [None if row is None else key(row) for row in rows]
-    return np.array([NOTHING if key is None else min(key, NOTHING - 1) for key in keys], np.int64)
+def _keys(values: Iterable[int | None]) -> Longs:
+    keys = [NOTHING if value is None else min(value, NOTHING - 1) for value in values]
+    return np.array(keys, np.int64)
 
 
 def _ranks(texts: Sequence[str]) -> Ints:

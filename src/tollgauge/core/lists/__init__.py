@@ -1,0 +1,1 @@
+"""Endpoints with their figures, and how lists filter and sort them."""

@@ -1,0 +1,196 @@
+"""The read model of an endpoint, and the filters and orders of lists.
+
+Reports, snapshots, pages, lists, searches and bundles read the same type, `RatedEndpoint`. The
+figures of its latest score are columns of the endpoint's own row (`FIGURES` in db/schema), so that
+no list reads a score.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from tollgauge.core.endpoint.identity import Listing
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.score import Down, Score
+
+GRADES: Final = "ABCDF"
+"""Best first."""
+
+
+class ScoreFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a score that rank, filter and describe its endpoint.
+
+    The defaults are those of an endpoint without a score. `uptime_tenths` is tenths of a percent.
+    `latency_ms` is the exact mean, rounded half up; None if every probe failed. `compliant`: at
+    least half of the scored probes were. `down` is the outage of an endpoint that is down.
+    """
+
+    scored_at: int | None = None
+    score_tenths: int | None = None
+    confidence_hundredths: int = 0
+    recommendation: str = "unverified"
+    grade: str | None = None
+    uptime_tenths: int | None = None
+    compliant: bool = False
+    latency_ms: int | None = None
+    payable_now_permille: int | None = None
+    payable_24h_permille: int | None = None
+    down: Down | None = None
+
+
+class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
+    """An endpoint with its price and the figures of its latest score.
+
+    `sources` are the directories that list it now. `service_name` and `description` are the
+    provider's own words and untrusted. `public`: anyone may see it (store/endpoints/endpoints).
+    """
+
+    id: str
+    resource: str
+    host: str
+    status: Listing = Listing.LISTED
+    first_seen: int
+    last_probed: int | None = None
+    simulated: bool = False
+    public: bool = True
+    quote: Quote | None = None
+    sources: tuple[str, ...] = ()
+    service_name: str = ""
+    description: str = ""
+
+    @property
+    def price_micro_usd(self) -> int | None:
+        """The advertised price; None if none in a known dollar is advertised."""
+        return self.quote.micro_usd if self.quote else None
+
+    @property
+    def network(self) -> str | None:
+        """The network of the price."""
+        return self.quote.network if self.quote else None
+
+    @property
+    def pay_to(self) -> str | None:
+        """The address that asks to be paid; None if it is not known or empty."""
+        return (self.quote.pay_to or None) if self.quote else None
+
+
+def extract_figures(score: Score) -> ScoreFigures:
+    """The figures that are stored with a score."""
+    stats = score.stats
+    return ScoreFigures(
+        scored_at=score.as_of,
+        score_tenths=score.score_tenths,
+        confidence_hundredths=score.confidence_hundredths,
+        recommendation=score.recommendation,
+        grade=score.grade,
+        uptime_tenths=stats.uptime_tenths,
+        compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
+        latency_ms=stats.avg_latency_ms,
+        payable_now_permille=score.payable_now_permille,
+        payable_24h_permille=score.payable_24h_permille,
+        down=score.down,
+    )
+
+
+class Sort(StrEnum):
+    """An order of a list; endpoints without the figure come last.
+
+    Best score first, then confidence; cheapest first; most uptime first; fastest first; the
+    latest first; by address (host, then path).
+    """
+
+    SCORE = "score"
+    PRICE = "price"
+    UPTIME = "uptime"
+    LATENCY = "latency"
+    NEWEST = "newest"
+    NAME = "name"
+
+
+SORT_KEYS: Final[dict[Sort, Callable[[RatedEndpoint], int | None]]] = {
+    Sort.SCORE: lambda row: (
+        None
+        if row.score_tenths is None
+        else -(row.score_tenths * 1_000 + row.confidence_hundredths)
+    ),
+    Sort.PRICE: lambda row: row.price_micro_usd,
+    Sort.UPTIME: lambda row: None if row.uptime_tenths is None else -row.uptime_tenths,
+    Sort.LATENCY: lambda row: row.latency_ms,
+    Sort.NEWEST: lambda row: -row.first_seen,
+    Sort.NAME: lambda _row: 0,  # only the address decides
+}
+"""The key of each order, ascending; None comes last."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """The conditions of a list; None and an empty text admit every endpoint.
+
+    `grades` are the admitted letters. `max_price` is in millionths of a dollar: an endpoint without
+    a price in dollars is not admitted then.
+    """
+
+    status: Listing | None = Listing.LISTED
+    host: str | None = None
+    network: str | None = None
+    recommendation: str | None = None
+    grades: str = ""
+    max_price: int | None = None
+
+    def conditions(self) -> list[tuple[Condition, Any]]:
+        """The conditions of this filter with their values."""
+        values = ((condition, getattr(self, name)) for name, condition in CONDITIONS.items())
+        return [(condition, value) for condition, value in values if value not in (None, "")]
+
+    def admits(self, endpoint: RatedEndpoint) -> bool:
+        """Whether an endpoint meets all conditions."""
+        return all(condition.admits(endpoint, value) for condition, value in self.conditions())
+
+
+class Comparison(StrEnum):
+    """How a condition compares a field of an endpoint with its value."""
+
+    EQUALS = "equals"
+    ONE_OF = "one-of"
+    AT_MOST = "at-most"
+
+
+_COMPARE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
+    Comparison.EQUALS: operator.eq,
+    Comparison.ONE_OF: lambda value, values: value in values,
+    Comparison.AT_MOST: operator.le,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The condition of one field of `Filter` on one field of `RatedEndpoint`."""
+
+    field: str
+    comparison: Comparison
+
+    def admits(self, endpoint: RatedEndpoint, value: Any) -> bool:
+        """Whether an endpoint meets the condition; never if it lacks the figure."""
+        figure = getattr(endpoint, self.field)
+        return figure is not None and _COMPARE[self.comparison](figure, value)
+
+
+CONDITIONS: Final = {
+    "status": Condition("status", Comparison.EQUALS),
+    "host": Condition("host", Comparison.EQUALS),
+    "network": Condition("network", Comparison.EQUALS),
+    "recommendation": Condition("recommendation", Comparison.EQUALS),
+    "grades": Condition("grade", Comparison.ONE_OF),
+    "max_price": Condition("price_micro_usd", Comparison.AT_MOST),
+}
+"""By the fields of `Filter`. core/lists/columns applies them to all endpoints in one pass."""
+
+
+def grades_from(grade: str) -> str:
+    """The letters of a grade and of all better ones."""
+    return GRADES[: GRADES.index(grade) + 1]

@@ -1,0 +1,181 @@
+"""The one reader of RatedEndpoint: endpoints with their prices and the figures of their scores.
+
+Reports, lists, the similarity index and bundles select COLUMNS and read rows with `from_row`.
+`figure_columns` is the inverse for what a saved score writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint, ScoreFigures
+from tollgauge.core.score.score import Down
+from tollgauge.db import schema
+from tollgauge.db.codec import texts_from_json
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.store import endpoint_rows, rows
+from tollgauge.store.endpoint_rows import quote_from_row
+from tollgauge.store.endpoints.endpoints import PUBLIC, lock
+
+alternative_count = sa.Table(
+    "alternative_count",
+    schema.metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("better", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The latest count of endpoints of a similar purpose with better scores."""
+
+COLUMNS: Final = (
+    *endpoint_table.c["id", "resource", "host", "status", "adopted", "first_seen", "last_probed"],
+    *endpoint_table.c["simulated", "sources", "service_name", "description"],
+    *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
+    *(endpoint_table.c[column.name] for column in schema.FIGURES),
+    PUBLIC.label("public"),
+)
+_ROWS: Final = sa.select(*COLUMNS)
+_WHOLE: Final = sa.select(endpoint_table, PUBLIC.label("public"))
+_HOST: Final = host_table.alias()
+_SELLS: Final = sa.exists().where(endpoint_table.c.host == _HOST.c.host, PUBLIC)
+
+
+def get_public(tx: Connection, endpoint_id: str) -> RatedEndpoint | None:
+    """The endpoint with an ID; None for an unknown ID and for an endpoint that is not public."""
+    row = tx.execute(_ROWS.where(endpoint_table.c.id == endpoint_id, PUBLIC)).first()
+    return None if row is None else from_row(row)
+
+
+def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, RatedEndpoint]:
+    """The endpoints with these IDs, by ID, public or not; unknown IDs are left out."""
+    return {row.id: from_row(row) for row in rows.with_any(tx, _ROWS, endpoint_table.c.id, ids)}
+
+
+def get_whole(tx: Connection, endpoint_id: str) -> tuple[Endpoint, RatedEndpoint] | None:
+    """An endpoint, public or not, in both forms; None for an unknown ID."""
+    row = tx.execute(_WHOLE.where(endpoint_table.c.id == endpoint_id)).first()
+    return None if row is None else (endpoint_rows.from_row(row), from_row(row))
+
+
+def page(tx: Connection, *, after: str, limit: int) -> tuple[tuple[Endpoint, RatedEndpoint], ...]:
+    """A page of all endpoints in both forms, in the order of IDs: those after an ID."""
+    query = _WHOLE.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
+    return tuple((endpoint_rows.from_row(row), from_row(row)) for row in tx.execute(query))
+
+
+def of_host(
+    tx: Connection, host: str, *, after: str | None = None, limit: int
+) -> tuple[RatedEndpoint, ...]:
+    """A page of the public endpoints of a host.
+
+    Those with the best scores come first, then those without a score; of equal ones those with the
+    greatest IDs. `after` is the ID of the last endpoint of the previous page; an ID that the host
+    does not have gives the first page.
+    """
+    column = endpoint_table.c
+    of_host = _ROWS.where(column.host == host, PUBLIC)
+    # Each part is read in the order of its index: a host may have tens of thousands of endpoints.
+    scored = of_host.where(column.score_tenths.is_not(None)).order_by(
+        column.score_tenths.desc(), column.id.desc()
+    )
+    unscored = of_host.where(column.score_tenths.is_(None)).order_by(column.id.desc())
+    last = sa.select(column.id, column.score_tenths).where(column.id == after, column.host == host)
+    place = None if after is None else tx.execute(last).first()
+    if place is None:
+        parts = [scored, unscored]
+    elif place.score_tenths is None:
+        parts = [unscored.where(column.id < place.id)]
+    else:
+        behind = sa.tuple_(column.score_tenths, column.id) < (place.score_tenths, place.id)
+        parts = [scored.where(behind), unscored]
+    listed: list[RatedEndpoint] = []
+    for part in parts:
+        listed += map(from_row, tx.execute(part.limit(limit - len(listed))))
+        if len(listed) == limit:
+            break
+    return tuple(listed)
+
+
+def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]:
+    """The IDs of the public endpoints that ask to be paid at an address, best scores first."""
+    query = (
+        sa.select(endpoint_table.c.id)
+        .where(endpoint_table.c.quote_pay_to == pay_to, PUBLIC)
+        .order_by(endpoint_table.c.score_tenths.desc().nulls_last(), endpoint_table.c.id)
+        .limit(limit)
+    )
+    return tuple(tx.execute(query).scalars())
+
+
+def with_prefix(tx: Connection, prefix: str, *, limit: int) -> tuple[tuple[str, int | None], ...]:
+    """The public endpoints whose IDs begin with some hex digits, by ID, each with the time of its
+    latest score (ms UTC), None without one.
+    """
+    query = (
+        sa.select(endpoint_table.c.id, endpoint_table.c.scored_at)
+        # "g" sorts after every hex digit.
+        .where(endpoint_table.c.id.between(prefix, f"{prefix}g"), PUBLIC)
+        .order_by(endpoint_table.c.id)
+        .limit(limit)
+    )
+    return tuple((row.id, row.scored_at) for row in tx.execute(query))
+
+
+def hosts(tx: Connection, *, offset: int, limit: int) -> tuple[str, ...]:
+    """The hosts of public endpoints, by name."""
+    query = sa.select(_HOST.c.host).where(_SELLS).order_by(_HOST.c.host)
+    return tuple(tx.execute(query.offset(offset).limit(limit)).scalars())
+
+
+def count_hosts(tx: Connection) -> int:
+    """The number of hosts, including those without a public endpoint."""
+    return tx.execute(sa.select(sa.func.count()).select_from(host_table)).scalar_one()
+
+
+def save_better(tx: Connection, counts: Mapping[str, int]) -> None:
+    """Store the counts of better alternatives of some endpoints. Endpoints that were removed in the
+    meantime are skipped.
+    """
+    existing = sorted(lock(tx, counts))
+    columns = [{"endpoint_id": id_, "better": counts[id_]} for id_ in existing]
+    rows.put(tx, alternative_count, columns)
+
+
+def count_better(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
+    """The counts of better alternatives of some endpoints, without those not counted yet."""
+    counts = sa.select(alternative_count)
+    known = rows.with_any(tx, counts, alternative_count.c.endpoint_id, ids)
+    return {row.endpoint_id: row.better for row in known}
+
+
+def from_row(row: Any) -> RatedEndpoint:
+    """An endpoint from a row with COLUMNS."""
+    unlisted = row.adopted
+    return rows.from_columns(
+        RatedEndpoint,
+        row,
+        status=Listing.UNLISTED if unlisted else Listing(row.status),
+        sources=() if unlisted else texts_from_json(row.sources),
+        public=bool(row.public),
+        quote=quote_from_row(row),
+        down=None
+        if row.outage_since is None
+        else Down(since=row.outage_since, reason=row.outage_reason, confirmed=row.outage_confirmed),
+    )
+
+
+def figure_columns(figures: ScoreFigures) -> dict[str, Any]:
+    """The figures of a score as values of the columns `FIGURES` of db/schema."""
+    down = figures.down
+    return rows.to_columns(
+        figures,
+        "down",
+        outage_since=down.since if down else None,
+        outage_reason=down.reason if down else None,
+        outage_confirmed=down.confirmed if down else None,
+    )
