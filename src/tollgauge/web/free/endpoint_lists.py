@@ -1,5 +1,5 @@
 """Search and lists, free: `GET /trust/search` and `/v1/semantic-search`, and `GET /trust/endpoints`
-as JSON and CSV. What they find is monitor/endpoint_pages'.
+as JSON and CSV. What they find is monitor/lists'.
 
 A query string is read as a JSON body is, by a RequestModel, so that both are refused in the same
 words.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "20261124b"
+revision = "20261126"
 down_revision = None
 branch_labels = None
 depends_on = None
