@@ -28,13 +28,13 @@ from bench.replay import (
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.calibration.calibration import NEXT, Sums
 from tollgauge.web.wire.calibration_answers import (
-    FiguresShape,
-    HorizonShape,
-    ShareShape,
+    FiguresResponse,
+    HorizonResponse,
+    ShareResponse,
     figures,
     share,
 )
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 FORECASTS_MAX: Final = 250_000
 """Of longer series only every so many lines are forecast from, unless --every says otherwise."""
@@ -45,7 +45,7 @@ Progress = Callable[[str, int, int], None]
 """Receives what is being done, how much of it is done, and how much there is (0: unknown)."""
 
 
-class ReplayShape(Shape):
+class ReplayResponse(ResponseModel):
     """The input of a replay, and its figures. `shortOutagesGradedAOrB` is of all lines
     of sites that were payable less than 3 hours before; `weeksInside` of all score ranges whose
     uptime ends were held against the next week.
@@ -56,14 +56,14 @@ class ReplayShape(Shape):
     every: int
     confirm: bool
     fill: bool
-    figures: FiguresShape
-    short_outages_graded_a_or_b: ShareShape
-    weeks_inside: ShareShape
+    figures: FiguresResponse
+    short_outages_graded_a_or_b: ShareResponse
+    weeks_inside: ShareResponse
 
 
 def replay_files(
     files: Iterable[str], progress: Progress, *, every: int, confirm: bool, fill: bool
-) -> ReplayShape:
+) -> ReplayResponse:
     """Replay the series of all files. With `every` 0 about FORECASTS_MAX forecasts are made."""
     series = read_series(files, progress)
     lines = sum(map(len, series.values()))
@@ -126,10 +126,10 @@ def replay_all(
     return sums
 
 
-def _report(sums: Sums, *, sites: int, lines: int, options: Replaying) -> ReplayShape:
+def _report(sums: Sums, *, sites: int, lines: int, options: Replaying) -> ReplayResponse:
     outages = {grade: count for grade, (count, _) in sums.of(NEXT, SHORT_OUTAGE).items()}
     weeks = sums.of(WEEK_RANGE.horizon, WEEK_RANGE.measure).get(WEEK_RANGE.value, (0, 0))
-    return ReplayShape(
+    return ReplayResponse(
         sites=sites,
         lines=lines,
         every=options.every,
@@ -143,7 +143,7 @@ def _report(sums: Sums, *, sites: int, lines: int, options: Replaying) -> Replay
     )
 
 
-def report_lines(report: ReplayShape) -> Iterator[str]:
+def report_lines(report: ReplayResponse) -> Iterator[str]:
     """Yield the report as text."""
     result = report.figures
     yield (
@@ -170,7 +170,7 @@ def report_lines(report: ReplayShape) -> Iterator[str]:
     yield _share_line("next week's uptime inside the range", report.weeks_inside)
 
 
-def _horizon(title: str, horizon: HorizonShape) -> Iterator[str]:
+def _horizon(title: str, horizon: HorizonResponse) -> Iterator[str]:
     yield ""
     yield f"{title}: {horizon.count} forecasts"
     if not horizon.count:
@@ -193,5 +193,5 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
-def _share_line(text: str, row: ShareShape) -> str:
+def _share_line(text: str, row: ShareResponse) -> str:
     return f"{text}: {_percent(row.share)} of {row.count}"

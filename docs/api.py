@@ -72,7 +72,7 @@ def api() -> str:
     for tag, group in groupby(operations, key=lambda operation: operation[2]["tags"][0]):
         parts.append(f"## {_TAGS.get(tag, tag)}")
         parts += [_operation(*operation, usual) for operation in group]
-    parts.append(_shapes(description["components"]["schemas"]))
+    parts.append(_models(description["components"]["schemas"]))
     return generated("HTTP API", "the interface description", "\n\n".join(parts) + "\n")
 
 
@@ -166,8 +166,8 @@ def _operation(method: str, path: str, operation: Json, usual: Answers) -> str:
     parts.append(table(("status", "means", "content"), answers))
     example = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
     if "example" in example:
-        shape = _type(example.get("schema", {}))
-        parts.append(f"An example of 200, {shape}:\n\n{_json(example['example'])}")
+        model = _type(example.get("schema", {}))
+        parts.append(f"An example of 200, {model}:\n\n{_json(example['example'])}")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -193,9 +193,9 @@ def _body(content: Json) -> Iterator[str]:
         yield _json(content["example"])
 
 
-def _shapes(schemas: Json) -> str:
+def _models(schemas: Json) -> str:
     """Every named object of the answers."""
-    parts = ["## Shapes\n\nThe objects that answers are made of."]
+    parts = ["## Response models\n\nThe objects that responses consist of."]
     for name, schema in sorted(schemas.items()):
         rows = list(_fields(schema))
         words = " ".join(schema.get("description", "").split())

@@ -26,7 +26,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.web.free.bundle_download import CHECK_MS
 from tollgauge.web.signing import SigningSettings
-from tollgauge.web.wire.preflight_answers import PreflightShape
+from tollgauge.web.wire.preflight_answers import PreflightResponse
 from tollgauge_guard.decision import STALE_S
 
 PAGE = (Path(__file__).parents[2] / "docs/bundle.md").read_text(encoding="utf-8")
@@ -147,5 +147,5 @@ def test_the_members_of_the_preflights_answer_are_those_of_the_route() -> None:
     members = section.split("| member | meaning |")[1].split("\n\n")[0]
     heads = re.findall(r"^\| (`.*?) \|", members, re.MULTILINE)
     named = [name for head in heads for name in re.findall(r"`(\w+)`", head)]
-    shape = PreflightShape.model_json_schema(by_alias=True)
+    shape = PreflightResponse.model_json_schema(by_alias=True)
     assert sorted(named) == sorted(shape["properties"])

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tollgauge.web.wire import examples
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
 
 

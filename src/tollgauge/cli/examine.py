@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tollgauge.core.score.improvement import Improvement
     from tollgauge.core.score.score import Score
     from tollgauge.web.wire.claims import Difference
-    from tollgauge.web.wire.lint_answers import LintEnvelopeShape, LintShape
+    from tollgauge.web.wire.lint_answers import LintEnvelopeResponse, LintResponse
 
 _CONTEXT: Final = 3
 """Lines of an envelope that are printed before and after a wrong one."""
@@ -152,7 +152,7 @@ def score(
     from tollgauge.core.score.advice import AVOIDED
     from tollgauge.core.score.evidence import EvidenceError
     from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
-    from tollgauge.web.wire.improvements import improvement_shapes
+    from tollgauge.web.wire.improvements import improvement_responses
 
     document = read_input(evidence)
     try:
@@ -162,7 +162,7 @@ def score(
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
     differences = check.differences
-    raising = [row.model_dump(by_alias=True) for row in improvement_shapes(check.improvements)]
+    raising = [row.model_dump(by_alias=True) for row in improvement_responses(check.improvements)]
     given = check.given | {"improvements": raising}
     score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
     if differences is None:
@@ -220,7 +220,7 @@ def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
     )
 
 
-def _lint_lines(linted: LintShape, verdict: Lint) -> Iterator[str]:
+def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
     """A lint for a terminal: the errors first, then what a client reads, and what to send."""
     answers = {True: "yes", False: "no"}
     evaluated = "" if verdict.evaluated else " (not evaluated)"
@@ -240,7 +240,7 @@ def _lint_lines(linted: LintShape, verdict: Lint) -> Iterator[str]:
             yield f"Still to correct by hand: {', '.join(linted.corrected.remaining)}"
 
 
-def _marked_lines(envelope: LintEnvelopeShape) -> Iterator[str]:
+def _marked_lines(envelope: LintEnvelopeResponse) -> Iterator[str]:
     """The lines of the decoded envelope that break rules, with some around them."""
     lines = envelope.lines
     marked = [index for index, line in enumerate(lines) if line.rules]

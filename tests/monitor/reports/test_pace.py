@@ -22,7 +22,7 @@ from tollgauge.monitor.reports.trust_reports import live
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.web.wire import examples
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS

@@ -329,11 +329,11 @@ async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
         simulated=False,
         similarity=0.99,
     )
-    shape = lists.SearchShape(match="meaning", results=[row] * 5)
-    brief = lists.brief_search(shape, limit=5)
+    model = lists.SearchResponse(match="meaning", results=[row] * 5)
+    brief = lists.brief_search(model, limit=5)
     assert b"leftOut" not in brief
     long = row.model_copy(update={"resource": "https://api.example.com/" + "x" * 2_000})
-    left = lists.brief_search(shape.model_copy(update={"results": [row, *[long] * 4]}), limit=5)
+    left = lists.brief_search(model.model_copy(update={"results": [row, *[long] * 4]}), limit=5)
     assert b'"leftOut":' in left
     for answer in (brief, left):
         assert len(answer) < 3_700

@@ -36,7 +36,7 @@ from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, SIGNATURE, Tools, as_heade
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.products import trust
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,7 +46,7 @@ TX = "0x" + "77" * 32
 ARGUMENTS = {"resource": WEATHER, "why": "before paying it"}
 
 
-class GradeShape(Shape):
+class GradeResponse(ResponseModel):
     """The answer of this world."""
 
     grade: str
@@ -116,7 +116,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
             dependencies = running.service.server()
-            product = replace(trust.PRODUCT, compute=world.answer, response=GradeShape)
+            product = replace(trust.PRODUCT, compute=world.answer, response=GradeResponse)
             tools = Tools(products=(product,), dependencies=dependencies)
             yield Sold(world, running, tools)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tollgauge.core.score.score import Down
-from tollgauge.web.pages.badge import badge_shape, badge_svg
+from tollgauge.web.pages.badge import badge_response, badge_svg
 
 
 def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
@@ -34,7 +34,7 @@ def test_a_badge_names_itself_to_those_who_do_not_see_it() -> None:
 @pytest.mark.parametrize("advice", ["proceed", "caution", "avoid", "unverified"])
 def test_the_json_of_a_badge_says_what_the_picture_says(advice: str) -> None:
     shown = (advice, "D", 419)
-    shield = badge_shape(*shown)
+    shield = badge_response(*shown)
     assert f"<title>tollgauge: {shield.message}</title>" in badge_svg(*shown).decode()
     assert f'fill="#{shield.color}"' in badge_svg(*shown).decode()
 
@@ -52,6 +52,6 @@ def test_a_badges_points_never_reach_into_a_better_grade() -> None:
 )
 def test_badge_of_a_down_endpoint_states_only_the_outage_in_red(confirmed: bool, text: str) -> None:
     down = Down(since=1_779_879_600_000, reason="it answered with an error", confirmed=confirmed)
-    shield = badge_shape("proceed", "A", 850, down)
+    shield = badge_response("proceed", "A", 850, down)
     assert (shield.message, shield.color) == (text, "b3261e")
     assert f"<title>tollgauge: {text}</title>" in badge_svg("proceed", "A", 850, down).decode()

@@ -21,7 +21,7 @@ from tollgauge.monitor.reports.trust_reports import TrustReport, live
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import latest
 from tollgauge.store.scores import scores
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
 
 NOW = 1_760_000_000_000

@@ -9,10 +9,10 @@ from tollgauge.web.wire.calibration_answers import calibration
 
 
 def test_policies_stand_apart_the_newest_first() -> None:
-    shape = calibration(calibrated(), now=NOW)
-    assert [policy.policy_version for policy in shape.policies] == [2, 1]
-    assert (shape.first_day, shape.last_day) == ("2026-01-01", "2026-01-02")
-    assert [policy.kept for policy in shape.policies] == [200, 10]
+    model = calibration(calibrated(), now=NOW)
+    assert [policy.policy_version for policy in model.policies] == [2, 1]
+    assert (model.first_day, model.last_day) == ("2026-01-01", "2026-01-02")
+    assert [policy.kept for policy in model.policies] == [200, 10]
 
 
 def test_figures_are_shares_and_means() -> None:
@@ -42,5 +42,5 @@ def test_a_bin_without_enough_data_says_so() -> None:
 
 
 def test_nothing_is_an_empty_list() -> None:
-    shape = calibration(nothing_calibrated(), now=NOW)
-    assert (shape.policies, shape.first_day, shape.last_day) == ([], None, None)
+    model = calibration(nothing_calibrated(), now=NOW)
+    assert (model.policies, model.first_day, model.last_day) == ([], None, None)

@@ -13,28 +13,28 @@ from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.web.wire import examples, lint_answers, trust
-from tollgauge.web.wire.lint_answers import BRIEF_BYTES, LintShape, brief, rule_page, stored_lint
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.lint_answers import BRIEF_BYTES, LintResponse, brief, rule_page, stored_lint
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import SHORT_BYTES, trust_report
 
 BASE = "https://gauge.example.org/"
 
 
-def brief_of(envelope: Any, body: Any = None) -> tuple[LintShape, Any]:
+def brief_of(envelope: Any, body: Any = None) -> tuple[LintResponse, Any]:
     exchange = answered(envelope, body)
-    shape = lint_answers.lint(lint(exchange), exchange, base_url=BASE)
-    text = brief(shape)
+    model = lint_answers.lint(lint(exchange), exchange, base_url=BASE)
+    text = brief(model)
     assert len(text) <= BRIEF_BYTES
-    return shape, json.loads(text)
+    return model, json.loads(text)
 
 
 def test_a_small_lint_is_whole_in_short() -> None:
-    shape, short = brief_of(changed(V2, "accepts.0.extra.name", "USDC"))
+    model, short = brief_of(changed(V2, "accepts.0.extra.name", "USDC"))
     (row,) = short["findings"]
     assert row == {
         "rule": "domain-wrong",
         "severity": "error",
-        "message": shape.findings[0].message,
+        "message": model.findings[0].message,
         "where": "accepts[0].extra.name",
         "found": '"USDC"',
         "expected": 'the EIP-712 domain of the token: "USD Coin"',
@@ -47,13 +47,13 @@ def test_a_small_lint_is_whole_in_short() -> None:
 def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
     bad = {"scheme": "Exact", "network": "base", "amount": 1, "asset": "USDC", "payTo": "me"}
     envelope = {"x402Version": "2", "error": 5, "resource": "x", "extensions": []}
-    shape, short = brief_of(envelope | {"accepts": [*[bad] * 9, *V2["accepts"] * 9]}, V1)
-    rules = [finding.rule for finding in shape.findings]
+    model, short = brief_of(envelope | {"accepts": [*[bad] * 9, *V2["accepts"] * 9]}, V1)
+    rules = [finding.rule for finding in model.findings]
     kept = [row["rule"] for row in short["findings"]]
     assert kept == rules[: len(kept)]
     assert short["findings"][0]["severity"] == "error"
     assert short["moreFindings"] == len(rules) - len(kept) > 0
-    assert short["moreTerms"] == len(shape.terms) - len(short["terms"]) > 0
+    assert short["moreTerms"] == len(model.terms) - len(short["terms"]) > 0
 
 
 def test_a_stored_lint_has_no_answer_to_quote() -> None:

@@ -213,7 +213,7 @@ async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(docum
 
 async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
     """Generators that find a `const` among alternatives refuse every other one."""
-    snapshot = document["components"]["schemas"]["SnapshotShape"]["properties"]
+    snapshot = document["components"]["schemas"]["SnapshotResponse"]["properties"]
     either = snapshot["advertisedPriceUsd"]["anyOf"]
     assert [schema["type"] for schema in either] == ["number", "string"]
     assert either[1]["enum"] == ["not advertised"]

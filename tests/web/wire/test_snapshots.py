@@ -8,7 +8,7 @@ from tests.support.page_reader import BASE, NOW, snapshot
 from tollgauge.core.score.improvement import Improvement
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.web.wire import snapshots
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 
 
 def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none() -> None:
@@ -20,8 +20,8 @@ def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none()
         opt_out=False,
         problems=("ours",),
     )
-    shape = snapshots.snapshot(snapshot(seller_file=file), now=NOW, base_url=BASE)
-    assert orjson.loads(dump(shape))["providerStatement"] == {
+    model = snapshots.snapshot(snapshot(seller_file=file), now=NOW, base_url=BASE)
+    assert orjson.loads(dump(model))["providerStatement"] == {
         "statement": "We moved.",
         "contact": "ops@example.com",
         "optOut": False,
@@ -40,8 +40,8 @@ def test_what_would_raise_the_score_has_points_score_grade_and_fix() -> None:
         fix="Bring it back.",
         in_days=0,
     )
-    shape = snapshots.snapshot(snapshot(improvements=(row,)), now=NOW, base_url=BASE)
-    assert orjson.loads(dump(shape))["improvements"] == [
+    model = snapshots.snapshot(snapshot(improvements=(row,)), now=NOW, base_url=BASE)
+    assert orjson.loads(dump(model))["improvements"] == [
         {
             "code": "down-now",
             "points": 41.5,

@@ -10,24 +10,24 @@ from tests.support.whole_report import whole_report
 
 from tollgauge.core.endpoint import finding
 from tollgauge.web.wire import examples, trust
-from tollgauge.web.wire.scores import DetailedFlag, FlagShape
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
+from tollgauge.web.wire.scores import DetailedFlag, FlagResponse
 from tollgauge.web.wire.trust import (
     SHORT_BYTES,
-    FindingShape,
-    PreviewShape,
-    TrustReportShape,
+    FindingResponse,
+    PreviewResponse,
+    TrustReportResponse,
     outline,
 )
 
-WHOLE = TrustReportShape.model_validate(whole_report())
+WHOLE = TrustReportResponse.model_validate(whole_report())
 SEVERITIES = [severity.value for severity in finding.Severity]
 FLAGS = st.lists(
     st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 400), st.integers(0, 200)), max_size=70
 )
 
 
-def report_with(flags: list[tuple[str, int, int]], description: str = "") -> TrustReportShape:
+def report_with(flags: list[tuple[str, int, int]], description: str = "") -> TrustReportResponse:
     """A report with flags and findings of these severities and lengths of message and fix."""
     rows = sorted(flags, key=lambda row: SEVERITIES.index(row[0]))
     detailed = [
@@ -35,11 +35,12 @@ def report_with(flags: list[tuple[str, int, int]], description: str = "") -> Tru
         for number, (severity, size, _) in enumerate(rows)
     ]
     by_code = {
-        row.code: FlagShape(severity=row.severity, message=row.message, fix="f" * fix or None)
+        row.code: FlagResponse(severity=row.severity, message=row.message, fix="f" * fix or None)
         for row, (_, _, fix) in zip(detailed, rows, strict=True)
     }
     findings = [
-        FindingShape(rule=row.code, severity=row.severity, message=row.message) for row in detailed
+        FindingResponse(rule=row.code, severity=row.severity, message=row.message)
+        for row in detailed
     ]
     assert WHOLE.live_probe is not None
     return WHOLE.model_copy(
@@ -85,6 +86,6 @@ def test_an_outline_of_three_reports_leaves_room_in_an_agents_context() -> None:
     sample = examples.preview()["samples"][0]
     report = report_with([("warn", 200, 100)] * 12).model_dump(by_alias=True)
     samples = [sample | {"report": report}] * 3
-    text = outline(PreviewShape.model_validate({"samples": samples}))
+    text = outline(PreviewResponse.model_validate({"samples": samples}))
     assert 2 * len(text) < 8_000
     assert set(orjson.loads(text)["samples"][0]) == {"role", "populationRank", "report"}

@@ -22,9 +22,9 @@ from tollgauge.web.wire import calibration_answers, snapshots, trust
 from tollgauge.web.wire.counts import ecosystem
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
-from tollgauge.web.wire.shape import Shape, dump
-from tollgauge.web.wire.snapshots import LeaderboardShape
-from tollgauge.web.wire.trust import PreviewShape
+from tollgauge.web.wire.response_model import ResponseModel, dump
+from tollgauge.web.wire.snapshots import LeaderboardResponse
+from tollgauge.web.wire.trust import PreviewResponse
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
@@ -45,7 +45,7 @@ class FreeApi:
         """The best, the median and the worst endpoint, as they were scored last."""
         return self._signed(await self.samples(), "tollgauge-report")
 
-    async def samples(self) -> PreviewShape:
+    async def samples(self) -> PreviewResponse:
         """What the preview shows."""
         samples = await self.dependencies.read_now(trust_reports.preview)
         return trust.preview(samples, base_url=self.dependencies.base_url)
@@ -60,7 +60,7 @@ class FreeApi:
         """The leaderboard."""
         return json_response(await self.best())
 
-    async def best(self) -> LeaderboardShape:
+    async def best(self) -> LeaderboardResponse:
         """What the leaderboard shows."""
         board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
         return snapshots.leaderboard(board, base_url=self.dependencies.base_url)
@@ -84,8 +84,8 @@ class FreeApi:
         """A snapshot by endpoint id."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
         snapshot = await self.dependencies.read_endpoint(detailed, id, now=now)
-        shape = snapshots.snapshot(snapshot, now=now, base_url=base_url)
-        return self._signed(shape, "tollgauge-snapshot")
+        model = snapshots.snapshot(snapshot, now=now, base_url=base_url)
+        return self._signed(model, "tollgauge-snapshot")
 
     async def evidence(self, digest: Digest) -> Response:
         """The evidence document that a report names: the same bytes for ever, so that a client need
@@ -104,16 +104,16 @@ class FreeApi:
             document, media_type="application/json", headers={"Cache-Control": IMMUTABLE}
         )
 
-    def _signed(self, shape: Shape, typ: Typ) -> Response:
-        """A shape as the body of a response, with its signature where there is a key. The cache
+    def _signed(self, model: ResponseModel, typ: Typ) -> Response:
+        """A response as the body of a response, with its signature where there is a key. The cache
         keeps both, so that an answer is signed once however often it is read.
         """
-        response, key = json_response(shape), self.dependencies.signing_key
+        response, key = json_response(model), self.dependencies.signing_key
         now = self.dependencies.clock()
         response.headers.update(signature_header(key, bytes(response.body), typ, now))
         return response
 
 
-def json_response(shape: Shape) -> Response:
-    """A shape as the body of a response."""
-    return Response(dump(shape), media_type="application/json")
+def json_response(model: ResponseModel) -> Response:
+    """A response as the body of a response."""
+    return Response(dump(model), media_type="application/json")

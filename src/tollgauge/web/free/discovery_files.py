@@ -18,7 +18,7 @@ from tollgauge.web.free.api import json_response
 from tollgauge.web.free.bundle_download import PATH as BUNDLE
 from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
@@ -28,7 +28,7 @@ _GUARDS: Final = (
 )
 
 
-class ResourcesShape(Shape):
+class ResourcesResponse(ResponseModel):
     """What is sold here: each as `POST https://…`."""
 
     version: Literal[1]
@@ -44,7 +44,7 @@ class DiscoveryFiles:
 
     async def well_known(self) -> Response:
         """The paid routes."""
-        return json_response(ResourcesShape(version=1, resources=self.sold()))
+        return json_response(ResourcesResponse(version=1, resources=self.sold()))
 
     async def llms(self) -> Response:
         """Everything in words."""

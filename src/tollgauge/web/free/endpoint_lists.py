@@ -40,7 +40,7 @@ from tollgauge.web.wire.request_model import (
     refuse,
     without_fraction,
 )
-from tollgauge.web.wire.shape import Grade, OneOf, Recommendation, camel
+from tollgauge.web.wire.response_model import Grade, OneOf, Recommendation, camel
 
 SEARCH: Final = "/trust/search"
 SEMANTIC_SEARCH: Final = "/v1/semantic-search"
@@ -233,22 +233,22 @@ class EndpointLists:
         """A page of a list, as JSON or as CSV."""
         if accepts_csv(request.headers.get("accept", "").encode("latin-1")):
             return await self.endpoints_csv(parameters)
-        shape = await self._list(parameters, path=ENDPOINTS)
-        response = json_response(shape)
-        response.headers.update(_VARY | _link(shape))
+        model = await self._list(parameters, path=ENDPOINTS)
+        response = json_response(model)
+        response.headers.update(_VARY | _link(model))
         return response
 
     async def endpoints_csv(self, parameters: ListQuery) -> Response:
         """A page of a list as CSV; the header Link names the next one."""
-        shape = await self._list(parameters, path=f"{ENDPOINTS}.csv")
+        model = await self._list(parameters, path=f"{ENDPOINTS}.csv")
         return Response(
-            lists.endpoint_csv(shape),
+            lists.endpoint_csv(model),
             media_type="text/csv; charset=utf-8; header=present",
-            headers=_VARY | _link(shape),
+            headers=_VARY | _link(model),
         )
 
-    async def results(self, request: SearchRequest) -> lists.SearchShape:
-        """What a search finds, as JSON shape. Raises Problem 422 and 503."""
+    async def results(self, request: SearchRequest) -> lists.SearchResponse:
+        """What a search finds, as JSON. Raises Problem 422 and 503."""
         search = await self.find(self.named(request.query), request)
         return lists.search(search, base_url=self.dependencies.base_url)
 
@@ -281,7 +281,7 @@ class EndpointLists:
         except IndexBuilding as error:
             raise _building() from error
 
-    async def _list(self, parameters: ListParameters, *, path: str) -> lists.EndpointListShape:
+    async def _list(self, parameters: ListParameters, *, path: str) -> lists.EndpointListResponse:
         shown = await self.page(parameters.request())
         base_url, next_url = self.dependencies.base_url, None
         if shown.next is not None:
@@ -306,8 +306,8 @@ def _number(text: str) -> object:
     return value if type(value) in (int, float) else text
 
 
-def _link(shape: lists.EndpointListShape) -> dict[str, str]:
-    return {} if shape.next is None else {"Link": f'<{shape.next}>; rel="next"'}
+def _link(model: lists.EndpointListResponse) -> dict[str, str]:
+    return {} if model.next is None else {"Link": f'<{model.next}>; rel="next"'}
 
 
 def _building() -> Problem:

@@ -13,12 +13,12 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
 from tollgauge.web.free import endpoint_lists, lint, models, preflight
 from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
-from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
+from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesResponse
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.free.keys import (
     DID,
-    DidShape,
-    JwksShape,
+    DidResponse,
+    JwksResponse,
     KeyFiles,
     did,
     example_keys,
@@ -27,12 +27,12 @@ from tollgauge.web.free.keys import (
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, lists, openapi
-from tollgauge.web.wire.calibration_answers import CalibrationShape
-from tollgauge.web.wire.counts import EcosystemShape
-from tollgauge.web.wire.lint_answers import LintShape
-from tollgauge.web.wire.preflight_answers import PreflightShape
-from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape
-from tollgauge.web.wire.trust import PreviewShape
+from tollgauge.web.wire.calibration_answers import CalibrationResponse
+from tollgauge.web.wire.counts import EcosystemResponse
+from tollgauge.web.wire.lint_answers import LintResponse
+from tollgauge.web.wire.preflight_answers import PreflightResponse
+from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
+from tollgauge.web.wire.trust import PreviewResponse
 
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
 _UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
@@ -57,13 +57,13 @@ def free_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What is read by GET as JSON, without a payment."""
     base_url, api = dependencies.base_url, FreeApi(dependencies)
-    board = openapi.free(LeaderboardShape, examples.leaderboard(base_url))
-    counts = openapi.free(EcosystemShape, examples.stats())
-    snapshot = partial(openapi.free, SnapshotShape, examples.snapshot(base_url))
+    board = openapi.free(LeaderboardResponse, examples.leaderboard(base_url))
+    counts = openapi.free(EcosystemResponse, examples.stats())
+    snapshot = partial(openapi.free, SnapshotResponse, examples.snapshot(base_url))
     by_url, by_id = map(openapi.signed, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
-    samples = openapi.signed(openapi.free(PreviewShape, examples.preview()))
-    decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
-    calibration = openapi.free(CalibrationShape, examples.calibration())
+    samples = openapi.signed(openapi.free(PreviewResponse, examples.preview()))
+    decoders = openapi.free(models.ModelsResponse, models.CATALOGUE.model_dump(by_alias=True))
+    calibration = openapi.free(CalibrationResponse, examples.calibration())
     document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
     query = f"?resource={examples.RESOURCE}"
     best = "The best 25 listed endpoints that may be paid"
@@ -89,7 +89,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         PREVIEW,
         api.preview_by_post,
         "post_preview",
-        openapi.signed(openapi.free(PreviewShape, examples.preview(), _NO_OBJECT)),
+        openapi.signed(openapi.free(PreviewResponse, examples.preview(), _NO_OBJECT)),
         tag="free",
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
@@ -104,7 +104,7 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
         preflight.SUMMARY,
         preflight.Preflights(dependencies).preflight,
         "get_preflight",
-        openapi.free(PreflightShape, examples.preflight(), _INVALID),
+        openapi.free(PreflightResponse, examples.preflight(), _INVALID),
         tag="free",
         cached=True,
         strict_query=True,
@@ -144,7 +144,7 @@ def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Search, and every endpoint page by page."""
     endpoints, base_url = endpoint_lists.EndpointLists(dependencies), dependencies.base_url
-    results = openapi.free(lists.SearchShape, examples.search(base_url), INVALID_FILTER)
+    results = openapi.free(lists.SearchResponse, examples.search(base_url), INVALID_FILTER)
     get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
     search = "Endpoints by URL, by host, or by what they are for"
     for path, handler, id_, example in (
@@ -158,13 +158,15 @@ def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
         search,
         endpoints.search_by_post,
         "post_semantic_search",
-        openapi.free(lists.SearchShape, examples.search(base_url), _NO_OBJECT),
+        openapi.free(lists.SearchResponse, examples.search(base_url), _NO_OBJECT),
         tag="free",
         request={"requestBody": endpoint_lists.SearchRequest.body(endpoint_lists.EXAMPLE)},
         strict_query=True,
         example=orjson.dumps(endpoint_lists.EXAMPLE).decode(),
     )
-    page = openapi.free(lists.EndpointListShape, examples.endpoint_list(base_url), INVALID_FILTER)
+    page = openapi.free(
+        lists.EndpointListResponse, examples.endpoint_list(base_url), INVALID_FILTER
+    )
     csv = openapi.csv(INVALID_FILTER)
     either = {**page, 200: openapi.either(page[200], csv[200])}
     every = "Every listed endpoint, 100 a page, as JSON or CSV"
@@ -185,7 +187,7 @@ def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
         lint.SUMMARY,
         linting.lint,
         "post_lint",
-        openapi.free(LintShape, lint.example_answer(), lint.ERRORS),
+        openapi.free(LintResponse, lint.example_answer(), lint.ERRORS),
         tag="free",
         request={"requestBody": lint.LintRequest.body(lint.EXAMPLE)},
         example=orjson.dumps(lint.EXAMPLE).decode(),
@@ -199,10 +201,10 @@ def discovery_routes(
     """The files that a machine looks for first."""
     files, sitemap = DiscoveryFiles(dependencies, documented), Sitemap(dependencies)
     keys, example = KeyFiles(dependencies), example_keys()
-    key_set = openapi.free(JwksShape, jwks(example).model_dump(by_alias=True))
+    key_set = openapi.free(JwksResponse, jwks(example).model_dump(by_alias=True))
     document = did(dependencies.base_url, example, example).model_dump(by_alias=True)
-    did_document = openapi.free(DidShape, document, {404: "Nothing has ever been signed"})
-    sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
+    did_document = openapi.free(DidResponse, document, {404: "Nothing has ever been signed"})
+    sold = openapi.free(ResourcesResponse, {"version": 1, "resources": files.sold()})
     text, xml = openapi.page("text/plain"), openapi.page(XML)
     parts = openapi.page(XML, own={404: "The sitemap has no such part"})
     for path, summary, handler, answers in (

@@ -20,13 +20,13 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import examples
-from tollgauge.web.wire.shape import OneOf, Shape, absent_if_null
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
 
 DID: Final = "/.well-known/did.json"
 _CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/suites/jws-2020/v1"]
 
 
-class JwkShape(Shape):
+class JwkResponse(ResponseModel):
     """A public Ed25519 key (RFC 8037). `kid` is its thumbprint (RFC 7638); a retired key counts for
     what was signed from `nbf` until `exp` (unix seconds).
     """
@@ -41,27 +41,27 @@ class JwkShape(Shape):
     exp: int | None = absent_if_null()
 
 
-class JwksShape(Shape):
+class JwksResponse(ResponseModel):
     """The keys of all signatures; none where nothing is signed."""
 
-    keys: list[JwkShape]
+    keys: list[JwkResponse]
 
 
-class MethodShape(Shape):
+class MethodResponse(ResponseModel):
     """A key in the form of a DID document."""
 
     id: str
     type: str
     controller: str
-    public_key_jwk: JwkShape
+    public_key_jwk: JwkResponse
 
 
-class DidShape(Shape):
+class DidResponse(ResponseModel):
     """The DID document of the service's host."""
 
     context: list[str] = Field(serialization_alias="@context")
     id: str
-    verification_method: list[MethodShape]
+    verification_method: list[MethodResponse]
     assertion_method: list[str]
 
 
@@ -88,21 +88,21 @@ class KeyFiles:
         return json_response(did(self.dependencies.base_url, keys, signs))
 
 
-def jwks(keys: tuple[PublicKey, ...]) -> JwksShape:
+def jwks(keys: tuple[PublicKey, ...]) -> JwksResponse:
     """A JWK Set of keys."""
-    return JwksShape(keys=[_jwk(key) for key in keys])
+    return JwksResponse(keys=[_jwk(key) for key in keys])
 
 
-def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]) -> DidShape:
+def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]) -> DidResponse:
     """The document of `did:web` for the host of a URL: all `keys`, and those that sign now. A port
     is written behind `%3A`.
     """
     id_ = f"did:web:{quote(urlsplit(base_url).netloc.rpartition('@')[2].lower(), safe='')}"
-    return DidShape(
+    return DidResponse(
         context=_CONTEXT,
         id=id_,
         verification_method=[
-            MethodShape(
+            MethodResponse(
                 id=f"{id_}#{key.fingerprint}",
                 type="JsonWebKey2020",
                 controller=id_,
@@ -119,5 +119,5 @@ def example_keys() -> tuple[PublicKey, ...]:
     return (PublicKey.of({"kty": "OKP", "crv": "Ed25519", "x": examples.PUBLIC_KEY}),)
 
 
-def _jwk(key: PublicKey) -> JwkShape:
-    return JwkShape.model_validate(key.jwk)
+def _jwk(key: PublicKey) -> JwkResponse:
+    return JwkResponse.model_validate(key.jwk)

@@ -27,9 +27,9 @@ from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import lint_answers
 from tollgauge.web.wire.examples import BASE_URL
-from tollgauge.web.wire.lint_answers import LintShape, stored_lint
+from tollgauge.web.wire.lint_answers import LintResponse, stored_lint
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 
 LINT_PATH: Final = "/v1/lint"
 SUMMARY: Final = "What is wrong with a 402, and how to mend it"
@@ -68,7 +68,7 @@ class Linting:
         """The lint of the answer in the request's body. Raises Problem 400, 404 or 422."""
         return json_response(await self.result(await read_body(request)))
 
-    async def result(self, document: object) -> LintShape:
+    async def result(self, document: object) -> LintResponse:
         """What the linter says to a request. Raises Problem 404 or 422."""
         asked = LintRequest.read(document, self.dependencies.perimeter)
         # By the names that are there: null is not in the published schema.
@@ -78,7 +78,7 @@ class Linting:
             return await self.stored(asked.resource.id)
         raise invalid("capture", "Give either capture or resource.")
 
-    async def captured(self, text: str) -> LintShape:
+    async def captured(self, text: str) -> LintResponse:
         """The lint of a captured answer. Raises Problem 422."""
         try:
             exchange = linter.read_capture(text.encode("utf-8", "replace"))
@@ -87,7 +87,7 @@ class Linting:
         # A hostile schema takes some milliseconds, which other requests should not wait for.
         return await asyncio.to_thread(_explained, exchange, self.dependencies.base_url)
 
-    async def stored(self, endpoint_id: str) -> LintShape:
+    async def stored(self, endpoint_id: str) -> LintResponse:
         """The lint of an endpoint's last probe, by its id. Raises Problem 404."""
         stored = await self.dependencies.read_endpoint(lint_reports.stored_lint, endpoint_id)
         if stored.lint is None:
@@ -107,7 +107,7 @@ def example_answer() -> Any:
     return orjson.loads(dump(_explained(exchange, BASE_URL)))
 
 
-def _explained(exchange: Exchange, base_url: str) -> LintShape:
+def _explained(exchange: Exchange, base_url: str) -> LintResponse:
     return lint_answers.lint(linter.lint(exchange), exchange, base_url=base_url)
 
 

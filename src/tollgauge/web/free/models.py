@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire.shape import OneOf, Shape
+from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
 
-class ModelShape(Shape):
+class ModelResponse(ResponseModel):
     """A decoder: the node's methods that it needs, what it gives, and its price in dollars, which
     comes on top of the route's.
     """
@@ -22,16 +22,16 @@ class ModelShape(Shape):
     price_usd: float
 
 
-class ModelsShape(Shape):
+class ModelsResponse(ResponseModel):
     """The catalogue, cheapest first, and the networks that requests can name."""
 
-    models: list[ModelShape]
+    models: list[ModelResponse]
     networks: list[str]
 
 
-CATALOGUE: Final = ModelsShape(
+CATALOGUE: Final = ModelsResponse(
     models=[
-        ModelShape(
+        ModelResponse(
             id=decoder.model.value,
             needs=list(decoder.needs),
             gives=decoder.gives,

@@ -23,14 +23,14 @@ from tollgauge.web.wire.parameters import (
     OfferedPayTo,
     ResourceQuery,
 )
-from tollgauge.web.wire.preflight_answers import PreflightShape, preflight
+from tollgauge.web.wire.preflight_answers import PreflightResponse, preflight
 from tollgauge.web.wire.request_model import (
     NETWORK,
     RequestedNetwork,
     RequestedResource,
     RequestModel,
 )
-from tollgauge.web.wire.shape import camel
+from tollgauge.web.wire.response_model import camel
 
 PATH: Final = "/trust/preflight"
 SUMMARY: Final = "Whether an offer may be paid, by what is known of its endpoint"
@@ -65,7 +65,7 @@ class Preflights:
         given = {name: value for name, value in offer.items() if value is not None}
         return json_response(await self.judge(given))
 
-    async def judge(self, document: object) -> PreflightShape:
+    async def judge(self, document: object) -> PreflightResponse:
         """The verdict about an offer from JSON. Raises Problem 422."""
         request = PreflightRequest.read(document, self.dependencies.perimeter)
         record = await self.dependencies.read_now(trust_records.record, request.resource.id)

@@ -23,7 +23,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestModel, invalid
-from tollgauge.web.wire.shape import OneOf, camel
+from tollgauge.web.wire.response_model import OneOf, camel
 
 PAGE_BYTES: Final = 7_300
 """Text and structured content of a page; with its receipt, a result stays below 8,000 bytes."""

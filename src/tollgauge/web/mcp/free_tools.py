@@ -21,17 +21,17 @@ from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
 from tollgauge.web.free.lint import CAPTURE_WORDS, Capture, Linting
 from tollgauge.web.free.preflight import PreflightRequest, Preflights
-from tollgauge.web.mcp.output_schema import Schema, of_shape
-from tollgauge.web.watches.edit import EditRequest, StateShape, Watching
-from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
+from tollgauge.web.mcp.output_schema import Schema, of_model
+from tollgauge.web.watches.edit import EditRequest, StateResponse, Watching
+from tollgauge.web.watches.poll import CURSOR, Polling, PollResponse
 from tollgauge.web.watches.watch_auth import own_watch
 from tollgauge.web.wire import lists
-from tollgauge.web.wire.counts import EcosystemShape
+from tollgauge.web.wire.counts import EcosystemResponse
 from tollgauge.web.wire.lint_answers import brief
-from tollgauge.web.wire.preflight_answers import PreflightShape
+from tollgauge.web.wire.preflight_answers import PreflightResponse
 from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.shape import dump
-from tollgauge.web.wire.snapshots import LeaderboardShape
+from tollgauge.web.wire.response_model import dump
+from tollgauge.web.wire.snapshots import LeaderboardResponse
 from tollgauge.web.wire.trust import outline
 from tollgauge.web.wire.watch_models import ID_PATTERN
 
@@ -154,7 +154,7 @@ class FreeTools:
                     f"to {ranking.SIZE}."
                 ),
                 arguments=LeaderboardArguments.json_schema(),
-                output=of_shape(LeaderboardShape),
+                output=of_model(LeaderboardResponse),
                 answer=self._leaderboard,
             ),
             FreeTool(
@@ -177,7 +177,7 @@ class FreeTools:
                     "compliant, and what they were paid in 30 days."
                 ),
                 arguments=_NO_ARGUMENTS,
-                output=of_shape(EcosystemShape),
+                output=of_model(EcosystemResponse),
                 answer=self._stats,
             ),
             FreeTool(
@@ -206,7 +206,7 @@ class FreeTools:
                     "as the 402 has them. Nothing is probed."
                 ),
                 arguments=PreflightRequest.json_schema(),
-                output=of_shape(PreflightShape),
+                output=of_model(PreflightResponse),
                 answer=self._preflight,
             ),
             FreeTool(
@@ -235,7 +235,7 @@ class FreeTools:
                     "`watch_since`." + _OWNERS_ONLY
                 ),
                 arguments=PollArguments.json_schema(),
-                output=of_shape(PollShape),
+                output=of_model(PollResponse),
                 answer=self._poll,
             ),
             FreeTool(
@@ -247,7 +247,7 @@ class FreeTools:
                     "values. New destinations are tested first." + _OWNERS_ONLY
                 ),
                 arguments=EditArguments.json_schema(),
-                output=of_shape(StateShape),
+                output=of_model(StateResponse),
                 answer=self._edit,
                 read_only=False,
             ),
@@ -259,7 +259,7 @@ class FreeTools:
                     "events can still be read." + _OWNERS_ONLY
                 ),
                 arguments=OwnerArguments.json_schema(),
-                output=of_shape(StateShape),
+                output=of_model(StateResponse),
                 answer=self._cancel,
                 read_only=False,
                 destructive=True,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tollgauge.web.paid.product import Brief
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 Schema = dict[str, Any]
 
@@ -49,9 +49,9 @@ def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema
     return {"type": "object", "anyOf": [*answers, *others]}
 
 
-def of_shape(shape: type[Shape], *fields: str) -> Schema:
+def of_model(model: type[ResponseModel], *fields: str) -> Schema:
     """The schema of an answer, or of some of its fields."""
-    whole = shape.model_json_schema(mode="serialization")
+    whole = model.model_json_schema(mode="serialization")
     schema: Schema = _pruned(whole, whole.get("$defs", {}), _DEPTH)
     if fields:
         schema["properties"] = {name: schema["properties"][name] for name in fields}
@@ -60,7 +60,7 @@ def of_shape(shape: type[Shape], *fields: str) -> Schema:
     return schema
 
 
-def of_pages(brief: Brief, shape: type[Shape]) -> Iterable[Schema]:
+def of_pages(brief: Brief, model: type[ResponseModel]) -> Iterable[Schema]:
     """The schemas of the pages of a long answer: of its table, and of each of its lists."""
     frame: Schema = {
         "total": {"type": "integer"},
@@ -79,7 +79,7 @@ def of_pages(brief: Brief, shape: type[Shape]) -> Iterable[Schema]:
         "required": [*table, *required],
         "properties": table | frame,
     }
-    lists = of_shape(shape)["properties"]
+    lists = of_model(model)["properties"]
     for name in brief.lists:
         yield {
             "type": "object",

@@ -247,7 +247,7 @@ def _paid_tool(products: Sequence[Product], settings: SaleSettings) -> Tool:
     """
     product, tool = products[0], products[0].tool
     schema = (tool.request or product.request).json_schema()
-    answers = [output_schema.of_shape(product.response)]
+    answers = [output_schema.of_model(product.response)]
     if tool.brief is not None:
         schema = answer_pages.arguments_schema(tool.brief, schema)
         answers = [*output_schema.of_pages(tool.brief, product.response)]

@@ -29,7 +29,7 @@ from tollgauge.web.free.api import json_response
 from tollgauge.web.pages.charts.svg import element, title, words
 from tollgauge.web.pages.labels import plain
 from tollgauge.web.wire.parameters import EndpointId
-from tollgauge.web.wire.shape import OneOf, Shape
+from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
 CACHE_SECONDS: Final = 300
 """For how long shields.io may show a badge before it asks again: its least."""
@@ -48,7 +48,7 @@ _NOT_KNOWN: Final = ("#5c6b73", "#ffffff")
 _DOWN: Final = ("#b3261e", "#ffffff")
 
 
-class BadgeShape(Shape):
+class BadgeResponse(ResponseModel):
     """A badge as shields.io reads it (its endpoint schema, version 1)."""
 
     schema_version: Annotated[int, OneOf((1,))]
@@ -74,20 +74,20 @@ class Badges:
         """The badge of one endpoint for shields.io."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
-        return json_response(badge_shape(*_badge_values(snapshot)))
+        return json_response(badge_response(*_badge_values(snapshot)))
 
 
 def _badge_values(snapshot: Snapshot) -> tuple[str, str | None, int | None, Down | None]:
-    """The arguments of `badge_svg` and `badge_shape`."""
+    """The arguments of `badge_svg` and `badge_response`."""
     return snapshot.recommendation, snapshot.grade, snapshot.score_tenths, snapshot.down
 
 
-def badge_shape(
+def badge_response(
     recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
-) -> BadgeShape:
-    """The badge of an endpoint as JSON shape."""
+) -> BadgeResponse:
+    """The badge of an endpoint as JSON."""
     ground, _ = _colours(recommendation, down)
-    return BadgeShape(
+    return BadgeResponse(
         schema_version=1,
         label=_NAME,
         message=badge_text(recommendation, grade, score_tenths, down),

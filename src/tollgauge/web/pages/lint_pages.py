@@ -28,7 +28,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, Linting
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
-from tollgauge.web.wire.lint_answers import LintShape, LintTermsShape
+from tollgauge.web.wire.lint_answers import LintResponse, LintTermsResponse
 from tollgauge.web.wire.parameters import LintedEndpoint, LintExample, LintRule
 from tollgauge.web.wire.request_model import invalid
 
@@ -100,7 +100,7 @@ class LintPages:
     def _base_url(self) -> str:
         return self.linting.dependencies.base_url
 
-    async def _answered(self, text: str, answer: Awaitable[LintShape]) -> Response:
+    async def _answered(self, text: str, answer: Awaitable[LintResponse]) -> Response:
         try:
             return self._page(text, result=await answer)
         except Problem as problem:
@@ -110,7 +110,7 @@ class LintPages:
         self,
         text: str,
         *,
-        result: LintShape | None = None,
+        result: LintResponse | None = None,
         problem: Problem | None = None,
     ) -> Response:
         html = lint_html(text, result=result, problem=problem, base_url=self._base_url)
@@ -133,7 +133,7 @@ def pasted_text(body: bytes) -> str:
 def lint_html(
     text: str,
     *,
-    result: LintShape | None = None,
+    result: LintResponse | None = None,
     problem: Problem | None = None,
     base_url: str,
 ) -> bytes:
@@ -192,7 +192,7 @@ def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
     )
 
 
-def offer_words(terms: LintTermsShape) -> str:
+def offer_words(terms: LintTermsResponse) -> str:
     """What a client would be asked to pay, in words."""
     asset = known_asset(terms.network, terms.asset)
     network = labels.network_title(terms.network)
@@ -207,7 +207,7 @@ def offer_words(terms: LintTermsShape) -> str:
     return f"asks {at_most}{price} on {network}, to {terms.pay_to}{scheme}{within}"
 
 
-def _corrected(result: LintShape | None) -> str:
+def _corrected(result: LintResponse | None) -> str:
     """The corrected envelope as text, empty where there is none."""
     if result is None or result.corrected is None:
         return ""

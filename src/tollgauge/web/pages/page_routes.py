@@ -9,7 +9,7 @@ from typing import Final
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.lint import Linting
 from tollgauge.web.pages import lint_pages as lint
-from tollgauge.web.pages.badge import Badges, BadgeShape, badge_shape
+from tollgauge.web.pages.badge import BadgeResponse, Badges, badge_response
 from tollgauge.web.pages.search import SearchPages
 from tollgauge.web.pages.site import Site
 from tollgauge.web.route import INVALID_FILTER, UNKNOWN_PAGE, DocumentedRoute, Route
@@ -50,7 +50,7 @@ def page_routes(
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
     shield = openapi.free(
-        BadgeShape, badge_shape("proceed", "A", 914).model_dump(by_alias=True), _UNKNOWN
+        BadgeResponse, badge_response("proceed", "A", 914).model_dump(by_alias=True), _UNKNOWN
     )
     yield Route(
         "GET",

@@ -30,7 +30,7 @@ from tollgauge.web.paid.sale import HeldClaim, Sale
 from tollgauge.web.paid.settings import SaleSettings, micro_usd
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 _EXAMPLE_MAX: Final = 360
 """Bytes of JSON."""
@@ -130,7 +130,7 @@ class Product:
     example: dict[str, Any]
     answer: dict[str, Any]
     whole_answer: dict[str, Any] | None = None
-    response: type[Shape]
+    response: type[ResponseModel]
     compute: Callable[[PaidDependencies, Any, HeldClaim], Awaitable[bytes]]
     tool: ToolSpec
     refusals: Mapping[int, str] = field(default_factory=dict)

@@ -39,10 +39,10 @@ from tollgauge.web.watches.watch_auth import (
     unknown_watch,
 )
 from tollgauge.web.wire import openapi
-from tollgauge.web.wire.shape import OneOf
+from tollgauge.web.wire.response_model import OneOf
 from tollgauge.web.wire.watch_models import (
     EXAMPLE_ID,
-    SnakeShape,
+    SnakeCaseResponse,
     WatchFields,
     WatchStateName,
     check_count,
@@ -57,7 +57,7 @@ class EditRequest(WatchFields):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
-class DestinationShape(SnakeShape):
+class DestinationResponse(SnakeCaseResponse):
     """A destination; its URL is masked."""
 
     destination: str
@@ -66,7 +66,7 @@ class DestinationShape(SnakeShape):
     reason: str
 
 
-class StateShape(SnakeShape):
+class StateResponse(SnakeCaseResponse):
     """The present state of a watch."""
 
     watch_id: str
@@ -77,7 +77,7 @@ class StateShape(SnakeShape):
     events: list[str]
     liveness_sensitivity_n: int
     digest: bool
-    destinations: list[DestinationShape]
+    destinations: list[DestinationResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Watching:
         watch = await own_watch(self.dependencies, id, secret)
         return answer(await self.change(watch, secret, await read_body(request, bodyless=True)))
 
-    async def change(self, watch: Watch, secret: str, document: object) -> StateShape:
+    async def change(self, watch: Watch, secret: str, document: object) -> StateResponse:
         """Change a watch of this secret, over HTTP or as a tool. Raises Problem 422 or 503."""
         changes = EditRequest.read(document, self.dependencies.perimeter)
         if watch.state is not WatchState.ACTIVE:
@@ -146,7 +146,7 @@ class Watching:
         """End a watch at once; doing it again changes nothing."""
         return answer(await self.end(await own_watch(self.dependencies, id, bearer(request))))
 
-    async def end(self, watch: Watch) -> StateShape:
+    async def end(self, watch: Watch) -> StateResponse:
         """End a watch, over HTTP or as a tool."""
         await self.dependencies.store.writing(_cancel, watch, now=self.dependencies.clock())
         return await self._state(watch.id)
@@ -198,13 +198,13 @@ class Watching:
         except SealError:
             return ""
 
-    async def _state(self, watch_id: str) -> StateShape:
+    async def _state(self, watch_id: str) -> StateResponse:
         watch, watch_destinations, endpoint = await self.dependencies.store.reading(
             _watch_with_parts, watch_id
         )
         if watch is None:
             raise unknown_watch()
-        return StateShape(
+        return StateResponse(
             watch_id=watch.id,
             state=watch.state.value,
             resource=endpoint.resource if endpoint else "",
@@ -214,7 +214,7 @@ class Watching:
             liveness_sensitivity_n=watch.watch_request.sensitivity,
             digest=watch.watch_request.digest,
             destinations=[
-                DestinationShape(
+                DestinationResponse(
                     destination=destination.masked,
                     kind=destination.kind.value,
                     state="disabled" if destination.disabled_at else "active",
@@ -263,7 +263,7 @@ _EXAMPLE: Final = {
 EDIT: Final = "Change what a watch listens to and where to"
 EDIT_REQUEST: Final = SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)}
 EDIT_ANSWERS: Final = openapi.free(
-    StateShape,
+    StateResponse,
     _EXAMPLE,
     REFUSED
     | {
@@ -274,5 +274,5 @@ EDIT_ANSWERS: Final = openapi.free(
 )
 CANCEL: Final = "End a watch; it can still be read"
 CANCEL_ANSWERS: Final = openapi.free(
-    StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
+    StateResponse, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
 )

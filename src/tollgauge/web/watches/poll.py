@@ -33,8 +33,13 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import invalid
-from tollgauge.web.wire.shape import OneOf, Severity
-from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, WatchStateName
+from tollgauge.web.wire.response_model import OneOf, Severity
+from tollgauge.web.wire.watch_models import (
+    EXAMPLE_BASE_URL,
+    EXAMPLE_ID,
+    SnakeCaseResponse,
+    WatchStateName,
+)
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
@@ -50,7 +55,7 @@ Cursor = Annotated[
 ]
 
 
-class EventShape(SnakeShape):
+class EventResponse(SnakeCaseResponse):
     """A change of the endpoint. `observed_at` is in unix seconds."""
 
     event_id: str
@@ -67,7 +72,7 @@ class EventShape(SnakeShape):
     endpoint_page: str
 
 
-class WatchEventShape(SnakeShape):
+class WatchEventResponse(SnakeCaseResponse):
     """Something that happened to the watch itself."""
 
     event_id: str
@@ -77,7 +82,7 @@ class WatchEventShape(SnakeShape):
     detail: dict[str, Any]
 
 
-class PollShape(SnakeShape):
+class PollResponse(SnakeCaseResponse):
     """What happened after the cursors, and the heartbeat: `checkedTimes` checks with a verdict
     since the watch began, `excludedTimes` more that failed on our side, `probesSinceCursor`
     checks since the last poll, and the instant until which the next one will have been made.
@@ -87,9 +92,9 @@ class PollShape(SnakeShape):
     state: WatchStateName
     resource: str
     expires_at: str
-    events: list[EventShape]
+    events: list[EventResponse]
     next_cursor: str
-    watch_events: list[WatchEventShape]
+    watch_events: list[WatchEventResponse]
     watch_events_cursor: str
     checkedTimes: int  # noqa: N815 - the name on the wire
     excludedTimes: int  # noqa: N815 - the name on the wire
@@ -125,7 +130,9 @@ class Polling:
         """Everything after the cursors."""
         return answer(await self.read(id, bearer(request), since=since, watch_since=watch_since))
 
-    async def read(self, watch_id: str, secret: str, *, since: str, watch_since: str) -> PollShape:
+    async def read(
+        self, watch_id: str, secret: str, *, since: str, watch_since: str
+    ) -> PollResponse:
         """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
         watch = await own_watch(self.dependencies, watch_id, secret)
         after, last_poll_at = _cursor(since, "since")
@@ -142,7 +149,7 @@ class Polling:
         last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
         live = watch.state is WatchState.ACTIVE
-        return PollShape(
+        return PollResponse(
             watch_id=watch.id,
             state=watch.state.value,
             resource=resource,
@@ -158,8 +165,8 @@ class Polling:
             nextCheckBy=iso_seconds(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
-    def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
-        return EventShape(
+    def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventResponse:
+        return EventResponse(
             **notice.event(
                 stored.change,
                 event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
@@ -212,8 +219,8 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
         )
 
 
-def _own_event(event: WatchEvent) -> WatchEventShape:
-    return WatchEventShape(
+def _own_event(event: WatchEvent) -> WatchEventResponse:
+    return WatchEventResponse(
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
         type=event.type,
         observed_at=event.at // 1000,
@@ -261,7 +268,7 @@ _EXAMPLE: Final = {
     "nextCheckBy": "2026-01-01T00:06:00Z",
 }
 ANSWERS: Final = openapi.free(
-    PollShape,
+    PollResponse,
     _EXAMPLE,
     REFUSED | {422: "A cursor that no poll gave, or an unknown query parameter"},
 )

@@ -30,7 +30,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeCaseResponse, links
 
 _KEEP: Final = "Keep the secret: it is shown only once, and the old one has ended."
 VALID_S: Final = 600
@@ -51,7 +51,7 @@ class RotationRequest(RequestModel):
     )
 
 
-class RotatedShape(SnakeShape):
+class RotatedResponse(SnakeCaseResponse):
     """A watch's new secret, shown here only."""
 
     watch_id: str
@@ -98,7 +98,7 @@ class Rotation:
             _KEEP,
             "Deliveries are signed with it from now on.",
         ]
-        return answer(RotatedShape(watch_id=id, secret=secret, next_steps=steps, **urls))
+        return answer(RotatedResponse(watch_id=id, secret=secret, next_steps=steps, **urls))
 
     async def _watch_of_signer(self, watch_id: str, signed_at: int, signature: bytes) -> Watch:
         """The watch that the signer paid for. Raises Problem 403, 404, or 422 for a signature of
@@ -164,7 +164,7 @@ _EXAMPLE: Final = {
 ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"
 REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}
 ANSWERS: Final = openapi.free(
-    RotatedShape,
+    RotatedResponse,
     _EXAMPLE,
     {
         400: "The body is not JSON",

@@ -23,7 +23,7 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
@@ -96,9 +96,9 @@ def unknown_watch() -> Problem:
     return Problem(404, "unknown-watch", "There is no such watch of this bearer.")
 
 
-def answer(shape: Shape) -> Response:
+def answer(model: ResponseModel) -> Response:
     """An answer to the owner, as JSON that no cache keeps."""
-    body = shape.model_dump_json().encode()
+    body = model.model_dump_json().encode()
     return Response(
         body, media_type="application/json", headers={"Cache-Control": "no-store, private"}
     )

@@ -21,13 +21,13 @@ from tollgauge.core.calibration.calibration import (
     reliability,
 )
 from tollgauge.web.wire.figures import day, iso, permille
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.calibration import Calibration
 
 
-class QualityShape(Shape):
+class QualityResponse(ResponseModel):
     """How good a forecaster was. Lower is better for Brier score and log loss, higher for the AUC,
     which is null where all outcomes are the same.
     """
@@ -39,7 +39,7 @@ class QualityShape(Shape):
     auc: float | None
 
 
-class BinShape(Shape):
+class BinResponse(ResponseModel):
     """Forecasts from `low` to below `high`: their mean, and the share that came true with its 95 %
     Wilson bounds; null, with a `note`, where there are too few.
     """
@@ -54,15 +54,15 @@ class BinShape(Shape):
     note: str
 
 
-class HorizonShape(Shape):
+class HorizonResponse(ResponseModel):
     """Forecasts of one horizon beside the baselines, and their reliability table."""
 
     count: int
-    forecasters: list[QualityShape]
-    reliability: list[BinShape]
+    forecasters: list[QualityResponse]
+    reliability: list[BinResponse]
 
 
-class GroupShape(Shape):
+class GroupResponse(ResponseModel):
     """How often endpoints of a grade, a recommendation or an age were payable at the next probe
     and after a day.
     """
@@ -73,29 +73,29 @@ class GroupShape(Shape):
     payable_after_day: float | None
 
 
-class ShareShape(Shape):
+class ShareResponse(ResponseModel):
     """A share, and of how many."""
 
     count: int
     share: float | None
 
 
-class FiguresShape(Shape):
+class FiguresResponse(ResponseModel):
     """Everything that is computed from the counts of one policy; `kept` forecasts were stored,
     whether or not anything came of them.
     """
 
     policy_version: int
     kept: int
-    payable_now: HorizonShape
-    payable_24h: HorizonShape
-    recommendations: list[GroupShape]
-    grades: list[GroupShape]
-    ages: list[GroupShape]
-    failures_graded_a_or_b: ShareShape
+    payable_now: HorizonResponse
+    payable_24h: HorizonResponse
+    recommendations: list[GroupResponse]
+    grades: list[GroupResponse]
+    ages: list[GroupResponse]
+    failures_graded_a_or_b: ShareResponse
 
 
-class CalibrationShape(Shape):
+class CalibrationResponse(ResponseModel):
     """What came of our own forecasts of the last 30 days, a policy each; `kept` is how many were
     stored. `firstDay` and `lastDay` are null until the first could come true, two days after.
     """
@@ -103,14 +103,14 @@ class CalibrationShape(Shape):
     as_of: str
     first_day: str | None
     last_day: str | None
-    policies: list[FiguresShape]
+    policies: list[FiguresResponse]
 
 
-def figures(sums: Sums, policy_version: int) -> FiguresShape:
+def figures(sums: Sums, policy_version: int) -> FiguresResponse:
     """The figures of one policy's counts."""
     graded = sums.of(NEXT, "grade")
     missed = {grade: count - hits for grade, (count, hits) in graded.items()}
-    return FiguresShape(
+    return FiguresResponse(
         policy_version=policy_version,
         kept=sums.of(KEPT.horizon, KEPT.measure).get(KEPT.value, (0, 0))[0],
         payable_now=_horizon(sums, NOW),
@@ -122,10 +122,10 @@ def figures(sums: Sums, policy_version: int) -> FiguresShape:
     )
 
 
-def calibration(report: Calibration, *, now: int) -> CalibrationShape:
+def calibration(report: Calibration, *, now: int) -> CalibrationResponse:
     """What came of our own forecasts, the newest policy first."""
     first, last = report.first_day, report.last_day
-    return CalibrationShape(
+    return CalibrationResponse(
         as_of=iso(now),
         first_day=None if first is None else day(first * DAY_MS),
         last_day=None if last is None else day(last * DAY_MS),
@@ -133,17 +133,17 @@ def calibration(report: Calibration, *, now: int) -> CalibrationShape:
     )
 
 
-def _horizon(sums: Sums, horizon: str) -> HorizonShape:
+def _horizon(sums: Sums, horizon: str) -> HorizonResponse:
     rows = qualities(sums, horizon)
-    return HorizonShape(
+    return HorizonResponse(
         count=rows[0].count if rows else 0,
         forecasters=[_quality(row) for row in rows],
         reliability=[_bin(row) for row in reliability(sums, horizon)],
     )
 
 
-def _quality(row: Quality) -> QualityShape:
-    return QualityShape(
+def _quality(row: Quality) -> QualityResponse:
+    return QualityResponse(
         name=row.name,
         count=row.count,
         brier=row.brier_millionths / 1_000_000,
@@ -152,8 +152,8 @@ def _quality(row: Quality) -> QualityShape:
     )
 
 
-def _bin(row: Bin) -> BinShape:
-    return BinShape(
+def _bin(row: Bin) -> BinResponse:
+    return BinResponse(
         low=row.low / 1_000,
         high=row.high / 1_000,
         count=row.count,
@@ -165,12 +165,12 @@ def _bin(row: Bin) -> BinShape:
     )
 
 
-def _groups(sums: Sums, measure: str) -> list[GroupShape]:
+def _groups(sums: Sums, measure: str) -> list[GroupResponse]:
     return [_group(row) for row in groups(sums, measure)]
 
 
-def _group(row: Group) -> GroupShape:
-    return GroupShape(
+def _group(row: Group) -> GroupResponse:
+    return GroupResponse(
         name=row.name,
         count=row.count,
         payable_next=_e4(row.next_e4),
@@ -178,9 +178,9 @@ def _group(row: Group) -> GroupShape:
     )
 
 
-def share(count: int, part: int) -> ShareShape:
+def share(count: int, part: int) -> ShareResponse:
     """Return `part` of `count`; the share of none is null."""
-    return ShareShape(count=count, share=part / count if count else None)
+    return ShareResponse(count=count, share=part / count if count else None)
 
 
 def _e4(value: int | None) -> float | None:

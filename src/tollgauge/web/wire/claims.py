@@ -21,8 +21,8 @@ from tollgauge.core.score.improvement import Improvement, improvements
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import recompute
 from tollgauge.web.wire.figures import iso
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.scores import score_alone
-from tollgauge.web.wire.shape import dump
 
 WORDS: Final = frozenset({"message", "fix", "reason", "latencyVantage"})
 _WHOLE: Final = ("flags", "stats.excluded30d")

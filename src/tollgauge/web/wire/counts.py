@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.reports.counts import Ecosystem
     from tollgauge.monitor.statistics import Bin, Statistics
 
 
-class CountedBinShape(Shape):
+class CountedBinResponse(ResponseModel):
     """How many endpoints have a figure from `atLeast` to below `below` (null without end)."""
 
     at_least: float
@@ -21,14 +21,14 @@ class CountedBinShape(Shape):
     count: int
 
 
-class NameShape(Shape):
+class NameResponse(ResponseModel):
     """How many endpoints have a name; null for all that are not named."""
 
     name: str | None
     count: int
 
 
-class DistributionsShape(Shape):
+class DistributionsResponse(ResponseModel):
     """How figures are spread over the `endpoints` that are listed and have a score, as of `asOf`,
     which is at most 15 minutes ago: scores (0 to 100), uptime in 30 days (percent), mean latency
     (milliseconds; `neverUp` have none), prices (dollars; `otherTokens` are not in dollars,
@@ -38,19 +38,19 @@ class DistributionsShape(Shape):
 
     as_of: str
     endpoints: int
-    scores: list[CountedBinShape]
-    uptime_percent: list[CountedBinShape]
-    latency_ms: list[CountedBinShape]
+    scores: list[CountedBinResponse]
+    uptime_percent: list[CountedBinResponse]
+    latency_ms: list[CountedBinResponse]
     never_up: int
-    price_usd: list[CountedBinShape]
+    price_usd: list[CountedBinResponse]
     other_tokens: int
     not_advertised: int
-    recommendations: list[NameShape]
-    networks: list[NameShape]
-    directories: list[NameShape]
+    recommendations: list[NameResponse]
+    networks: list[NameResponse]
+    directories: list[NameResponse]
 
 
-class EcosystemShape(Shape):
+class EcosystemResponse(ResponseModel):
     """Counts over everything that is known as of `asOf`, which is at most two minutes ago, and 30
     days of settlements to known payTo addresses (null while no chain is indexed; `indexedShare`
     says how much of those days is).
@@ -69,12 +69,12 @@ class EcosystemShape(Shape):
     receivers30d: int | None
     payers30d: int | None
     indexed_share: float | None
-    distributions: DistributionsShape
+    distributions: DistributionsResponse
 
 
-def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemShape:
-    """The counts as JSON shape."""
-    return EcosystemShape(
+def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
+    """The counts as JSON."""
+    return EcosystemResponse(
         as_of=iso(stats.as_of),
         listed=stats.listed,
         delisted=stats.delisted,
@@ -92,8 +92,8 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemShape:
     )
 
 
-def _distributions(counted: Statistics) -> DistributionsShape:
-    return DistributionsShape(
+def _distributions(counted: Statistics) -> DistributionsResponse:
+    return DistributionsResponse(
         as_of=iso(counted.as_of),
         endpoints=counted.endpoints,
         scores=_bins(counted.scores, tenths),
@@ -109,9 +109,9 @@ def _distributions(counted: Statistics) -> DistributionsShape:
     )
 
 
-def _bins(bins: Iterable[Bin], write: Callable[[int], float]) -> list[CountedBinShape]:
+def _bins(bins: Iterable[Bin], write: Callable[[int], float]) -> list[CountedBinResponse]:
     return [
-        CountedBinShape(
+        CountedBinResponse(
             at_least=write(row.least),
             below=None if row.below is None else write(row.below),
             count=row.count,
@@ -120,5 +120,5 @@ def _bins(bins: Iterable[Bin], write: Callable[[int], float]) -> list[CountedBin
     ]
 
 
-def _names(counts: Iterable[tuple[str, int]]) -> list[NameShape]:
-    return [NameShape(name=name or None, count=count) for name, count in counts]
+def _names(counts: Iterable[tuple[str, int]]) -> list[NameResponse]:
+    return [NameResponse(name=name or None, count=count) for name, count in counts]

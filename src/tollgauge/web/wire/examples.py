@@ -43,10 +43,10 @@ from tollgauge.monitor.scoring import scored
 from tollgauge.monitor.statistics import Bin, Statistics
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
-from tollgauge.web.wire.calibration_answers import CalibrationShape
+from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.counts import ecosystem
-from tollgauge.web.wire.preflight_answers import preflight as shape_of_preflight
-from tollgauge.web.wire.shape import Shape, dump
+from tollgauge.web.wire.preflight_answers import preflight as preflight_response
+from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.trust import short
 
 RESOURCE: Final = "https://api.example.com/weather"
@@ -131,7 +131,7 @@ def preflight() -> Any:
         as_of=AS_OF,
     )
     verdict = decide(record, Offer(pay_to=f"0x{'12' * 20}", amount="10000"))
-    return _json(shape_of_preflight(verdict, record, resource=RESOURCE))
+    return _json(preflight_response(verdict, record, resource=RESOURCE))
 
 
 @cache
@@ -215,11 +215,11 @@ def _statistics() -> Statistics:
 @cache
 def calibration() -> Any:
     """Forecasts held against what happened, as JSON value: all as often as they say."""
-    return _json(_calibration_shape())
+    return _json(_calibration_response())
 
 
 @cache
-def _calibration_shape() -> CalibrationShape:
+def _calibration_response() -> CalibrationResponse:
     """Its logarithms take longer than the rest of the table of routes."""
     return calibration_answers.calibration(_calibration(), now=AS_OF)
 
@@ -322,5 +322,5 @@ def _probe(at: int) -> ProbeResult:
     )
 
 
-def _json(shape: Shape) -> Any:
-    return orjson.loads(dump(shape))
+def _json(model: ResponseModel) -> Any:
+    return orjson.loads(dump(model))

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from tollgauge.core.score.improvement import Improvement
 from tollgauge.web.wire.figures import tenths
-from tollgauge.web.wire.shape import Grade, Percent, Shape
+from tollgauge.web.wire.response_model import Grade, Percent, ResponseModel
 
 
-class ImprovementShape(Shape):
+class ImprovementResponse(ResponseModel):
     """One thing that the seller could change: the slug of a flag, or the name of a component. It
     gains `points`, to `score` and `grade`, within `inDays` days: 0 with the next probe. Nothing
     else of the evidence is changed.
@@ -23,10 +23,10 @@ class ImprovementShape(Shape):
     in_days: int
 
 
-def improvement_shapes(rows: Iterable[Improvement]) -> list[ImprovementShape]:
-    """Improvements as JSON shapes, in their order."""
+def improvement_responses(rows: Iterable[Improvement]) -> list[ImprovementResponse]:
+    """Improvements as JSON, in their order."""
     return [
-        ImprovementShape(
+        ImprovementResponse(
             code=row.code,
             points=tenths(row.points_tenths),
             score=tenths(row.score_tenths),

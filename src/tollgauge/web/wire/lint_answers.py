@@ -12,7 +12,7 @@ from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.web.wire.figures import iso, micro_usd
-from tollgauge.web.wire.shape import OneOf, Severity, Shape, absent_if_null
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, Severity, absent_if_null
 
 RULES_PATH: Final = "/lint/rules"
 BRIEF_BYTES: Final = 3_000
@@ -20,7 +20,7 @@ BRIEF_BYTES: Final = 3_000
 _BRIEF_TERMS: Final = 3
 
 
-class LintFindingShape(Shape):
+class LintFindingResponse(ResponseModel):
     """One place where a rule fired: what to write instead, where in the answer (`status`, `header`,
     `body` or a path such as `accepts[0].amount`), what was found there and what was expected, and
     the rule's page. `found` is absent where the answer was not kept.
@@ -35,7 +35,7 @@ class LintFindingShape(Shape):
     page: str | None = absent_if_null()
 
 
-class LintTermsShape(Shape):
+class LintTermsResponse(ResponseModel):
     """One way to pay, as a client reads it. `symbol` and `amountUsd` are null for a token that is
     not known; scheme, version and time-out are left out where they are not stored.
     """
@@ -51,21 +51,21 @@ class LintTermsShape(Shape):
     amount_usd: float | None
 
 
-class LintLineShape(Shape):
+class LintLineResponse(ResponseModel):
     """A line of the decoded envelope, with the rules that found something there."""
 
     text: str
     rules: list[str] | None = absent_if_null()
 
 
-class LintEnvelopeShape(Shape):
+class LintEnvelopeResponse(ResponseModel):
     """The decoded envelope, indented; `place` is where the answer has it."""
 
     place: Annotated[str, OneOf(("header", "body"))]
-    lines: list[LintLineShape]
+    lines: list[LintLineResponse]
 
 
-class LintCorrectedShape(Shape):
+class LintCorrectedResponse(ResponseModel):
     """An envelope to send instead. `header` is the value of PAYMENT-REQUIRED, absent in version 1,
     which is sent as the body. `remaining` are rules that only the seller can satisfy: accounts and
     prices are never made up.
@@ -76,7 +76,7 @@ class LintCorrectedShape(Shape):
     remaining: list[str]
 
 
-class LintShape(Shape):
+class LintResponse(ResponseModel):
     """What the linter says of an answer to an unpaid request, the most severe findings first.
     `payable`: a stock client could pay. `compliant`: a 402 without an error. `version`: of the
     envelope that a client would use, null without one. `resource` and `probedAt` are present where
@@ -87,24 +87,24 @@ class LintShape(Shape):
     payable: bool
     compliant: bool
     version: int | None
-    findings: list[LintFindingShape]
-    terms: list[LintTermsShape]
-    envelope: LintEnvelopeShape | None = absent_if_null()
-    corrected: LintCorrectedShape | None = absent_if_null()
+    findings: list[LintFindingResponse]
+    terms: list[LintTermsResponse]
+    envelope: LintEnvelopeResponse | None = absent_if_null()
+    corrected: LintCorrectedResponse | None = absent_if_null()
     resource: str | None = absent_if_null()
     probed_at: str | None = absent_if_null()
 
 
-def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintShape:
+def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintResponse:
     """What the linter said of an answer that is at hand. Findings name the pages of their rules if
     a base URL is given.
     """
     diagnosis = diagnose(exchange, result)
     envelope = (
-        LintEnvelopeShape(
+        LintEnvelopeResponse(
             place=diagnosis.place,
             lines=[
-                LintLineShape(text=line.text, rules=list(line.rules) or None)
+                LintLineResponse(text=line.text, rules=list(line.rules) or None)
                 for line in diagnosis.lines
             ],
         )
@@ -112,22 +112,22 @@ def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintShape:
         else None
     )
     better = diagnosis.correction
-    corrected = better and LintCorrectedShape(
+    corrected = better and LintCorrectedResponse(
         envelope=better.envelope, header=better.header, remaining=list(better.remaining)
     )
-    shape = _shape(result, diagnosis.details, base_url)
-    return shape.model_copy(update={"envelope": envelope, "corrected": corrected})
+    model = _response(result, diagnosis.details, base_url)
+    return model.model_copy(update={"envelope": envelope, "corrected": corrected})
 
 
-def stored_lint(result: Lint, *, base_url: str, resource: str, at: int | None) -> LintShape:
+def stored_lint(result: Lint, *, base_url: str, resource: str, at: int | None) -> LintResponse:
     """What the linter said of an endpoint's last probe, at `at` (ms UTC)."""
-    shape = _shape(result, stored_details(result), base_url)
+    model = _response(result, stored_details(result), base_url)
     probed_at = None if at is None else iso(at)
-    return shape.model_copy(update={"resource": resource, "probed_at": probed_at})
+    return model.model_copy(update={"resource": resource, "probed_at": probed_at})
 
 
-def _shape(result: Lint, details: tuple[Detail, ...], base_url: str) -> LintShape:
-    return LintShape(
+def _response(result: Lint, details: tuple[Detail, ...], base_url: str) -> LintResponse:
+    return LintResponse(
         payable=result.payable,
         compliant=result.compliant,
         version=result.version,
@@ -142,12 +142,12 @@ def rule_page(code: str, base_url: str) -> str | None:
     return None if explained(slug) is None else f"{base_url.rstrip('/')}{RULES_PATH}/{slug}"
 
 
-def brief(shape: LintShape) -> bytes:
+def brief(model: LintResponse) -> bytes:
     """A lint as JSON in at most BRIEF_BYTES: the corrected envelope if there is room, the most
     severe findings and the first terms, as many as there is room for; `moreFindings` and
     `moreTerms` count the others. The decoded envelope is left out: whoever asks has it.
     """
-    document = shape.model_dump(by_alias=True, exclude={"envelope"})
+    document = model.model_dump(by_alias=True, exclude={"envelope"})
     rows, shown = document.pop("findings"), document.pop("terms")
     findings, terms = len(rows), len(shown)
     shown = shown[:_BRIEF_TERMS]
@@ -163,10 +163,10 @@ def brief(shape: LintShape) -> bytes:
             (rows or shown).pop()
 
 
-def _finding(detail: Detail, base_url: str) -> LintFindingShape:
+def _finding(detail: Detail, base_url: str) -> LintFindingResponse:
     finding = detail.finding
     known = explained(finding.rule)
-    return LintFindingShape(
+    return LintFindingResponse(
         rule=finding.rule,
         severity=finding.severity.value,
         message=finding.message or (known.rule.fix if known else ""),
@@ -177,9 +177,9 @@ def _finding(detail: Detail, base_url: str) -> LintFindingShape:
     )
 
 
-def _terms(terms: Terms) -> LintTermsShape:
+def _terms(terms: Terms) -> LintTermsResponse:
     quote = terms.quote()
-    return LintTermsShape(
+    return LintTermsResponse(
         version=terms.version or None,
         scheme=terms.scheme or None,
         network=terms.network,

@@ -13,17 +13,17 @@ from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.monitor.lists import EndpointPage, Match, Search, SearchResult
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
-from tollgauge.web.wire.scores import DownShape, down
-from tollgauge.web.wire.shape import (
+from tollgauge.web.wire.response_model import (
     Chance,
     Grade,
     OneOf,
     Percent,
     Recommendation,
-    Shape,
+    ResponseModel,
     camel,
     dump,
 )
+from tollgauge.web.wire.scores import DownResponse, down
 from tollgauge.web.wire.trust import AdvertisedBy
 
 BRIEF_BYTES: Final = 720
@@ -38,7 +38,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet would run (OWASP, CSV Injection)."""
 
 
-class ListRow(Shape):
+class ListRow(ResponseModel):
     """One endpoint of a list. `down` is null unless it is down. Text under `advertisedBy` is the
     provider's own and unverified; `amountUsd` is null if no price in a known dollar is advertised.
     """
@@ -47,7 +47,7 @@ class ListRow(Shape):
     resource: str
     host: str
     status: Annotated[str, OneOf(Listing)]
-    down: DownShape | None
+    down: DownResponse | None
     recommendation: Recommendation
     grade: Grade | None
     score: Percent | None
@@ -74,7 +74,7 @@ class SearchRow(ListRow):
     similarity: Chance
 
 
-class SearchShape(Shape):
+class SearchResponse(ResponseModel):
     """What a search found, best first. `match` says what was searched by: the URL of an endpoint,
     the host of a provider, the address that sellers are paid at, or the meaning of words.
     """
@@ -83,7 +83,7 @@ class SearchShape(Shape):
     results: list[SearchRow]
 
 
-class EndpointListShape(Shape):
+class EndpointListResponse(ResponseModel):
     """A page of a list. `total` endpoints match its filter. `nextCursor` asks for the page behind
     this one, which is at `next`; both are null on the last page.
     """
@@ -94,13 +94,13 @@ class EndpointListShape(Shape):
     next: str | None
 
 
-def search(search: Search, *, base_url: str) -> SearchShape:
-    """What a search found, as JSON shape."""
+def search(search: Search, *, base_url: str) -> SearchResponse:
+    """What a search found, as JSON."""
     results = [_search_row(result, base_url) for result in search.results]
-    return SearchShape(match=search.match, results=results)
+    return SearchResponse(match=search.match, results=results)
 
 
-def brief_search(search: SearchShape, *, limit: int) -> bytes:
+def brief_search(search: SearchResponse, *, limit: int) -> bytes:
     """What a search found in short, as JSON bytes: an agent reads all that it is given. Where
     addresses are so long that `limit` endpoints have no room, the last ones are left out, and
     `leftOut` says how many.
@@ -121,9 +121,11 @@ def brief_search(search: SearchShape, *, limit: int) -> bytes:
     return orjson.dumps(answer)
 
 
-def endpoint_list(shown: EndpointPage, *, next_url: str | None, base_url: str) -> EndpointListShape:
-    """A page of a list as JSON shape."""
-    return EndpointListShape(
+def endpoint_list(
+    shown: EndpointPage, *, next_url: str | None, base_url: str
+) -> EndpointListResponse:
+    """A page of a list as JSON."""
+    return EndpointListResponse(
         total=shown.total,
         endpoints=[ListRow.model_validate(_fields(row, base_url)) for row in shown.rows],
         next_cursor=shown.next,
@@ -131,20 +133,20 @@ def endpoint_list(shown: EndpointPage, *, next_url: str | None, base_url: str) -
     )
 
 
-def endpoint_csv(shown: EndpointListShape) -> bytes:
+def endpoint_csv(shown: EndpointListResponse) -> bytes:
     """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `down` and
     `advertisedBy` last.
     A text that a spreadsheet would run as a formula begins with an apostrophe.
     """
     text = io.StringIO()
     writer = csv.writer(text)
-    outage = [camel(f"down_{name}") for name in DownShape.model_fields]
+    outage = [camel(f"down_{name}") for name in DownResponse.model_fields]
     names = [camel(name) for name in _OWN]
     writer.writerow([*names, *outage, *map(camel, AdvertisedBy.model_fields)])
     for row in shown.endpoints:
         advertised = row.advertised_by
         values = [getattr(row, name) for name in _OWN]
-        values += [getattr(row.down, name, None) for name in DownShape.model_fields]
+        values += [getattr(row.down, name, None) for name in DownResponse.model_fields]
         writer.writerow(map(_cell, [*values, advertised.service_name, advertised.description]))
     return text.getvalue().encode()
 

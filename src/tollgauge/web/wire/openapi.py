@@ -2,7 +2,7 @@
 
 `GET /openapi.json` describes exactly what the routes do: tests run a fuzzer that reads it, and no
 status may be undeclared and no schema violated. The table in web/routes puts these parts together;
-FastAPI adds the schemas of the shapes.
+FastAPI adds the schemas of the response models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -132,11 +132,11 @@ def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> A
     }
 
 
-def free(shape: type[Shape], example: Any, own: Mapping[int, str] | None = None) -> Answers:
+def free(model: type[ResponseModel], example: Any, own: Mapping[int, str] | None = None) -> Answers:
     """The answers of a free JSON route."""
     return {
         200: {
-            "model": shape,
+            "model": model,
             "description": "Success",
             "content": {"application/json": {"example": example}},
         }
@@ -257,7 +257,7 @@ def redirect() -> Answers:
 
 
 def paid(
-    shape: type[Shape],
+    model: type[ResponseModel],
     example: Any,
     payment_required: Any,
     refusals: Mapping[int, str] | None = None,
@@ -277,9 +277,9 @@ def paid(
         **(refusals or {}),
     }
     receipt = {"description": "base64 of the x402 v2 SettleResponse", "schema": _TEXT}
-    return free(shape, example, own) | {
+    return free(model, example, own) | {
         200: {
-            "model": shape,
+            "model": model,
             "description": "Paid and settled; the receipt is PAYMENT-RESPONSE",
             "content": {"application/json": {"example": example}},
             "headers": {"PAYMENT-RESPONSE": receipt},

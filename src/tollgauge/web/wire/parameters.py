@@ -12,7 +12,7 @@ from tollgauge.core.watch.changes import EVENTS, PAYTO
 from tollgauge.core.watch.retention import CHANGES_MS
 from tollgauge.web.wire import examples
 from tollgauge.web.wire.request_model import ENDPOINT_URL, NETWORK
-from tollgauge.web.wire.shape import OneOf
+from tollgauge.web.wire.response_model import OneOf
 
 _ID_FORM: Final = {"pattern": f"^{ID_PATTERN.pattern}$"}
 _URL_FORM: Final = {"maxLength": URL_MAX, "pattern": "^https://"}

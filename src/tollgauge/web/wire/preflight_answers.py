@@ -7,10 +7,10 @@ from typing import Annotated
 from tollgauge.core.guard.preflight import Code, Decision, Verdict
 from tollgauge.core.guard.trust_record import TrustRecord
 from tollgauge.web.wire.figures import iso, tenths
-from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Shape
+from tollgauge.web.wire.response_model import Grade, OneOf, Percent, Recommendation, ResponseModel
 
 
-class PreflightShape(Shape):
+class PreflightResponse(ResponseModel):
     """Whether to pay an offer: `allow`, `ask` whoever may decide, or `refuse`. `code` says which
     rule decided, null for `allow`, and `reason` the same in a sentence. The rest is what is known:
     `knownPayTo` are the addresses that the endpoint asked to be paid at in the last 30 days, newest
@@ -31,9 +31,9 @@ class PreflightShape(Shape):
     as_of: str | None
 
 
-def preflight(verdict: Verdict, record: TrustRecord | None, *, resource: str) -> PreflightShape:
-    """A verdict as JSON shape, with the record that it rests on, None where nothing is known."""
-    return PreflightShape(
+def preflight(verdict: Verdict, record: TrustRecord | None, *, resource: str) -> PreflightResponse:
+    """A verdict as JSON, with the record that it rests on, None where nothing is known."""
+    return PreflightResponse(
         decision=verdict.decision,
         code=verdict.code,
         reason=verdict.reason,

@@ -8,14 +8,14 @@ from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Activity, Down, Score, Settlement
 from tollgauge.core.score.scoring import FIXES
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
-from tollgauge.web.wire.shape import (
+from tollgauge.web.wire.response_model import (
     Chance,
     Grade,
     OneOf,
     Percent,
     Recommendation,
+    ResponseModel,
     Severity,
-    Shape,
     absent_if_null,
 )
 
@@ -24,7 +24,7 @@ VANTAGE: Final = (
 )
 
 
-class Breakdown(Shape):
+class Breakdown(ResponseModel):
     """Subscores of the six components, 0 to 100; all null while nothing was measured."""
 
     uptime: Percent | None
@@ -35,7 +35,7 @@ class Breakdown(Shape):
     stability: Percent | None
 
 
-class CapShape(Shape):
+class CapResponse(ResponseModel):
     """A limit on the score and why it applies."""
 
     code: str
@@ -43,16 +43,16 @@ class CapShape(Shape):
     reason: str
 
 
-class PolicyShape(Shape):
+class PolicyResponse(ResponseModel):
     """The policy that the score was computed under."""
 
     version: int
     weights: dict[str, int]
     grade_thresholds: dict[str, int]
-    caps: list[CapShape]
+    caps: list[CapResponse]
 
 
-class FlagShape(Shape):
+class FlagResponse(ResponseModel):
     """One issue under its slug; `fix` is what the seller can do about it, and in a report `page`
     explains the rule of a `lint:` flag. A short report leaves texts and pages out where there is no
     room for them.
@@ -65,7 +65,7 @@ class FlagShape(Shape):
     since: str | None = absent_if_null()
 
 
-class DetailedFlag(Shape):
+class DetailedFlag(ResponseModel):
     """One issue as a row."""
 
     code: str
@@ -73,7 +73,7 @@ class DetailedFlag(Shape):
     message: str | None = absent_if_null()
 
 
-class ScoreRange(Shape):
+class ScoreRange(ResponseModel):
     """Where the score may lie, given how little was observed."""
 
     low: Percent | None
@@ -81,14 +81,14 @@ class ScoreRange(Shape):
     high: Percent | None
 
 
-class ConfidenceDetail(Shape):
+class ConfidenceDetail(ResponseModel):
     """Confidence by kind: density of probes, share of the window indexed on chain."""
 
     observation: float
     economic: float
 
 
-class ActivityShape(Shape):
+class ActivityResponse(ResponseModel):
     """The organic interval: the subscore of activity if only payers who are known to spend
     elsewhere count (`low`) and if everybody does who is not seen to be the seller's own (`high`);
     `clusters` of sellers are paid by the same payers. `notMeasured`, present where the interval is
@@ -101,7 +101,7 @@ class ActivityShape(Shape):
     not_measured: list[str] | None = absent_if_null()
 
 
-class DownShape(Shape):
+class DownResponse(ResponseModel):
     """An outage that had not ended at the last check: its first failure, and what the last check
     met. `confirmed` is false only while the first failure is being checked again, which takes some
     minutes at most.
@@ -112,7 +112,7 @@ class DownShape(Shape):
     confirmed: bool
 
 
-class SettlementShape(Shape):
+class SettlementResponse(ResponseModel):
     """Settlements to the payTo in the window."""
 
     pay_to: str
@@ -129,7 +129,7 @@ class SettlementShape(Shape):
     level: Annotated[str, OneOf(("endpoint", "wallet"))]
 
 
-class StatsShape(Shape):
+class StatsResponse(ResponseModel):
     """The raw 30-day figures."""
 
     probes30d: int
@@ -150,13 +150,13 @@ class StatsShape(Shape):
     settled_volume_usd30d: float
 
 
-class ScoreShape(Shape):
+class ScoreResponse(ResponseModel):
     """A score alone, in the words of a trust report. `down` is null unless the endpoint is down;
     `payableNow` and `payable24h` are the chances that it can be paid in half an hour and in 24
     hours.
     """
 
-    down: DownShape | None
+    down: DownResponse | None
     score: Percent | None
     grade: Grade | None
     confidence: float
@@ -166,18 +166,18 @@ class ScoreShape(Shape):
     payable24h: Chance | None
     score_range: ScoreRange
     breakdown: Breakdown
-    policy: PolicyShape
-    flags: dict[str, FlagShape]
+    policy: PolicyResponse
+    flags: dict[str, FlagResponse]
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
-    activity: ActivityShape | None
-    settlement: SettlementShape | None = absent_if_null()
-    stats: StatsShape
+    activity: ActivityResponse | None
+    settlement: SettlementResponse | None = absent_if_null()
+    stats: StatsResponse
 
 
-def score_alone(score: Score) -> ScoreShape:
-    """A score that was computed again, as JSON shape."""
-    return ScoreShape(**judgement(score))
+def score_alone(score: Score) -> ScoreResponse:
+    """A score that was computed again, as JSON."""
+    return ScoreResponse(**judgement(score))
 
 
 def judgement(score: Score) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def judgement(score: Score) -> dict[str, Any]:
         "breakdown": _breakdown(score),
         "policy": _policy(score),
         "flags": {
-            flag.code: FlagShape(
+            flag.code: FlagResponse(
                 severity=flag.severity.value,
                 message=flag.message,
                 fix=FIXES.get(flag.code),
@@ -221,17 +221,17 @@ def judgement(score: Score) -> dict[str, Any]:
     }
 
 
-def down(outage: Down | None) -> DownShape | None:
-    """An outage as JSON shape, None without one."""
+def down(outage: Down | None) -> DownResponse | None:
+    """An outage as JSON, None without one."""
     if outage is None:
         return None
-    return DownShape(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
+    return DownResponse(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
 
 
-def _activity(activity: Activity | None) -> ActivityShape | None:
+def _activity(activity: Activity | None) -> ActivityResponse | None:
     if activity is None:
         return None
-    return ActivityShape(
+    return ActivityResponse(
         low=tenths(activity.low_tenths),
         high=tenths(activity.high_tenths),
         clusters=activity.clusters,
@@ -244,22 +244,22 @@ def _breakdown(score: Score) -> Breakdown:
     return Breakdown(**{name: subscores.get(name) for name in Breakdown.model_fields})
 
 
-def _policy(score: Score) -> PolicyShape:
-    return PolicyShape(
+def _policy(score: Score) -> PolicyResponse:
+    return PolicyResponse(
         version=score.policy_version,
         weights=POLICY.weights,
         grade_thresholds=dict(POLICY.grades),
         caps=[
-            CapShape(code=cap.code, limit=cap.limit_tenths / 10, reason=cap.reason)
+            CapResponse(code=cap.code, limit=cap.limit_tenths / 10, reason=cap.reason)
             for cap in score.caps
         ],
     )
 
 
-def _settlement(settlement: Settlement | None) -> SettlementShape | None:
+def _settlement(settlement: Settlement | None) -> SettlementResponse | None:
     if settlement is None:
         return None
-    return SettlementShape(
+    return SettlementResponse(
         pay_to=settlement.pay_to,
         network=settlement.network,
         volume_usd30d=micro_usd(settlement.volume),
@@ -275,9 +275,9 @@ def _settlement(settlement: Settlement | None) -> SettlementShape | None:
     )
 
 
-def _stats(score: Score) -> StatsShape:
+def _stats(score: Score) -> StatsResponse:
     stats = score.stats
-    return StatsShape(
+    return StatsResponse(
         probes30d=stats.probes,
         scored_probes30d=stats.scored,
         excluded30d=dict(stats.excluded),

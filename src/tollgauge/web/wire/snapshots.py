@@ -10,17 +10,17 @@ from tollgauge.core.base.units import HOUR_MS, is_test_network, minute
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.score.improvement import SHOWN
 from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
-from tollgauge.web.wire.improvements import ImprovementShape, improvement_shapes
-from tollgauge.web.wire.scores import DownShape, down
-from tollgauge.web.wire.shape import (
+from tollgauge.web.wire.improvements import ImprovementResponse, improvement_responses
+from tollgauge.web.wire.response_model import (
     Chance,
     Grade,
     OneOf,
     Percent,
     Recommendation,
-    Shape,
+    ResponseModel,
     absent_if_null,
 )
+from tollgauge.web.wire.scores import DownResponse, down
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.ranking import MoreOfSite
@@ -35,14 +35,14 @@ _NotAdvertised = Annotated[
 ]
 
 
-class MoreOfSiteShape(Shape):
+class MoreOfSiteResponse(ResponseModel):
     """How many more endpoints of a site could be listed here; 1000 means that many or more."""
 
     site: str
     count: int
 
 
-class LeaderRow(Shape):
+class LeaderRow(ResponseModel):
     """One row of the leaderboard, which has at most three of one site: the last of them says how
     many more there are (`moreOfSite`). No row has a confirmed outage; `down` is present while a
     first failure is being checked again.
@@ -51,7 +51,7 @@ class LeaderRow(Shape):
     rank: int
     resource: str
     host: str
-    down: DownShape | None = absent_if_null()
+    down: DownResponse | None = absent_if_null()
     score: Percent
     grade: Grade | None
     recommendation: Recommendation
@@ -63,10 +63,10 @@ class LeaderRow(Shape):
     amount_usd: float | None
     network: str | None
     endpoint_page: str
-    more_of_site: MoreOfSiteShape | None
+    more_of_site: MoreOfSiteResponse | None
 
 
-class LeaderboardShape(Shape):
+class LeaderboardResponse(ResponseModel):
     """The best 25 listed endpoints that may be paid, at most three of one site: of many endpoints
     chosen at most two minutes ago; every figure is of the latest score.
     """
@@ -77,7 +77,7 @@ class LeaderboardShape(Shape):
     endpoints: list[LeaderRow]
 
 
-class ProviderStatementShape(Shape):
+class ProviderStatementResponse(ResponseModel):
     """What the provider says of himself in his `/.well-known/tollgauge.json`: his own words, which
     nobody checked, and no instruction to anybody. `optOut`: he asks not to be bought from as a
     test.
@@ -89,7 +89,7 @@ class ProviderStatementShape(Shape):
     read_at: str
 
 
-class SnapshotShape(Shape):
+class SnapshotResponse(ResponseModel):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` is null unless the endpoint is down; `payableNow` and `payable24h` are
     the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
@@ -100,7 +100,7 @@ class SnapshotShape(Shape):
 
     id: str
     resource: str
-    down: DownShape | None
+    down: DownResponse | None
     recommendation: Recommendation
     reason: str
     grade: Grade | None
@@ -128,14 +128,14 @@ class SnapshotShape(Shape):
     endpoint_page: str
     simulated: bool
     test_network: bool
-    improvements: Annotated[list[ImprovementShape], Field(max_length=SHOWN)]
-    provider_statement: ProviderStatementShape | None = absent_if_null()
+    improvements: Annotated[list[ImprovementResponse], Field(max_length=SHOWN)]
+    provider_statement: ProviderStatementResponse | None = absent_if_null()
     partly_reachable: bool | None = absent_if_null()
 
 
-def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
-    """The leaderboard as JSON shape."""
-    return LeaderboardShape(
+def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardResponse:
+    """The leaderboard as JSON."""
+    return LeaderboardResponse(
         as_of=iso(board.as_of),
         policy_version=board.policy_version,
         simulated=any(row.simulated for row in board.rows),
@@ -163,14 +163,14 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
     )
 
 
-def _more(more: MoreOfSite | None) -> MoreOfSiteShape | None:
-    return None if more is None else MoreOfSiteShape(site=more.site, count=more.count)
+def _more(more: MoreOfSite | None) -> MoreOfSiteResponse | None:
+    return None if more is None else MoreOfSiteResponse(site=more.site, count=more.count)
 
 
-def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
-    """A snapshot as JSON shape; its age counts whole hours."""
+def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotResponse:
+    """A snapshot as JSON; its age counts whole hours."""
     changes = view.price_changes
-    return SnapshotShape(
+    return SnapshotResponse(
         id=view.id,
         resource=view.resource,
         recommendation=view.recommendation,
@@ -204,15 +204,15 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         endpoint_page=page_url(base_url, view.id),
         simulated=view.simulated,
         test_network=is_test_network(view.network),
-        improvements=improvement_shapes(view.improvements),
+        improvements=improvement_responses(view.improvements),
         provider_statement=_statement(view.seller_file),
     )
 
 
-def _statement(file: StoredSellerFile | None) -> ProviderStatementShape | None:
+def _statement(file: StoredSellerFile | None) -> ProviderStatementResponse | None:
     if file is None:
         return None
-    return ProviderStatementShape(
+    return ProviderStatementResponse(
         statement=file.statement,
         contact=file.contact,
         opt_out=file.opt_out,

@@ -17,18 +17,18 @@ from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.vantage import VantageState
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.lint_answers import rule_page
-from tollgauge.web.wire.scores import (
-    DownShape,
-    ScoreShape,
-    judgement,
-)
-from tollgauge.web.wire.shape import (
+from tollgauge.web.wire.response_model import (
     OneOf,
     Recommendation,
+    ResponseModel,
     Severity,
-    Shape,
     absent_if_null,
     dump,
+)
+from tollgauge.web.wire.scores import (
+    DownResponse,
+    ScoreResponse,
+    judgement,
 )
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 
 
-class Advertised(Shape):
+class Advertised(ResponseModel):
     """The advertised price; absent when none is advertised."""
 
     amount: str
@@ -49,7 +49,7 @@ class Advertised(Shape):
     observed_at_ts: int | None
 
 
-class LatencyShape(Shape):
+class LatencyResponse(ResponseModel):
     """Milliseconds by phase; null for a phase that was not reached."""
 
     dns: int | None
@@ -59,7 +59,7 @@ class LatencyShape(Shape):
     total: int
 
 
-class FindingShape(Shape):
+class FindingResponse(ResponseModel):
     """What a lint rule says; a short report may leave the message to the flag `lint:<rule>`."""
 
     rule: str
@@ -67,20 +67,20 @@ class FindingShape(Shape):
     message: str | None = absent_if_null()
 
 
-class LiveProbeShape(Shape):
+class LiveProbeResponse(ResponseModel):
     """The probe that this report rests on."""
 
     at: str
     outcome: str
     status: int | None
-    latency_ms: LatencyShape
+    latency_ms: LatencyResponse
     envelope: Annotated[str, OneOf(("v1", "v2"))] | None
     attribution: Annotated[str, OneOf(Attribution)]
-    findings: list[FindingShape]
+    findings: list[FindingResponse]
     more_findings: int | None = absent_if_null()
 
 
-class VantageShape(Shape):
+class VantageResponse(ResponseModel):
     """What was seen last from one place on the network; the primary one's probes are scored."""
 
     name: str
@@ -93,28 +93,28 @@ class VantageShape(Shape):
     latency_ms: int | None
 
 
-class PaceShape(Shape):
+class PaceResponse(ResponseModel):
     """How often the endpoint is probed, where its host cannot be asked as often as usual."""
 
     every_seconds: int
     reason: str
 
 
-class AdvertisedBy(Shape):
+class AdvertisedBy(ResponseModel):
     """The provider's own words: untrusted, unverified."""
 
     service_name: str
     description: str
 
 
-class VerdictShape(Shape):
+class VerdictResponse(ResponseModel):
     """What to do, and why, in one sentence."""
 
     recommendation: Recommendation
     reason: str
 
 
-class EvidenceShape(Shape):
+class EvidenceResponse(ResponseModel):
     """What the score was computed from; `tollgauge score` recomputes it. The document is at `url`
     for 90 days, and in the report where it was asked for.
     """
@@ -129,19 +129,19 @@ class EvidenceShape(Shape):
     )
 
 
-class ReportHead(Shape):
+class ReportHead(ResponseModel):
     """What a trust report begins with: whether the endpoint is down, what to do, and with which
     endpoint. `simulated` is present, and true, where part of the history that it rests on was made
     up by the demo.
     """
 
-    down: DownShape | None
-    verdict: VerdictShape
+    down: DownResponse | None
+    verdict: VerdictResponse
     resource: str
     simulated: bool | None = absent_if_null()
 
 
-class TrustReportShape(ScoreShape, ReportHead):
+class TrustReportResponse(ScoreResponse, ReportHead):
     """A trust report. By default it has at most 4 KB: texts of flags that find no room are left
     out, the least severe first, and `moreFlags` says how many flags are; `"evidence": "full"` in
     the request gives all of it, with the evidence. `simulated` is present, and true, where part of
@@ -153,33 +153,33 @@ class TrustReportShape(ScoreShape, ReportHead):
 
     more_flags: int | None = absent_if_null()
     advertised: Advertised | None = absent_if_null()
-    live_probe: LiveProbeShape | None = absent_if_null()
+    live_probe: LiveProbeResponse | None = absent_if_null()
     partly_reachable: bool | None = absent_if_null()
-    vantages: list[VantageShape] | None = absent_if_null()
-    pace: PaceShape | None = absent_if_null()
+    vantages: list[VantageResponse] | None = absent_if_null()
+    pace: PaceResponse | None = absent_if_null()
     advertised_by: AdvertisedBy
-    evidence: EvidenceShape
+    evidence: EvidenceResponse
 
 
-class SampleShape(Shape):
+class SampleResponse(ResponseModel):
     """One sample report and its rank in the population (1 is the best)."""
 
     role: Literal["best", "median", "worst"]
     population_rank: int
-    report: TrustReportShape
+    report: TrustReportResponse
 
 
-class PreviewShape(Shape):
+class PreviewResponse(ResponseModel):
     """Three sample reports; fewer while fewer endpoints are scored."""
 
-    samples: list[SampleShape]
+    samples: list[SampleResponse]
 
 
-def trust_report(report: TrustReport, *, base_url: str) -> TrustReportShape:
-    """A whole trust report as JSON shape, with its evidence; `short` cuts it."""
+def trust_report(report: TrustReport, *, base_url: str) -> TrustReportResponse:
+    """A whole trust report as JSON, with its evidence; `short` cuts it."""
     endpoint = report.endpoint
-    return TrustReportShape(
-        verdict=VerdictShape(
+    return TrustReportResponse(
+        verdict=VerdictResponse(
             recommendation=report.score.recommendation, reason=report.score.reason
         ),
         resource=endpoint.resource,
@@ -207,11 +207,11 @@ def _with_pages(fields: dict[str, Any], base_url: str) -> dict[str, Any]:
     return fields | {"flags": linked}
 
 
-def preview(samples: tuple[Sample, ...], *, base_url: str) -> PreviewShape:
-    """The preview as JSON shape: reports as short as those that are sold by default."""
-    return PreviewShape(
+def preview(samples: tuple[Sample, ...], *, base_url: str) -> PreviewResponse:
+    """The preview as JSON: reports as short as those that are sold by default."""
+    return PreviewResponse(
         samples=[
-            SampleShape(
+            SampleResponse(
                 role=sample.role,
                 population_rank=sample.rank,
                 report=short(trust_report(sample.report, base_url=base_url)),
@@ -236,16 +236,16 @@ def _advertised(quote: Quote | None, at: int | None) -> Advertised | None:
     )
 
 
-def _live_probe(report: TrustReport) -> LiveProbeShape | None:
+def _live_probe(report: TrustReport) -> LiveProbeResponse | None:
     probe = report.probe
     if probe is None:
         return None
     times = probe.timings
-    return LiveProbeShape(
+    return LiveProbeResponse(
         at=iso(probe.at),
         outcome=probe.outcome.value,
         status=probe.status,
-        latency_ms=LatencyShape(
+        latency_ms=LatencyResponse(
             dns=times.dns,
             connect=times.connect,
             tls=times.tls,
@@ -255,7 +255,7 @@ def _live_probe(report: TrustReport) -> LiveProbeShape | None:
         envelope=None if probe.version is None else f"v{probe.version}",
         attribution=probe.attribution.value,
         findings=[
-            FindingShape(
+            FindingResponse(
                 rule=finding.rule, severity=finding.severity.value, message=finding.message
             )
             for finding in probe.findings
@@ -263,8 +263,8 @@ def _live_probe(report: TrustReport) -> LiveProbeShape | None:
     )
 
 
-def _vantage(state: VantageState) -> VantageShape:
-    return VantageShape(
+def _vantage(state: VantageState) -> VantageResponse:
+    return VantageResponse(
         name=state.vantage,
         primary=state.primary,
         at=iso(state.at),
@@ -276,14 +276,14 @@ def _vantage(state: VantageState) -> VantageShape:
     )
 
 
-def _pace(pace: Pace | None) -> PaceShape | None:
+def _pace(pace: Pace | None) -> PaceResponse | None:
     if pace is None:
         return None
-    return PaceShape(every_seconds=pace.every_ms // SECOND_MS, reason=pace.reason)
+    return PaceResponse(every_seconds=pace.every_ms // SECOND_MS, reason=pace.reason)
 
 
-def _evidence(report: TrustReport, base_url: str) -> EvidenceShape:
-    return EvidenceShape(
+def _evidence(report: TrustReport, base_url: str) -> EvidenceResponse:
+    return EvidenceResponse(
         digest=report.row.digest,
         url=f"{base_url}/evidence/{report.row.digest}",
         policy_version=report.score.policy_version,
@@ -311,7 +311,7 @@ _OUTLINE: Final[Any] = {
 """What of a report a preview over MCP shows: three of them are there twice, in less than 8 KB."""
 
 
-def outline(samples: PreviewShape) -> bytes:
+def outline(samples: PreviewResponse) -> bytes:
     """The preview as JSON, with the part of each report that decides whether to pay."""
     of_sample = {"role": True, "population_rank": True, "report": _OUTLINE}
     document = samples.model_dump(by_alias=True, include={"samples": {"__all__": of_sample}})
@@ -327,7 +327,7 @@ _FINDINGS: Final = 6
 _DESCRIPTION: Final = 160
 
 
-def short(report: TrustReportShape) -> TrustReportShape:
+def short(report: TrustReportResponse) -> TrustReportResponse:
     """A report without its evidence, in at most SHORT_BYTES: the most severe flags and findings,
     and their texts as far as there is room. Texts that are there twice go first, and those of the
     least severe before others.
@@ -365,15 +365,15 @@ def short(report: TrustReportShape) -> TrustReportShape:
     return result
 
 
-def _drop(shapes: Any, keys: Iterable[Any], name: str, excess: int) -> int:
-    """Leave a text out of the last shapes until `excess` bytes are gone; how many are left."""
+def _drop(models: Any, keys: Iterable[Any], name: str, excess: int) -> int:
+    """Leave a text out of the last models until `excess` bytes are gone; how many are left."""
     for key in reversed(list(keys)):
-        text = getattr(shapes[key], name)
+        text = getattr(models[key], name)
         if excess > 0 and text is not None:
-            shapes[key] = shapes[key].model_copy(update={name: None})
+            models[key] = models[key].model_copy(update={name: None})
             excess -= len(orjson.dumps(text)) + len(f'"{name}":,')
     return excess
 
 
-def _severity(finding: FindingShape) -> int:
+def _severity(finding: FindingResponse) -> int:
     return FindingSeverity(finding.severity).rank

@@ -21,7 +21,7 @@ from tollgauge.core.watch.changes import EVENTS
 from tollgauge.core.watch.watch import Kind, Target, WatchRequest, WatchState
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
-from tollgauge.web.wire.shape import OneOf, Shape
+from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
 ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
 ID_PATTERN: Final = f"^{ID.pattern}$"
@@ -36,7 +36,7 @@ WatchStateName = Annotated[
 """The state of a watch that its owner sees: nobody sees one before its payment has settled."""
 
 
-class SnakeShape(Shape):
+class SnakeCaseResponse(ResponseModel):
     """A JSON object in snake_case, as published clients know it."""
 
     model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)

@@ -38,7 +38,7 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.paid.products import history
-from tollgauge.web.paid.products.history import HistoryShape
+from tollgauge.web.paid.products.history import HistoryResponse
 from tollgauge.web.wire.figures import iso
 
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
@@ -159,7 +159,7 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
         | {"ts": iso(NOW - MINUTE_MS), "latencyMs": 161, "compliant": False}
         | {"amount": "1" + "0" * 30},
     ]
-    HistoryShape.model_validate_json(answer.content)
+    HistoryResponse.model_validate_json(answer.content)
 
 
 async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None:
@@ -171,7 +171,7 @@ async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None
     made_up = await shop.ask({"resource": RESOURCE.url})
     assert "simulated" not in real.json()
     assert made_up.json()["simulated"] is True
-    HistoryShape.model_validate_json(made_up.content)
+    HistoryResponse.model_validate_json(made_up.content)
 
 
 async def test_changes_of_listing_and_price_are_told_with_their_source(shop: PaidServer) -> None:
@@ -191,7 +191,7 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
         }
     ]
     assert got["probes"] == []
-    HistoryShape.model_validate(got)
+    HistoryResponse.model_validate(got)
 
 
 async def test_a_change_of_pay_to_says_whether_the_seller_announced_it(shop: PaidServer) -> None:
@@ -205,7 +205,7 @@ async def test_a_change_of_pay_to_says_whether_the_seller_announced_it(shop: Pai
     alone, announced = got["discovery"]
     assert "announced" not in alone
     assert announced["announced"] is True
-    HistoryShape.model_validate(got)
+    HistoryResponse.model_validate(got)
 
 
 async def test_the_payers_are_those_who_paid_most_and_a_hundred_at_most(shop: PaidServer) -> None:
@@ -221,7 +221,7 @@ async def test_the_payers_are_those_who_paid_most_and_a_hundred_at_most(shop: Pa
         "paidUsd": 0.000119,
         "returnedUsd": 0.0,
     }
-    HistoryShape.model_validate(got)
+    HistoryResponse.model_validate(got)
 
 
 def _paid_by(tx: Connection, payers: int) -> None:
@@ -297,7 +297,7 @@ async def test_an_endpoint_that_nobody_probed_yet_has_an_empty_history(shop: Pai
     answer = await shop.ask({"resource": RESOURCE.url})
     assert answer.status_code == 200
     assert (answer.json()["discovery"], answer.json()["probes"]) == ([], [])
-    HistoryShape.model_validate(answer.json())
+    HistoryResponse.model_validate(answer.json())
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +336,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     started = time.process_time()
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.process_time() - started < 5  # CPU: the clock counts other programs too
-    got = HistoryShape.model_validate_json(answer.content)
+    got = HistoryResponse.model_validate_json(answer.content)
     assert [row.ts for row in got.probes] == [iso(probe.at) for probe in watched(90)]
     assert not got.truncated
     assert set(read.values()) == {1}, "a stored day is read once"
@@ -438,5 +438,5 @@ async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) ->
 
 
 def test_the_documented_answer_is_one() -> None:
-    shape = HistoryShape.model_validate(history.ANSWER)
-    assert shape.model_dump(mode="json", by_alias=True, exclude_none=True) == history.ANSWER
+    model = HistoryResponse.model_validate(history.ANSWER)
+    assert model.model_dump(mode="json", by_alias=True, exclude_none=True) == history.ANSWER

@@ -15,10 +15,10 @@ from tollgauge.web.paid import products
 MODULE = """
 from tollgauge.web.paid.product import Product, ToolSpec
 from tollgauge.web.paid.products.trust import EXAMPLE, TrustRequest
-from tollgauge.web.wire.shape import Shape
+from tollgauge.web.wire.response_model import ResponseModel
 
 
-class NewResponse(Shape):
+class NewResponse(ResponseModel):
     resource: str
 
 

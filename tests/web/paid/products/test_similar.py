@@ -29,7 +29,7 @@ from tollgauge.monitor.reports import snapshots
 from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
-from tollgauge.web.paid.products.similar import SimilarShape
+from tollgauge.web.paid.products.similar import SimilarResponse
 
 WEATHER = "Current weather and forecast for any city"
 SCORED = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW))
@@ -122,7 +122,7 @@ async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidS
     answer = await shop.ask(resource=known["asked"].resource)
     assert answer.status_code == 200, answer.text
     got = answer.json()
-    assert SimilarShape.model_validate(got)
+    assert SimilarResponse.model_validate(got)
     assert (got["resource"], got["score"]) == (known["asked"].resource, 50.0)
     assert got["alternatives"][0] == {
         "resource": known["twin"].resource,

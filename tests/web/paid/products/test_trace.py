@@ -36,7 +36,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payment_lookup, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.models import ModelsShape, models
+from tollgauge.web.free.models import ModelsResponse, models
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.paid.products import trace
@@ -73,7 +73,7 @@ class TraceClient:
         answer = await self.buy(body)
         assert answer.status_code == 200, answer.text
         document: dict[str, Any] = answer.json()
-        trace.PaymentTraceShape.model_validate(document)
+        trace.PaymentTraceResponse.model_validate(document)
         return document
 
     def _payment(self, nonce: int) -> dict[str, Any]:
@@ -428,7 +428,7 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
 
 async def test_the_catalogue_of_models_is_free() -> None:
     answer = orjson.loads((await models()).body)
-    shown = ModelsShape.model_validate(answer)
+    shown = ModelsResponse.model_validate(answer)
     assert [model.id for model in shown.models] == ["receipt-logs", "calldata", "call-trace"]
     assert [model.price_usd for model in shown.models] == [0, 0, 0]
     assert "debug_traceTransaction" in answer["models"][2]["needs"]
@@ -437,4 +437,4 @@ async def test_the_catalogue_of_models_is_free() -> None:
 
 async def test_the_products_example_fits_its_own_schemas() -> None:
     assert trace.PRODUCT.request.read(trace.PRODUCT.example)
-    trace.PaymentTraceShape.model_validate(trace.PRODUCT.answer | {"reason": None})
+    trace.PaymentTraceResponse.model_validate(trace.PRODUCT.answer | {"reason": None})

@@ -34,7 +34,7 @@ from tollgauge.web import routes
 from tollgauge.web.paid.live_probe import SHARE_MS
 from tollgauge.web.paid.products import trust
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import short, trust_report
 
 TRUST = "/v1/x402-trust"

@@ -40,18 +40,18 @@ from tollgauge.web.wire.request_model import (
     refuse,
     resource_of,
 )
-from tollgauge.web.wire.scores import FlagShape, ScoreRange, score_alone
-from tollgauge.web.wire.shape import (
+from tollgauge.web.wire.response_model import (
     Chance,
     Grade,
     OneOf,
     Percent,
     Recommendation,
-    Shape,
+    ResponseModel,
     absent_if_null,
     camel,
     dump,
 )
+from tollgauge.web.wire.scores import FlagResponse, ScoreRange, score_alone
 
 Request = TypeVar("Request", bound="BulkRequest")
 
@@ -78,7 +78,7 @@ def _snake(name: str, kind: Any) -> Any:
     )
 
 
-class BulkRow(Shape):
+class BulkRow(ResponseModel):
     """The score of one resource. Where it is not `found`, or was never scored, its figures are
     null. `reason` says why the recommendation is what it is, then what was observed; `payableNow`
     and `payable24h` are the chances that it can be paid in half an hour and in 24 hours; `probedAt`
@@ -101,13 +101,13 @@ class BulkRow(Shape):
     score_range: ScoreRange
     amount_usd: float | None
     pay_to: str | None
-    flags: dict[str, FlagShape]
+    flags: dict[str, FlagResponse]
 
     snake_probed_at = _snake("probed_at", str | None)
     snake_computed_at = _snake("computed_at", str | None)
 
 
-class BulkShape(Shape):
+class BulkResponse(ResponseModel):
     """A row for each distinct resource, in the order of the request. `recomputeLimit` is how many
     scores one call computes again at most, `recomputeLimitHit` whether old ones were left.
     """
@@ -279,7 +279,7 @@ async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: H
         await claim.writing(scores.save_many, rows)
     now_known = known | {one.endpoint.id: one for one in again}
     return dump(
-        BulkShape(
+        BulkResponse(
             recompute_limit=RECOMPUTE_MAX,
             recompute_limit_hit=len(again) < len(stale),
             results=[_row(resource, now_known.get(resource.id)) for resource in request.resources],
@@ -359,7 +359,7 @@ PRODUCTS: Final = tuple(
         request=_REQUESTS[tier],
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
-        response=BulkShape,
+        response=BulkResponse,
         compute=_answer,
         tool=_TOOL,
         tier=tier,

@@ -5,7 +5,7 @@ Rules:
 - it has every probe of the archive, never a sample; a field that was not measured is left out;
 - payers are those of the last 30 days, at most the MAX_PAYERS who paid most;
 - a watched endpoint has 26,000 probes in 90 days, so the answer is written a day at a time, as text
-  that probes of one judgement share. The shapes describe that text, and tests compare the two.
+  that probes of one judgement share. The models describe that text, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire import figures
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
-from tollgauge.web.wire.shape import OneOf, Shape, absent_if_null
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 ANSWER: Final = {
@@ -85,7 +85,7 @@ _ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
 """The parts of an instant after its date: formatting each one would be most of the work."""
 
 
-class HistoryEventShape(Shape):
+class HistoryEventResponse(ResponseModel):
     """Something that happened to the listing or the price. `before` and `after` are absent for
     listings; of a price they are atomic amounts, followed by the asset where that changed.
     `announced` is present, and true, for a change of payTo that the seller announced ahead.
@@ -99,7 +99,7 @@ class HistoryEventShape(Shape):
     announced: bool | None = absent_if_null()
 
 
-class PayerShape(Shape):
+class PayerResponse(ResponseModel):
     """Who paid the payTo by EIP-3009 authorizations, in USDC, and what it sent back to them."""
 
     payer: str
@@ -108,7 +108,7 @@ class PayerShape(Shape):
     returned_usd: float
 
 
-class ProbeShape(Shape):
+class ProbeResponse(ResponseModel):
     """One probe. `status` is absent without an HTTP answer, `latencyMs` while down, `amount`
     without readable terms, `amountUsd` for a token that is no known dollar. `confirms` is present,
     and true, where it only asked a failure again: it is in no count of probes.
@@ -126,7 +126,7 @@ class ProbeShape(Shape):
     confirms: bool | None = None
 
 
-class HistoryShape(Shape):
+class HistoryResponse(ResponseModel):
     """The history of an endpoint with `from < ts <= to`, oldest first, never sampled. `simulated`
     is present, and true, where part of it was made up by the demo. `payers` are the 100 who paid
     most in the 30 days before `to`, as far as the payTo is indexed.
@@ -137,9 +137,9 @@ class HistoryShape(Shape):
     since: str = Field(alias="from")
     to: str
     days: float
-    discovery: list[HistoryEventShape]
-    payers: list[PayerShape]
-    probes: list[ProbeShape]
+    discovery: list[HistoryEventResponse]
+    payers: list[PayerResponse]
+    probes: list[ProbeResponse]
     truncated: bool
 
 
@@ -317,7 +317,7 @@ PRODUCT: Final = Product(
     request=HistoryRequest,
     example=dict(EXAMPLE),
     answer=dict(ANSWER),
-    response=HistoryShape,
+    response=HistoryResponse,
     compute=_answer,
     tool=ToolSpec(
         name="x402_history",

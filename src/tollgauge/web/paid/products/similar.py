@@ -19,7 +19,15 @@ from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.figures import micro_usd, permille, tenths
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
-from tollgauge.web.wire.shape import Chance, Grade, Percent, Recommendation, Shape, camel, dump
+from tollgauge.web.wire.response_model import (
+    Chance,
+    Grade,
+    Percent,
+    Recommendation,
+    ResponseModel,
+    camel,
+    dump,
+)
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}
 ANSWER: Final = {
@@ -43,7 +51,7 @@ ANSWER: Final = {
 }
 
 
-class AlternativeShape(Shape):
+class AlternativeResponse(ResponseModel):
     """One alternative. `similarity` is 0 to 1 in steps of a hundredth, `payable24h` the chance that
     it can be paid in 24 hours.
     """
@@ -61,14 +69,14 @@ class AlternativeShape(Shape):
     endpoint_page: str
 
 
-class SimilarShape(Shape):
+class SimilarResponse(ResponseModel):
     """Better-scored alternatives, those first that are expected to be payable in 24 hours, the most
     similar of them first; `score` is null while nothing was measured.
     """
 
     resource: str
     score: Percent | None
-    alternatives: list[AlternativeShape]
+    alternatives: list[AlternativeResponse]
 
 
 class SimilarRequest(RequestModel):
@@ -110,7 +118,7 @@ async def _answer(
         )
     if not ranking.alternatives:
         raise _no_alternatives(ranking, request)
-    return dump(_shape(ranking, base_url=dependencies.base_url))
+    return dump(_response(ranking, base_url=dependencies.base_url))
 
 
 def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Problem:
@@ -135,17 +143,17 @@ def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Pr
     )
 
 
-def _shape(ranking: RankedAlternatives, *, base_url: str) -> SimilarShape:
-    return SimilarShape(
+def _response(ranking: RankedAlternatives, *, base_url: str) -> SimilarResponse:
+    return SimilarResponse(
         resource=ranking.endpoint.resource,
         score=tenths(ranking.endpoint.score_tenths),
         alternatives=[_row(row, base_url=base_url) for row in ranking.alternatives],
     )
 
 
-def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
+def _row(row: Alternative, *, base_url: str) -> AlternativeResponse:
     endpoint = row.endpoint
-    return AlternativeShape(
+    return AlternativeResponse(
         resource=endpoint.resource,
         score=tenths(endpoint.score_tenths),
         grade=endpoint.grade,
@@ -170,7 +178,7 @@ PRODUCT: Final = Product(
     request=SimilarRequest,
     example=dict(EXAMPLE),
     answer=dict(ANSWER),
-    response=SimilarShape,
+    response=SimilarResponse,
     compute=_answer,
     tool=ToolSpec(
         name="x402_find_alternatives",

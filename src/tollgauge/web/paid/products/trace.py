@@ -50,7 +50,7 @@ from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
-from tollgauge.web.wire.shape import OneOf, Shape, camel
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel
 
 DEADLINE_S: Final = 25.0
 """How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
@@ -98,7 +98,7 @@ ANSWER: Final[dict[str, Any]] = {
 }
 
 
-class BlockShape(Shape):
+class BlockResponse(ResponseModel):
     """Where the transaction was mined. `finality` is that of the block now."""
 
     number: int
@@ -107,7 +107,7 @@ class BlockShape(Shape):
     finality: Annotated[str, OneOf(("latest", "safe", "finalized"))] | None
 
 
-class TokenShape(Shape):
+class TokenResponse(ResponseModel):
     """The token. Unless `amountUsd` is a number, its words are the contract's own, unverified."""
 
     address: str
@@ -115,7 +115,7 @@ class TokenShape(Shape):
     decimals: int | None
 
 
-class AuthorizationShape(Shape):
+class AuthorizationResponse(ResponseModel):
     """What was signed: unix seconds as decimal strings, null where only logs tell of it."""
 
     nonce: str
@@ -123,7 +123,7 @@ class AuthorizationShape(Shape):
     valid_before: str | None
 
 
-class PaymentShape(Shape):
+class PaymentResponse(ResponseModel):
     """One transfer by authorization. `method` is null where only logs tell of it and the call
     data hides it, `amountUsd` for a token that is no known dollar, `logIndex` (of the Transfer)
     while pending.
@@ -134,12 +134,12 @@ class PaymentShape(Shape):
     payee: str
     amount: str
     amount_usd: float | None
-    token: TokenShape
-    authorization: AuthorizationShape | None = None
+    token: TokenResponse
+    authorization: AuthorizationResponse | None = None
     log_index: int | None
 
 
-class LedgerShape(Shape):
+class LedgerResponse(ResponseModel):
     """Whether this service was paid by the transaction, and what its ledger knows of that."""
 
     match: bool
@@ -149,7 +149,7 @@ class LedgerShape(Shape):
     status: Annotated[str, OneOf(State)] | None = None
 
 
-class HintShape(Shape):
+class HintResponse(ResponseModel):
     """Whether a payment fits what the resource advertises now; null where that is not known."""
 
     resource: str
@@ -157,7 +157,7 @@ class HintShape(Shape):
     amount_matches: bool | None
 
 
-class AuthorizationUseShape(Shape):
+class AuthorizationUseResponse(ResponseModel):
     """The authorization that was asked about; `used` also where a transaction cancelled it."""
 
     payer: str
@@ -165,7 +165,7 @@ class AuthorizationUseShape(Shape):
     used: bool
 
 
-class PaymentTraceShape(Shape):
+class PaymentTraceResponse(ResponseModel):
     """The payments of a transaction; the single fields are those of the first payment.
     `authorization` is there where one was asked about, and `txHash` is null while no transaction
     has used it. `reason` says why there is no payment, or what the payments rest on where that is
@@ -173,20 +173,20 @@ class PaymentTraceShape(Shape):
     """
 
     tx_hash: str | None
-    authorization: AuthorizationUseShape | None = None
+    authorization: AuthorizationUseResponse | None = None
     network: str
     chain_id: int
     status: Annotated[str, OneOf(Status)]
-    block: BlockShape | None
+    block: BlockResponse | None
     submitter: str | None
     decoder: Annotated[str, OneOf(Model)]
-    payments: list[PaymentShape]
+    payments: list[PaymentResponse]
     payer: str | None
     payee: str | None
     amount: str | None
-    token: TokenShape | None
-    ledger: LedgerShape
-    hint: HintShape | None = None
+    token: TokenResponse | None
+    ledger: LedgerResponse
+    hint: HintResponse | None = None
     reason: str | None = None
 
 
@@ -374,7 +374,7 @@ PRODUCT: Final = Product(
     request=TraceRequest,
     example=dict(EXAMPLE),
     answer=dict(ANSWER),
-    response=PaymentTraceShape,
+    response=PaymentTraceResponse,
     prepare=_prepare,
     compute=_answer,
     tool=ToolSpec(name="x402_payment_trace"),

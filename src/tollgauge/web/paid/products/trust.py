@@ -22,8 +22,8 @@ from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire import examples
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel
-from tollgauge.web.wire.shape import dump
-from tollgauge.web.wire.trust import TrustReportShape, short, trust_report
+from tollgauge.web.wire.response_model import dump
+from tollgauge.web.wire.trust import TrustReportResponse, short, trust_report
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
 
@@ -57,8 +57,8 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
         claim.with_answer.append(partial(scores.save, row=report.row))
     now, named_at = dependencies.clock(), report.named_at
     claim.with_answer.append(partial(evidence.keep, row=report.row, now=now, named_at=named_at))
-    shape = trust_report(report, base_url=dependencies.base_url)
-    return dump(shape if request.evidence == "full" else short(shape))
+    model = trust_report(report, base_url=dependencies.base_url)
+    return dump(model if request.evidence == "full" else short(model))
 
 
 def _check(
@@ -99,7 +99,7 @@ PRODUCT: Final = Product(
     example=dict(EXAMPLE),
     answer=EXAMPLE | {"score": 84.2, "grade": "A", "recommendation": "proceed"},
     whole_answer=examples.trust_report(),
-    response=TrustReportShape,
+    response=TrustReportResponse,
     compute=_answer,
     tool=ToolSpec(
         name="x402_trust_score",

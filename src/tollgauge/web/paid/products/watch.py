@@ -46,11 +46,11 @@ from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
-from tollgauge.web.wire.shape import OneOf
+from tollgauge.web.wire.response_model import OneOf
 from tollgauge.web.wire.watch_models import (
     EXAMPLE_BASE_URL,
     EXAMPLE_ID,
-    SnakeShape,
+    SnakeCaseResponse,
     WatchFields,
     links,
 )
@@ -74,7 +74,7 @@ _NO_TERMS: Final = (
 )
 
 
-class TestShape(SnakeShape):
+class TestResponse(SnakeCaseResponse):
     """The result of a destination's connection test; the URL is masked."""
 
     __test__ = False
@@ -85,13 +85,13 @@ class TestShape(SnakeShape):
     result: str
 
 
-class DeliveryShape(SnakeShape):
+class DeliveryResponse(SnakeCaseResponse):
     """The destinations, tested."""
 
-    connection_test: list[TestShape]
+    connection_test: list[TestResponse]
 
 
-class WatchShape(SnakeShape):
+class WatchResponse(SnakeCaseResponse):
     """A watch as it was bought. `secret` is shown here only: it is the bearer of every later
     request and the key of signatures (Standard Webhooks). It is absent from an answer that others
     than the buyer may read, and after it was rotated.
@@ -111,7 +111,7 @@ class WatchShape(SnakeShape):
     edit_url: str
     cancel_url: str
     next_steps: list[str]
-    delivery: DeliveryShape
+    delivery: DeliveryResponse
 
 
 class _Watched(RequestModel):
@@ -352,7 +352,7 @@ PRODUCT: Final = Product(
     request=CreateRequest,
     example=dict(EXAMPLE),
     answer=_example(),
-    response=WatchShape,
+    response=WatchResponse,
     prepare=_prepare,
     compute=_create,
     tool=ToolSpec(

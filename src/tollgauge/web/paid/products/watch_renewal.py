@@ -15,20 +15,20 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.watch_models import (
     EXAMPLE_BASE_URL,
     EXAMPLE_ID,
     ID,
     ID_PATTERN,
-    SnakeShape,
+    SnakeCaseResponse,
     links,
 )
 
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
 
 
-class RenewedShape(SnakeShape):
+class RenewedResponse(SnakeCaseResponse):
     """A renewed watch."""
 
     watch_id: str
@@ -64,13 +64,13 @@ async def _renew(dependencies: PaidDependencies, watch_id: str, claim: HeldClaim
     resource, until = await claim.writing(
         _record_renewal, watch_id, payment_id=claim.payment_id, now=dependencies.clock()
     )
-    shape = RenewedShape(
+    model = RenewedResponse(
         watch_id=watch_id,
         resource=resource,
         expires_at=iso_seconds(until),
         **links(dependencies.base_url, watch_id, "poll_url", "renew_url"),
     )
-    return dump(shape)
+    return dump(model)
 
 
 def _record_renewal(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tuple[str, int]:
@@ -107,7 +107,7 @@ PRODUCT: Final = Product(
         "expires_at": "2026-03-02T00:00:00Z",
         **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url", "renew_url"),
     },
-    response=RenewedShape,
+    response=RenewedResponse,
     prepare=_prepare,
     compute=_renew,
     tool=ToolSpec(

@@ -31,7 +31,7 @@ from tollgauge.monitor.reports.trust_reports import preview
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.schedule import hosts
 from tollgauge.web.wire import examples
-from tollgauge.web.wire.shape import dump
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,4 +1,4 @@
-"""Shape: the base of every JSON object on the wire, its names and its words.
+"""ResponseModel: the base of every JSON object on the wire, its names and its words.
 
 Names are camelCase, an unknown field is an error, and a field whose absence means something
 (`absent_if_null`) is left out when it is null.
@@ -43,7 +43,7 @@ def camel(name: str) -> str:
     return re.sub(r"30D\b|24H\b", lambda match: match[0].lower(), to_camel(name))
 
 
-class Shape(BaseModel):
+class ResponseModel(BaseModel):
     """A JSON object with camelCase names and no others."""
 
     model_config = ConfigDict(
@@ -60,6 +60,6 @@ def _is_null(value: object) -> bool:
     return value is None
 
 
-def dump(shape: Shape) -> bytes:
-    """A shape as JSON bytes."""
-    return orjson.dumps(shape.model_dump(by_alias=True))
+def dump(model: ResponseModel) -> bytes:
+    """A response as JSON bytes."""
+    return orjson.dumps(model.model_dump(by_alias=True))
