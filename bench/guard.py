@@ -32,8 +32,7 @@ from bench.bundle import KEY
 from bench.child import print_json, started
 from bench.measurement import Measurement, Report
 from tollgauge.core.base.units import BASE, SECOND_MS
-from tollgauge.core.guard.bundle import Variant, bundle_of, line_of
-from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, bundle_of, line_of
 
 RECORDS: Final = 100_000
 CALLS: Final = 300

@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import minilm
-from tollgauge.core.similarity.postings import SCALE, build
-from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of
+from tollgauge.core.similarity.inverted_index import SCALE, build_index
+from tollgauge.core.similarity.tokenizer import ProviderText, WeightedTerms, weigh_terms
 
 FIRST: Final = 5
 Matrix = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class Service:
 
     source: str
     label: str
-    wording: Wording
+    wording: ProviderText
 
     @property
     def text(self) -> str:
@@ -66,7 +66,7 @@ class Service:
     @property
     def bare(self) -> Service:
         """The service without tags and path."""
-        wording = Wording(
+        wording = ProviderText(
             service_name=self.wording.service_name, description=self.wording.description
         )
         return Service(source=self.source, label=self.label, wording=wording)
@@ -92,7 +92,7 @@ def _service(row: Mapping[str, Any]) -> Service:
     return Service(
         source=row["source"],
         label=row["label"],
-        wording=Wording(
+        wording=ProviderText(
             service_name=row.get("name") or "",
             description=row.get("description") or "",
             tags=tuple(row.get("tags") or ()),
@@ -136,15 +136,15 @@ def _judged(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, fl
 
 def ours(services: Sequence[Service]) -> Matrix:
     """What the service does: core/similarity, every labelled service a host of its own."""
-    return alike_terms([terms_of(service.wording) for service in services])
+    return alike_terms([weigh_terms(service.wording) for service in services])
 
 
 def alike_terms(terms: Sequence[WeightedTerms]) -> Matrix:
     """The similarity of every two, as the index has it before it rounds to percents."""
-    postings, vectors = build(terms, range(len(terms)), candidates=0)
+    postings, vectors = build_index(terms, range(len(terms)), candidates=0)
     dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))
-    owner = np.repeat(np.arange(len(terms)), np.diff(vectors.starts))
-    dense[owner, vectors.term] = vectors.step
+    owner = np.repeat(np.arange(len(terms)), np.diff(vectors.indptr))
+    dense[owner, vectors.indices] = vectors.weights
     alike: Matrix = dense @ dense.T / SCALE**2
     return alike
 

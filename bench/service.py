@@ -48,7 +48,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.sale.payment import Payment
-from tollgauge.core.similarity.index import Index
+from tollgauge.core.similarity.ranking import SimilarityIndex
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.monitor import scoring
@@ -126,7 +126,7 @@ def replaceable() -> tuple[Endpoint, ...]:
     """Endpoints that have better alternatives: without any, nothing is sold."""
     known_ids = {endpoint.id for endpoint in known()}
     copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
-    index = Index(map(entry_of, copies.values()))
+    index = SimilarityIndex(map(entry_of, copies.values()))
     counted = index.counts(0, index.size)
     return tuple(copies[id_].endpoint for id_, better in counted if better)[:KNOWN]
 

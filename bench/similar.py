@@ -25,9 +25,9 @@ from sqlalchemy import Connection
 from bench.catalogue import Offer, catalogue
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.core.similarity.index import FLOOR, Entry, Index, Match
-from tollgauge.core.similarity.postings import SCALE, build
-from tollgauge.core.similarity.search_terms import WeightedTerms, terms_of, wording_of
+from tollgauge.core.similarity.inverted_index import SCALE, build_index
+from tollgauge.core.similarity.ranking import FLOOR, IndexedEndpoint, Match, SimilarityIndex
+from tollgauge.core.similarity.tokenizer import WeightedTerms, provider_text, weigh_terms
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
@@ -47,13 +47,13 @@ def run(size: int = SIZE) -> Report:
     hard = measure(tuple(catalogue(size, of_few_words=True)))
     database = asyncio.run(through_a_database(tuple(catalogue(size))))
     query = max(usual["query_ms"]["p50"], hard["query_ms"]["p50"])
-    build = max(usual["build_s"], hard["build_s"], database["first_refresh_s"])
+    build_index = max(usual["build_s"], hard["build_s"], database["first_refresh_s"])
     counts = max(usual["counts_s"], hard["counts_s"])
     return Report(
         measurements=(
             Measurement(name="query p50", figure=query, unit="ms", goal=5),
             Measurement(name="memory", figure=round(peak_mb(), 1), unit="MB", goal=1_500),
-            Measurement(name="build", figure=build, unit="s", goal=60),
+            Measurement(name="build", figure=build_index, unit="s", goal=60),
             Measurement(name="counts", figure=counts, unit="s", goal=180),
         ),
         details={"endpoints": size, "usual": usual, "hard": hard, "database": database},
@@ -66,7 +66,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     """
     cpu = [time.process_time()]
     reading, entries = timed(lambda: [entry_of(offer) for offer in offers])
-    building, index = timed(lambda: Index(entries))
+    building, index = timed(lambda: SimilarityIndex(entries))
     cpu.append(time.process_time())
     counting, counts = timed(lambda: index.counts(0, index.size))
     cpu.append(time.process_time())
@@ -130,7 +130,7 @@ async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
 class BruteForce:
     """The peer: no postings, one pass over everything that every endpoint says."""
 
-    entries: list[Entry]
+    entries: list[IndexedEndpoint]
     starts: Any
     term: Any
     step: Any
@@ -138,16 +138,16 @@ class BruteForce:
     size: int
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> BruteForce:
+    def of(cls, entries: Sequence[IndexedEndpoint]) -> BruteForce:
         """The same directions as the index's."""
         hosts: dict[str, int] = {}
         numbers = [hosts.setdefault(entry.endpoint.host, len(hosts)) for entry in entries]
-        postings, rows = build([entry.terms for entry in entries], numbers, candidates=0)
+        postings, rows = build_index([entry.terms for entry in entries], numbers, candidates=0)
         places = {entry.endpoint.id: place for place, entry in enumerate(entries)}
         size = len(postings.vocabulary)
-        return cls(list(entries), rows.starts, rows.term, rows.step, places, size)
+        return cls(list(entries), rows.indptr, rows.indices, rows.weights, places, size)
 
-    def search(self, entry: Entry) -> tuple[Match, ...]:
+    def search(self, entry: IndexedEndpoint) -> tuple[Match, ...]:
         """What Index.search must find."""
         own = slice(*self.starts[self.places[entry.endpoint.id] :][:2])
         wanted = np.zeros(self.size, np.int64)
@@ -170,7 +170,7 @@ class BruteForce:
         return tuple(Match(row[3], -row[0]) for row in sorted(rows)[:LIMIT])
 
 
-def entry_of(offer: Offer) -> Entry:
+def entry_of(offer: Offer) -> IndexedEndpoint:
     """An offer as the index knows it."""
     endpoint = offer.endpoint
     rated = RatedEndpoint(
@@ -181,14 +181,14 @@ def entry_of(offer: Offer) -> Entry:
         quote=endpoint.quote,
         score_tenths=offer.score_tenths,
     )
-    return Entry(endpoint=rated, offered=True, terms=_terms(endpoint))
+    return IndexedEndpoint(endpoint=rated, offered=True, terms=_terms(endpoint))
 
 
 def _terms(endpoint: Any) -> WeightedTerms:
-    return terms_of(wording_of(endpoint))
+    return weigh_terms(provider_text(endpoint))
 
 
-def _search(index: Index, entry: Entry) -> tuple[Match, ...]:
+def _search(index: SimilarityIndex, entry: IndexedEndpoint) -> tuple[Match, ...]:
     return index.search(
         entry.terms,
         host=entry.endpoint.host,
@@ -218,7 +218,7 @@ async def _waited(work: Any) -> float:
 
 
 def _each(
-    entries: Sequence[Entry], work: Callable[[Entry], tuple[Match, ...]]
+    entries: Sequence[IndexedEndpoint], work: Callable[[IndexedEndpoint], tuple[Match, ...]]
 ) -> tuple[list[float], list[tuple[Match, ...]]]:
     pairs = [timed(partial(work, entry)) for entry in entries]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]

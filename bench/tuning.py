@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench.relevance import Matrix, Service, alike_terms, quality, read_labels
-from tollgauge.core.similarity.search_terms import WEIGHTS, Weights, terms_of
+from tollgauge.core.similarity.tokenizer import WEIGHTS, Weights, weigh_terms
 
 PLAIN: Final = Weights(again=10, pair=10, whole=10, input=10)
 GRID: Final = tuple(
@@ -43,7 +43,7 @@ def run(services: Sequence[Service], splits: int = SPLITS) -> dict[str, Any]:
     judge = judge_of(services)
     halves = [chosen(judge, *pair) for pair in itertools.islice(halved(services), splits)]
     everything = range(len(services))
-    asked = quality(services, alike_terms([terms_of(service.wording) for service in services]))
+    asked = quality(services, alike_terms([weigh_terms(service.wording) for service in services]))
     sources = {source: chosen(judge, *left_out(services, source)) for source in asked}
     return {
         "all_labels": {
@@ -64,7 +64,7 @@ def judge_of(services: Sequence[Service]) -> Judge:
 
     def judge(weights: Weights, places: Places) -> float:
         if weights not in known:
-            terms = [terms_of(service.wording, weights) for service in services]
+            terms = [weigh_terms(service.wording, weights) for service in services]
             known[weights] = alike_terms(terms).astype(np.float32)
         some = list(places)
         rows = quality([services[at] for at in some], known[weights][np.ix_(some, some)])

@@ -6,7 +6,7 @@ from itertools import islice
 
 from bench import tuning
 from bench.relevance import Service
-from tollgauge.core.similarity.search_terms import Weights, Wording
+from tollgauge.core.similarity.tokenizer import ProviderText, Weights
 
 
 def services() -> list[Service]:
@@ -14,7 +14,7 @@ def services() -> list[Service]:
         Service(
             source=source,
             label=label,
-            wording=Wording(service_name=f"{label} {number}", tags=(label,)),
+            wording=ProviderText(service_name=f"{label} {number}", tags=(label,)),
         )
         for source in ("one", "two")
         for label in ("weather", "music")

@@ -18,9 +18,17 @@ from tests.support.http_service import WEATHER, configuration, opened
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
-from tollgauge.core.guard.bundle import LISTED_MS, SALT_BYTES, Variant, bundle_of, line_of
+from tollgauge.core.guard.bundle import (
+    ADDRESSES_MS,
+    LISTED_MS,
+    SALT_BYTES,
+    PaidAddress,
+    TrustRecord,
+    Variant,
+    bundle_of,
+    line_of,
+)
 from tollgauge.core.guard.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decision
-from tollgauge.core.guard.trust_record import ADDRESSES_MS, PaidAddress, TrustRecord
 from tollgauge.core.score.advice import RECOMMENDATIONS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs.bundle import BundleSettings

@@ -8,7 +8,7 @@ from typing import get_args
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Sort
-from tollgauge.core.similarity.index import QUESTION_FLOOR, QUESTION_SHARE
+from tollgauge.core.similarity.ranking import QUERY_FLOOR, QUERY_FRACTION
 from tollgauge.monitor.alternatives import FIRST_S
 from tollgauge.monitor.lists import LIST_ROWS, Match
 from tollgauge.web.free.endpoint_lists import (
@@ -55,6 +55,6 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     default = SearchRequest.model_fields["limit"].default
     assert f"`limit` is {default} by default, at most {LIMIT_MAX}" in WORDS
     assert f"`GET /trust/endpoints`, {LIST_ROWS} per page" in WORDS
-    assert QUESTION_SHARE == 10
-    assert f"at least {QUESTION_FLOOR} % and at least a tenth of the best match" in WORDS
+    assert QUERY_FRACTION == 10
+    assert f"at least {QUERY_FLOOR} % and at least a tenth of the best match" in WORDS
     assert f"at most {FIRST_S:g} seconds, then return 503" in WORDS

@@ -19,8 +19,7 @@ from tests.support.sellers import entry
 from x402.schemas import PaymentPayload, PaymentRequired
 
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource
-from tollgauge.core.guard.bundle import Variant, bundle_of, line_of
-from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, bundle_of, line_of
 from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC

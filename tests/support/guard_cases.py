@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
 
 CASES_FOLDER: Final = Path(__file__).parents[2] / "guard/cases"
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tollgauge import app
-from tollgauge.core.endpoint.identity import parse_resource
-from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.identity import parse_resource, site
 from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.sellers.tricks import TRICKS

@@ -42,9 +42,8 @@ from tollgauge.core.probe.exchange import Answer, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.sale.payment import State as PaymentState
-from tollgauge.core.watch.change_state import ChangeState, Probed, advance
+from tollgauge.core.watch.change_state import ChangeState, Liveness, Probed, advance, step
 from tollgauge.core.watch.changes import EVENTS, Change
-from tollgauge.core.watch.liveness import Liveness, step
 from tollgauge.core.watch.watch import Kind, WatchState
 from tollgauge.demo import past
 from tollgauge.demo.behaviours import play, problem

@@ -71,7 +71,7 @@ host = sa.Table(
     "host",
     metadata,
     sa.Column("host", sa.Text, primary_key=True),
-    # Its registrable domain (core/endpoint/site).
+    # Its registrable domain (core/endpoint/identity).
     sa.Column("site", sa.Text, nullable=False, server_default=""),
     # No probe before this instant: Retry-After, or the least gap between two probes.
     sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
@@ -150,7 +150,7 @@ endpoint = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("resource", sa.Text, nullable=False, unique=True),
     sa.Column("host", sa.Text, sa.ForeignKey("host.host"), nullable=False),
-    # Its host's registrable domain (core/endpoint/site).
+    # Its host's registrable domain (core/endpoint/identity).
     sa.Column("site", sa.Text, nullable=False, server_default=""),
     sa.Column("query", ForeignText, nullable=False, server_default=""),
     sa.Column("method", ForeignText),
@@ -178,7 +178,7 @@ endpoint = sa.Table(
     sa.Column("failing_since", sa.BigInteger),
     # When the failure was that is being asked again; NULL while there is none.
     sa.Column("unconfirmed_at", sa.BigInteger),
-    # How its payTo has changed (core/endpoint/payto_history), as JSON; NULL before probes saw one.
+    # How its payTo has changed (core/endpoint/terms), as JSON; NULL before probes saw one.
     sa.Column("payto_history", ForeignText),
     # The forms of payment that its last envelope offers (core/endpoint/terms).
     sa.Column("forms", ForeignText, nullable=False, server_default="[]"),

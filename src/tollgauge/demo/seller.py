@@ -23,7 +23,7 @@ from tollgauge.demo.pseudorandom import roll, skewed
 
 DOMAIN: Final = "example"
 """A reserved domain (RFC 2606). Each seller has a host name and so a site of its own below it
-(core/endpoint/site).
+(core/endpoint/identity).
 """
 
 PROBER: Final = "tollgauge"

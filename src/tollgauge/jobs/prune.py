@@ -1,6 +1,6 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
-How long each kind of row is kept is in core/watch/retention. Each step is a transaction of its own
+How long each kind of row is kept is in core/watch/watch. Each step is a transaction of its own
 that touches only what is due, and at most a batch of it, so that no other writer waits long; a
 round that left something is followed by the next at once.
 """

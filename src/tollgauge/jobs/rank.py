@@ -18,7 +18,7 @@ from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
-    from tollgauge.core.similarity.index import Index
+    from tollgauge.core.similarity.ranking import SimilarityIndex
 
 
 async def run(store: Store, *, clock: Clock) -> dict[str, object]:
@@ -61,7 +61,7 @@ async def count_alternatives(
     return {"counted": index.size, "changed": changed} if changed else {}
 
 
-async def _count_slice(store: Store, index: Index, first: int) -> int:
+async def _count_slice(store: Store, index: SimilarityIndex, first: int) -> int:
     """Count one slice and store the counts that changed."""
     counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
     before = await store.reading(rated_endpoints.count_better, counts)

@@ -10,7 +10,7 @@ Rules (docs/similarity.md):
   older than REST times as long as the last one took;
 - an endpoint may be an alternative while a directory lists it, it has a score, that score's advice
   lets pay (core/score/advice.PAYABLE), and it has no confirmed outage;
-- what is expected to be payable in 24 hours comes first (core/similarity/index);
+- what is expected to be payable in 24 hours comes first (core/similarity/ranking);
 - the index only proposes: candidates are checked and ranked by their present rows, so that an
   answer never names an endpoint that has since been delisted, moved or marked `avoid`;
 - an endpoint that was never measured counts as one with score 0.
@@ -32,12 +32,12 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.advice import PAYABLE
 from tollgauge.core.score.forecast import is_expected
-from tollgauge.core.similarity.search_terms import WeightedTerms, terms_of, wording_of
+from tollgauge.core.similarity.tokenizer import WeightedTerms, provider_text, weigh_terms
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
-    from tollgauge.core.similarity.index import Entry, Index
+    from tollgauge.core.similarity.ranking import IndexedEndpoint, SimilarityIndex
 
 PAGE: Final = 500
 REST: Final = 20
@@ -89,11 +89,11 @@ class Alternatives:
     """The index in memory and its refreshing; one for each process."""
 
     def __init__(self) -> None:
-        self._index: Index | None = None
+        self._index: SimilarityIndex | None = None
         self._terms: _Terms = {}
         self._built_at = 0.0
         self._took = 0.0
-        self._refreshing: asyncio.Task[Index] | None = None
+        self._refreshing: asyncio.Task[SimilarityIndex] | None = None
 
     def begin(self, store: ReadOnlyStore) -> None:
         """Start to build the first index, so that the first search waits less for it."""
@@ -118,7 +118,7 @@ class Alternatives:
             _ranked, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
         )
 
-    async def fresh(self, store: ReadOnlyStore) -> Index:
+    async def fresh(self, store: ReadOnlyStore) -> SimilarityIndex:
         """An index that is as new as the rules allow. Raises IndexBuilding."""
         index = self._index
         age = asyncio.get_running_loop().time() - self._built_at
@@ -135,24 +135,24 @@ class Alternatives:
             raise IndexBuilding("The index of similar endpoints is being built.")
         return index
 
-    async def refresh(self, store: ReadOnlyStore) -> Index:
+    async def refresh(self, store: ReadOnlyStore) -> SimilarityIndex:
         """An index of everything as it is now."""
         return await asyncio.shield(self._refresh(store))
 
-    def _refresh(self, store: ReadOnlyStore) -> asyncio.Task[Index]:
+    def _refresh(self, store: ReadOnlyStore) -> asyncio.Task[SimilarityIndex]:
         """The refresh in flight, or a new one."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._rebuild(store))
             self._refreshing.add_done_callback(_ignore_failure)
         return self._refreshing
 
-    async def _rebuild(self, store: ReadOnlyStore) -> Index:
+    async def _rebuild(self, store: ReadOnlyStore) -> SimilarityIndex:
         # It needs NumPy, which half of all commands never do.
-        from tollgauge.core.similarity.index import Index
+        from tollgauge.core.similarity.ranking import SimilarityIndex
 
         began = asyncio.get_running_loop().time()
         terms: _Terms = {}
-        entries: list[Entry] = []
+        entries: list[IndexedEndpoint] = []
         after = ""
         while True:
             rows = await store.reading(rated_endpoints.page, after=after, limit=PAGE)
@@ -160,7 +160,7 @@ class Alternatives:
                 break
             entries += await asyncio.to_thread(_entries, rows, self._terms, terms)
             after = rows[-1][0].id
-        index = await asyncio.to_thread(Index, entries)
+        index = await asyncio.to_thread(SimilarityIndex, entries)
         self._terms, self._index = terms, index
         self._built_at = asyncio.get_running_loop().time()
         self._took = self._built_at - began
@@ -168,13 +168,13 @@ class Alternatives:
 
 
 def _ranked(
-    tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
+    tx: Connection, index: SimilarityIndex, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> RankedAlternatives | None:
     """The proposals of an index, checked and ranked by their present rows."""
     known = rated_endpoints.get_whole(tx, endpoint_id)
     if known is None:
         return None
-    terms, target = terms_of(wording_of(known[0])), known[1]
+    terms, target = weigh_terms(provider_text(known[0])), known[1]
     least = (target.score_tenths or 0) + delta_tenths
     alternatives = _candidates(tx, index, target, terms, least_tenths=least, limit=limit)
     return RankedAlternatives(
@@ -188,7 +188,7 @@ def _ranked(
 
 def _candidates(
     tx: Connection,
-    index: Index,
+    index: SimilarityIndex,
     target: RatedEndpoint,
     terms: WeightedTerms,
     *,
@@ -230,7 +230,7 @@ def is_offered(row: RatedEndpoint) -> bool:
     )
 
 
-def _ignore_failure(task: asyncio.Task[Index]) -> None:
+def _ignore_failure(task: asyncio.Task[SimilarityIndex]) -> None:
     """Retrieve the exception of a refresh for which nobody may wait: the next search begins
     another, and those that do wait raise it all the same.
     """
@@ -240,25 +240,25 @@ def _ignore_failure(task: asyncio.Task[Index]) -> None:
 
 def _entries(
     rows: Iterable[tuple[Endpoint, RatedEndpoint]], before: _Terms, after: _Terms
-) -> list[Entry]:
+) -> list[IndexedEndpoint]:
     """The index entries of rows. Terms of texts that did not change come from `before`; those of
     all are added to `after`.
     """
-    from tollgauge.core.similarity.index import Entry
+    from tollgauge.core.similarity.ranking import IndexedEndpoint
 
     entries = []
     for endpoint, row in rows:
-        wording = wording_of(endpoint)
+        wording = provider_text(endpoint)
         digest = hash(wording)
         previous = before.get(row.id)
         if previous is not None and previous[0] == digest:
             terms = WeightedTerms(*previous[1:])
         else:
-            terms = terms_of(wording)
+            terms = weigh_terms(wording)
         after[row.id] = (digest, terms.ids, terms.weights)
         # The entries of all endpoints are in memory until the index is built: without their texts.
         brief = msgspec.structs.replace(row, service_name="", description="", sources=())
-        entries.append(Entry(endpoint=brief, offered=is_offered(row), terms=terms))
+        entries.append(IndexedEndpoint(endpoint=brief, offered=is_offered(row), terms=terms))
     return entries
 
 

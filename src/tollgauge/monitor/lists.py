@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from tollgauge.core.directory.search_text import Host, Named, PayTo, Words
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.lists.rated_endpoint import Filter, RatedEndpoint, Sort
-from tollgauge.core.similarity.search_terms import terms_of_question
+from tollgauge.core.similarity.tokenizer import weigh_query
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import PROPOSALS, Alternatives
 from tollgauge.store.endpoints import rated_endpoints
@@ -117,7 +117,7 @@ async def search(
             return _exact("payto", found[:limit])
         case Words():
             index = await alternatives.fresh(store)
-            terms = terms_of_question(named.text)
+            terms = weigh_query(named.text)
             matches = index.answers(terms, wanted, limit=limit + PROPOSALS)
             percents = {match.id: match.percent for match in matches}
             results = [

@@ -17,8 +17,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import injection_suspected
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of
-from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.identity import Endpoint, Listing, site
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lists.rated_endpoint import extract_figures
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms

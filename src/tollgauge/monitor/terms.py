@@ -18,8 +18,7 @@ from sqlalchemy import Connection
 from tollgauge.core.directory import discovery
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, TERM_EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.endpoint.payto_history import PayToHistory
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import PayToHistory, Quote
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.codec import clean_quote
 from tollgauge.monitor.seller_files import ask_soon, is_announced, is_variation_announced

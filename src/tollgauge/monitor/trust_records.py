@@ -18,8 +18,16 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.guard.bundle import Bundle, Variant, bundle_of, line_of, variants_of
-from tollgauge.core.guard.trust_record import DECIMALS, TrustRecord, addresses_of
+from tollgauge.core.guard.bundle import (
+    DECIMALS,
+    Bundle,
+    TrustRecord,
+    Variant,
+    addresses_of,
+    bundle_of,
+    line_of,
+    variants_of,
+)
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import flag_codes
 from tollgauge.db.engine import Store

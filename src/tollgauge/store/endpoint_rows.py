@@ -7,10 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.core.endpoint.payto_history import PayToHistory
-from tollgauge.core.endpoint.site import site
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.identity import Endpoint, Listing, site
+from tollgauge.core.endpoint.terms import PayToHistory, Quote
 from tollgauge.db.codec import texts_from_json, texts_to_json
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.endpoint.payto_history import PayToHistory
+from tollgauge.core.endpoint.terms import PayToHistory
 
 START = 20_000 * DAY_MS
 NEW = PayToHistory(START, START)

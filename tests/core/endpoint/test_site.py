@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.identity import site
 
 
 @pytest.mark.parametrize(

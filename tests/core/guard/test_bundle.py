@@ -13,8 +13,16 @@ import zstandard
 from tests.support.guard_cases import CASES_FOLDER, record_of
 
 from tollgauge.core.base.units import BASE, SECOND_MS
-from tollgauge.core.guard.bundle import Bundle, Variant, bundle_of, key_of, line_of, variants_of
-from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
+from tollgauge.core.guard.bundle import (
+    Bundle,
+    PaidAddress,
+    TrustRecord,
+    Variant,
+    bundle_of,
+    key_of,
+    line_of,
+    variants_of,
+)
 
 SALT = bytes(range(16))
 NOW = 1_795_000_000 * SECOND_MS + 999

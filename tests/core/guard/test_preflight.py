@@ -11,8 +11,8 @@ import pytest
 from tests.support.guard_cases import CASES_FOLDER, record_of
 
 from tollgauge.core.base.units import BASE
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
 from tollgauge.core.guard.preflight import Code, Decision, Offer, decide
-from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
 
 _OF_A_CLIENT = {
     *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
-from tollgauge.core.guard.trust_record import ADDRESSES_MS, addresses_of
+from tollgauge.core.guard.bundle import ADDRESSES_MS, addresses_of
 from tollgauge.core.score.evidence import TermChange
 
 NOW = 20_000 * DAY_MS

@@ -14,7 +14,7 @@ import pytest
 
 from bench import relevance
 from bench.relevance import Quality, Service
-from tollgauge.core.similarity.search_terms import Wording
+from tollgauge.core.similarity.tokenizer import ProviderText
 
 LABELS = Path(__file__).resolve().parents[4] / "shared/data/similarity/labels.jsonl"
 FLOORS = {
@@ -54,7 +54,7 @@ def test_the_default_is_better_than_what_it_was_compared_with(services: Sequence
 
 
 def labelled(*labels: str) -> list[Service]:
-    return [Service(source="s", label=label, wording=Wording()) for label in labels]
+    return [Service(source="s", label=label, wording=ProviderText()) for label in labels]
 
 
 def test_quality_is_one_when_the_relevant_come_first_and_falls_with_their_place() -> None:

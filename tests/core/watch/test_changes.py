@@ -22,14 +22,15 @@ from tollgauge.core.watch import changes
 from tollgauge.core.watch.change_state import (
     CALM,
     HEAL,
+    STEADY,
     ChangeState,
     Probed,
     advance,
     from_json,
     to_json,
+    turns,
 )
 from tollgauge.core.watch.changes import EVENTS, Baseline, Change
-from tollgauge.core.watch.liveness import STEADY, turns
 
 POLYGON = "eip155:137"
 USDC_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"

@@ -13,8 +13,7 @@ from sqlalchemy import Connection
 from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
-from tollgauge.core.endpoint.payto_history import PayToHistory
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import PayToHistory, Quote
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome

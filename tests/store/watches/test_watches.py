@@ -16,8 +16,14 @@ from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.watch.changes import delisting
-from tollgauge.core.watch.retention import CHANGES_MS
-from tollgauge.core.watch.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
+from tollgauge.core.watch.watch import (
+    CHANGES_MS,
+    PERIOD_MS,
+    READABLE_MS,
+    Kind,
+    WatchRequest,
+    WatchState,
+)
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms, watched_changes

@@ -1,11 +1,15 @@
-"""Endpoint: one monitored resource, its identity and its canonical URL.
+"""Endpoint: one monitored resource, its identity, its canonical URL and its site.
 
 Rules (RFC 3986, IDNA 2008 with UTS 46):
 - identity is host plus path: the canonical resource has no query and no fragment; its id is the
   first 16 hex digits of SHA-256 of the canonical text;
-- the declared query is stored beside it, for probes;
-- only a public https URL is a resource; a `Perimeter` says what else an operator allows;
-- whether an address is public is core/base/address's rule, resolving names clients/egress' work.
+- the declared query is stored with it, for probes;
+- only a public https URL is a resource; a `Perimeter` states what else an operator allows;
+- core/base/address decides whether an address is public, clients/egress resolves names;
+- hosts of one registrable domain are one site: `api.shop.co.uk` and `www.shop.co.uk` belong to
+  `shop.co.uk`. The public suffix list (https://publicsuffix.org, in the package publicsuffixlist)
+  defines what can be registered, its private part included: two shops of `vercel.app` are two
+  sites.
 """
 
 from __future__ import annotations
@@ -15,15 +19,16 @@ import re
 import string
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, lru_cache
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import idna
+from publicsuffixlist import PublicSuffixList
 
 from tollgauge.core.base.address import literal_class
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.endpoint.payto_history import PayToHistory
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import PayToHistory, Quote
 
 URL_MAX: Final = 2_048
 """Longest URL in characters."""
@@ -167,7 +172,7 @@ class Endpoint:
 
     @property
     def pay_to_varies(self) -> bool:
-        """Whether each offer names another payTo (core/endpoint/payto_history)."""
+        """Whether each offer names another payTo (core/endpoint/terms)."""
         history = self.payto_history
         return history is not None and history.is_varying(self.quote_at)
 
@@ -305,3 +310,19 @@ def _remove_dots(path: str) -> str:
 
 def _query(query: str) -> str:
     return quote(query, safe=_PATH_SAFE + "?%")
+
+
+@lru_cache(maxsize=16_384)
+def site(host: str) -> str:
+    """The site of a host, in lower case. An address, and a host that is itself a public suffix, is
+    a site of its own.
+    """
+    name = host.lower().rstrip(".")
+    is_address = ":" in name or name.rpartition(".")[2].isdecimal()
+    return name if is_address else _suffixes().privatesuffix(name) or name
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    """The list, read when it is first needed: that takes a tenth of a second."""
+    return PublicSuffixList()

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from tollgauge.core.base.units import known_asset, parse_amount
-from tollgauge.core.guard.trust_record import TrustRecord
+from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.lint.parsing import (
     ZERO_ADDRESS,
     evm_address,

@@ -34,7 +34,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.identity import site
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Sign
 from tollgauge.core.probe.probe import ProbeResult

@@ -210,7 +210,7 @@ class Evidence:
     path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
     and was not delivered; `forms` the forms of payment that it offers (core/endpoint/terms), empty
     and not in the JSON form while they are not known; `pay_to_varies` that each offer names another
-    payTo (core/endpoint/payto_history), in the JSON form only then.
+    payTo (core/endpoint/terms), in the JSON form only then.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)

@@ -1,5 +1,4 @@
-"""Similarity: which endpoints serve a similar purpose, by what their providers say of them.
+"""Similar endpoints and search: tokenizer, inverted index with tf-idf weights, ranking.
 
-`terms` reads a provider's text into weighted terms; `index` finds the endpoints whose terms are
-most alike. docs/similarity.md has how good that is on labelled services, and what else was tried.
+docs/similarity.md reports the quality on labelled services and the alternatives that were tried.
 """

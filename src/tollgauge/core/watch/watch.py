@@ -1,10 +1,14 @@
-"""Watch: what a watch may ask for, how long it lasts, and when a delivery is tried again.
+"""Watch: what a watch may ask for, how long it lasts, delivery retries, and how long rows are kept.
 
 Rules (docs/watching.md):
 - a watch lasts 30 days; renewing adds 30 days to what is left;
 - at most 10 destinations, at most 5 of each kind of field;
 - a delivery that fails is tried again after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20 %;
-  the jitter comes from the delivery's id, so that it needs no randomness.
+  the jitter comes from the hash of the delivery id, so it needs no randomness.
+
+docs/operating/database.md has the retention table with reasons; a test compares the two. Payments,
+books, counts of forecasts, and rows that exist once per endpoint, wallet or version of the program
+are never deleted.
 """
 
 from __future__ import annotations
@@ -168,3 +172,29 @@ def rotation_text(watch_id: str, base_url: str, signed_at: object) -> str:
 def renewed_until(expires_at: int, *, now: int) -> int:
     """The end (ms UTC) of a watch that is renewed now: a period after its end, or after now."""
     return max(expires_at, now) + PERIOD_MS
+
+
+RAW_DAYS: Final = 90
+"""UTC days before today whose probes and day sums are kept."""
+CHANGES_MS: Final = 90 * DAY_MS
+"""A change, unless a watch that is still readable saw it."""
+DISCOVERY_EVENTS_MS: Final = 90 * DAY_MS
+CRAWLS_MS: Final = 90 * DAY_MS
+"""A crawl, unless the next one is compared with it."""
+FORECASTS_MS: Final = 90 * DAY_MS
+EVIDENCE_MS: Final = 90 * DAY_MS
+"""Evidence that a sold report names, from when one named it last."""
+ANNOUNCEMENTS_MS: Final = 90 * DAY_MS
+"""A change of payTo that a seller announced, from the instant that it names."""
+ANSWERS_MS: Final = 30 * DAY_MS
+"""The answer of a payment, from when its outcome is known; until then it stays."""
+REJECTED_MS: Final = DAY_MS
+"""A payment that was rejected."""
+DELIVERIES_MS: Final = 30 * DAY_MS
+"""A delivery that has ended; one that is queued stays."""
+WATCHES_MS: Final = READABLE_MS
+"""A watch that has ended, with its events and destinations."""
+UNLISTED_MS: Final = 7 * DAY_MS
+"""An endpoint that was never public, with all that belongs to it."""
+SETTLEMENTS_MS: Final = 40 * DAY_MS
+"""A settlement of a wallet, and its sums by day."""

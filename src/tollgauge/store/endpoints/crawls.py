@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.discovery import Census
-from tollgauge.core.watch.retention import CRAWLS_MS
+from tollgauge.core.watch.watch import CRAWLS_MS
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table
 from tollgauge.db.schema import upsert

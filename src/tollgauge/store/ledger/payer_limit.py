@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
-from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.identity import site
 from tollgauge.core.sale.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
 from tollgauge.db.prepared import Prepared
 from tollgauge.store.ledger.attempts import payment_attempt

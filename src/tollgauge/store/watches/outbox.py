@@ -19,8 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch.retention import DELIVERIES_MS
-from tollgauge.core.watch.watch import WatchState
+from tollgauge.core.watch.watch import DELIVERIES_MS, WatchState
 from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import destination

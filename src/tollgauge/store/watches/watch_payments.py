@@ -19,8 +19,7 @@ from sqlalchemy import Connection
 from tollgauge.core.sale.payment import CONCLUDED
 from tollgauge.core.sale.payment import State as PaymentState
 from tollgauge.core.watch import watch as rules
-from tollgauge.core.watch.retention import WATCHES_MS
-from tollgauge.core.watch.watch import WatchState
+from tollgauge.core.watch.watch import WATCHES_MS, WatchState
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment

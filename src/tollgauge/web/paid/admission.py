@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.core.base.units import whole_seconds
 from tollgauge.core.chain.trace.transfers import signed_by_payer
-from tollgauge.core.endpoint.site import site
+from tollgauge.core.endpoint.identity import site
 from tollgauge.core.sale.payment import Payment
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.ledger.payments import LedgerRow

@@ -18,8 +18,8 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day
 from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
 from tollgauge.core.guard.preflight import Offer, decide
-from tollgauge.core.guard.trust_record import PaidAddress, TrustRecord
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, extract_figures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome

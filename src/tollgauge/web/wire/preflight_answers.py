@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.guard.preflight import Code, Decision, Verdict
-from tollgauge.core.guard.trust_record import TrustRecord
 from tollgauge.web.wire.figures import iso, tenths
 from tollgauge.web.wire.response_model import Grade, OneOf, Percent, Recommendation, ResponseModel
 

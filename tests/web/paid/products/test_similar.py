@@ -18,7 +18,7 @@ from tests.support.score_rows import stored_score
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.score.evidence import Evidence
-from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of
+from tollgauge.core.similarity.tokenizer import ProviderText, WeightedTerms, weigh_terms
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank as job
 from tollgauge.monitor import alternatives as module
@@ -299,9 +299,9 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
     await market(store)
     read: list[str] = []
 
-    def spy(wording: Wording) -> WeightedTerms:
+    def spy(wording: ProviderText) -> WeightedTerms:
         read.append(wording.description)
-        return terms_of(wording)
+        return weigh_terms(wording)
 
     monkeypatch.setattr(module, "terms_of", spy)
     alternatives = Alternatives()

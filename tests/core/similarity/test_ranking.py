@@ -18,10 +18,16 @@ from tests.support.rated import rated
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Filter
-from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
-from tollgauge.core.similarity.postings import SCALE
-from tollgauge.core.similarity.search_terms import WeightedTerms, Wording, terms_of_question
-from tollgauge.core.similarity.search_terms import terms_of as read
+from tollgauge.core.similarity.inverted_index import SCALE
+from tollgauge.core.similarity.ranking import (
+    FLOOR,
+    MAX_COUNT,
+    IndexedEndpoint,
+    Match,
+    SimilarityIndex,
+)
+from tollgauge.core.similarity.tokenizer import ProviderText, WeightedTerms, weigh_query
+from tollgauge.core.similarity.tokenizer import weigh_terms as read
 
 
 def terms(*weights: tuple[int, int]) -> WeightedTerms:
@@ -31,11 +37,13 @@ def terms(*weights: tuple[int, int]) -> WeightedTerms:
     )
 
 
-def entry(name: str, text: str = "weather forecast", **changes: object) -> Entry:
+def entry(name: str, text: str = "weather forecast", **changes: object) -> IndexedEndpoint:
     offered = bool(changes.pop("offered", True))
     values = {"score_tenths": 800, "price": 1_000, "public": False} | changes
     endpoint = rated(name, **values)  # type: ignore[arg-type]
-    return Entry(endpoint=endpoint, offered=offered, terms=read(Wording(description=text)))
+    return IndexedEndpoint(
+        endpoint=endpoint, offered=offered, terms=read(ProviderText(description=text))
+    )
 
 
 OTHERS = [
@@ -45,8 +53,10 @@ OTHERS = [
 ASKED = entry("asked", score_tenths=500)
 
 
-def search(entries: Sequence[Entry], asked: Entry = ASKED, limit: int = 25) -> list[str]:
-    matches = Index([asked, *OTHERS, *entries]).search(
+def search(
+    entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint = ASKED, limit: int = 25
+) -> list[str]:
+    matches = SimilarityIndex([asked, *OTHERS, *entries]).search(
         asked.terms,
         host=asked.endpoint.host,
         pay_to=asked.endpoint.pay_to,
@@ -114,8 +124,11 @@ def test_an_endpoint_that_says_nothing_has_no_alternatives_and_is_none() -> None
     silent = entry("silent", "")
     assert search([silent]) == []
     assert search([entry("a")], replace(ASKED, terms=WeightedTerms())) == []
-    assert Index([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5) == ()
-    assert Index([]).counts(0, 10) == []
+    assert (
+        SimilarityIndex([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5)
+        == ()
+    )
+    assert SimilarityIndex([]).counts(0, 10) == []
 
 
 def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> None:
@@ -123,9 +136,9 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
         entry(f"m{number}", "weather forecast", host="many.example", score_tenths=100)
         for number in range(300)
     ]
-    alone = Index([ASKED, *OTHERS, entry("a", "weather forecast wind")])
-    crowd = Index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
-    crowded = Index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
+    alone = SimilarityIndex([ASKED, *OTHERS, entry("a", "weather forecast wind")])
+    crowd = SimilarityIndex([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
+    crowded = SimilarityIndex([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
     asked = {"host": ASKED.endpoint.host, "pay_to": None, "least_tenths": 550, "limit": 5}
     assert crowd.search(ASKED.terms, **asked) == crowded.search(ASKED.terms, **asked)  # type: ignore[arg-type]
     assert alone.search(ASKED.terms, **asked)  # type: ignore[arg-type]
@@ -133,15 +146,15 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
 
 def test_what_the_index_does_not_know_counts_for_the_length_of_a_question() -> None:
     rows = [ASKED, *OTHERS, entry("a")]
-    index = Index(rows)
-    asked = read(Wording(description="weather forecast zyzzyva quux frobnicate"))
+    index = SimilarityIndex(rows)
+    asked = read(ProviderText(description="weather forecast zyzzyva quux frobnicate"))
     (match,) = index.search(asked, host="", pay_to=None, least_tenths=550, limit=5)
     (exact,) = index.search(ASKED.terms, host="", pay_to=None, least_tenths=550, limit=5)
     assert match.id == exact.id
     assert match.percent < exact.percent == 100
 
 
-def brute(entries: Sequence[Entry], asked: Entry, least: int) -> list[Match]:
+def brute(entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint, least: int) -> list[Match]:
     """The rules once more, one pair at a time, in exact integers."""
     hosts: dict[int, set[str]] = {}
     for entry in entries:
@@ -149,7 +162,7 @@ def brute(entries: Sequence[Entry], asked: Entry, least: int) -> list[Match]:
             hosts.setdefault(one, set()).add(entry.endpoint.host)
     total = len({entry.endpoint.host for entry in entries})
 
-    def direction(entry: Entry) -> dict[int, int]:
+    def direction(entry: IndexedEndpoint) -> dict[int, int]:
         weight = {
             one: tenths * round(64 * (1 + math.log((total + 1) / (len(hosts[one]) + 1))))
             for one, tenths in zip(array("I", entry.terms.ids), entry.terms.weights, strict=True)
@@ -181,7 +194,7 @@ entries_strategy = st.integers(0, 2**32 - 1).flatmap(
 )
 
 
-def invented(seed: int, size: int) -> list[Entry]:
+def invented(seed: int, size: int) -> list[IndexedEndpoint]:
     """Entries over few terms, so that many are alike; the commonest weigh so little that the
     index looks them up last.
     """
@@ -189,7 +202,7 @@ def invented(seed: int, size: int) -> list[Entry]:
     vocabulary = [dice.randrange(2**32) for _ in range(dice.choice((6, 30, 200)))]
     common = [dice.randrange(2**32) for _ in range(dice.choice((4, 20)))]
     return [
-        Entry(
+        IndexedEndpoint(
             endpoint=rated(
                 f"{number:04x}",
                 host=f"h{dice.randrange(max(2, size // 2))}",
@@ -210,8 +223,8 @@ def invented(seed: int, size: int) -> list[Entry]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(entries_strategy)
-def test_the_index_finds_what_comparing_every_pair_finds(entries: list[Entry]) -> None:
-    index = Index(entries)
+def test_the_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoint]) -> None:
+    index = SimilarityIndex(entries)
     counts = dict(index.counts(0, index.size))
     assert len(counts) == len(entries)
     for asked in entries:
@@ -225,7 +238,7 @@ def test_the_index_finds_what_comparing_every_pair_finds(entries: list[Entry]) -
             limit=100,
         )
         assert list(matches) == expected
-        assert counts[asked.endpoint.id] == min(len(expected), COUNT_MAX)
+        assert counts[asked.endpoint.id] == min(len(expected), MAX_COUNT)
 
 
 def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
@@ -244,7 +257,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
         for number in range(6_000)
         for one in invented(number % 40, 2)[:1]
     ]
-    index = Index(rows)
+    index = SimilarityIndex(rows)
     counts = dict(index.counts(0, index.size))
     for asked in dice.sample(rows, 40):
         matches = index.search(
@@ -252,7 +265,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
             host=asked.endpoint.host,
             pay_to=asked.endpoint.pay_to,
             least_tenths=(asked.endpoint.score_tenths or 0) + 50,
-            limit=COUNT_MAX,
+            limit=MAX_COUNT,
         )
         assert counts[asked.endpoint.id] == len(matches)
 
@@ -260,7 +273,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
 def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
     rows = invented(11, 50)
     shuffled = random.Random(1).sample(rows, len(rows))
-    one, two = Index(rows), Index(shuffled)
+    one, two = SimilarityIndex(rows), SimilarityIndex(shuffled)
     assert dict(one.counts(0, 50)) == dict(two.counts(0, 50))
     for asked in rows:
         question = {
@@ -272,13 +285,13 @@ def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
         assert one.search(asked.terms, **question) == two.search(asked.terms, **question)  # type: ignore[arg-type]
 
 
-def listed(name: str, text: str, **changes: object) -> Entry:
+def listed(name: str, text: str, **changes: object) -> IndexedEndpoint:
     return entry(name, text, offered=False, public=True, **changes)
 
 
-def answers(entries: Sequence[Entry], question: str, limit: int = 25) -> list[str]:
-    index = Index(entries)
-    return [match.id for match in index.answers(terms_of_question(question), Filter(), limit=limit)]
+def answers(entries: Sequence[IndexedEndpoint], question: str, limit: int = 25) -> list[str]:
+    index = SimilarityIndex(entries)
+    return [match.id for match in index.answers(weigh_query(question), Filter(), limit=limit)]
 
 
 def test_a_question_finds_what_says_most_of_it_then_score_then_price_then_id() -> None:
@@ -311,7 +324,7 @@ def test_the_best_answers_are_the_first_of_all_answers() -> None:
 
 def test_the_collector_has_nothing_as_long_as_an_index_to_look_through() -> None:
     rows = [listed(f"e{number}", "weather forecast") for number in range(300)]
-    index = Index(rows)
+    index = SimilarityIndex(rows)
     del rows
     gc.collect()
     looked_through = [one for one in gc.get_objects() if type(one) in (list, tuple, dict)]

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from tests.support.rated import rated
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
-from tollgauge.core.similarity.index import Entry, Index
-from tollgauge.core.similarity.search_terms import (
+from tollgauge.core.similarity.ranking import IndexedEndpoint, SimilarityIndex
+from tollgauge.core.similarity.tokenizer import (
     TERMS_MAX,
     WEIGHTS,
+    ProviderText,
     WeightedTerms,
-    Wording,
-    terms_of,
-    wording_of,
+    provider_text,
+    tokenize,
+    weigh_terms,
 )
-from tollgauge.core.similarity.words import words
 
 
 def ids(terms: WeightedTerms) -> list[int]:
@@ -45,7 +45,7 @@ def weights(terms: WeightedTerms) -> dict[int, int]:
     ],
 )
 def test_a_text_is_read_as_words(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+    assert tokenize(text) == expected
 
 
 def test_an_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
@@ -62,17 +62,17 @@ def test_an_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None
         description="Weather now",
         tags=("forecast",),
     )
-    wording = wording_of(endpoint)
-    assert wording == Wording(
+    wording = provider_text(endpoint)
+    assert wording == ProviderText(
         service_name="Skies",
         description="Weather now",
         tags=("forecast",),
         path="/v1/weather/:city",
         names=("units", "lang", "station", "nested"),
     )
-    assert wording_of(Endpoint(id="0", resource=resource, host="", first_seen=0, last_seen=0)) == (
-        Wording(path="/v1/weather/:city")
-    )
+    assert provider_text(
+        Endpoint(id="0", resource=resource, host="", first_seen=0, last_seen=0)
+    ) == (ProviderText(path="/v1/weather/:city"))
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[1, 2]", b"\xff", b"{}", b"7"])
@@ -85,33 +85,33 @@ def test_a_declared_body_that_names_nothing_is_no_error(body: bytes) -> None:
         first_seen=0,
         last_seen=0,
     )
-    assert wording_of(endpoint).names == ()
+    assert provider_text(endpoint).names == ()
 
 
 def test_a_word_said_again_weighs_a_little_more_and_never_more_than_that() -> None:
-    once = terms_of(Wording(description="weather"))
-    twice = terms_of(Wording(description="weather, good weather"))
-    often = terms_of(Wording(description="weather " * 60))
+    once = weigh_terms(ProviderText(description="weather"))
+    twice = weigh_terms(ProviderText(description="weather, good weather"))
+    often = weigh_terms(ProviderText(description="weather " * 60))
     (word,) = ids(once)
     assert weights(once)[word] == WEIGHTS.once
     assert weights(twice)[word] == weights(often)[word] == WEIGHTS.again
 
 
 def test_a_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
-    tagged = weights(terms_of(Wording(tags=("weather",))))
+    tagged = weights(weigh_terms(ProviderText(tags=("weather",))))
     assert sorted(tagged.values()) == [WEIGHTS.once, WEIGHTS.whole]
 
 
 def test_words_that_say_that_something_is_for_sale_are_no_path_segments() -> None:
-    plain = terms_of(Wording(path="/weather"))
-    sold = terms_of(Wording(path="/weather/{city}"))
-    assert plain == sold == terms_of(Wording(path="/api/v2/weather"))
-    assert WEIGHTS.whole not in terms_of(Wording(path="/api/x402")).weights
+    plain = weigh_terms(ProviderText(path="/weather"))
+    sold = weigh_terms(ProviderText(path="/weather/{city}"))
+    assert plain == sold == weigh_terms(ProviderText(path="/api/v2/weather"))
+    assert WEIGHTS.whole not in weigh_terms(ProviderText(path="/api/x402")).weights
 
 
 @given(
     st.builds(
-        Wording,
+        ProviderText,
         service_name=st.text(max_size=200),
         description=st.text(max_size=900),
         tags=st.lists(st.text(max_size=60), max_size=12).map(tuple),
@@ -119,12 +119,12 @@ def test_words_that_say_that_something_is_for_sale_are_no_path_segments() -> Non
         names=st.lists(st.text(max_size=60), max_size=40).map(tuple),
     )
 )
-def test_any_text_gives_a_bounded_number_of_terms_once_each(wording: Wording) -> None:
-    terms = terms_of(wording)
+def test_any_text_gives_a_bounded_number_of_terms_once_each(wording: ProviderText) -> None:
+    terms = weigh_terms(wording)
     assert len(terms) <= TERMS_MAX
     assert ids(terms) == sorted(set(ids(terms)))
     assert all(0 < weight <= WEIGHTS.again for weight in terms.weights)
-    assert terms == terms_of(wording)
+    assert terms == weigh_terms(wording)
 
 
 HONEST = "Current weather and forecasts for any city: temperature, wind, rain"
@@ -141,16 +141,16 @@ def percent(candidate: str) -> int:
     ]
     texts = {"asked": ASKED, "candidate": candidate, **{f"o{n}": t for n, t in enumerate(others)}}
     entries = [
-        Entry(
+        IndexedEndpoint(
             endpoint=rated(
                 name, host=name, score_tenths=0 if name == "asked" else 900, public=False
             ),
             offered=True,
-            terms=terms_of(Wording(description=text)),
+            terms=weigh_terms(ProviderText(description=text)),
         )
         for name, text in texts.items()
     ]
-    matches = Index(entries).search(
+    matches = SimilarityIndex(entries).search(
         entries[0].terms, host="asked", pay_to=None, least_tenths=50, limit=25
     )
     return next((match.percent for match in matches if match.id == "candidate"), 0)
