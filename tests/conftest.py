@@ -22,7 +22,7 @@ from typing import Final
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from tests.support import open_files, prepared, programs, ready_tables
+from tests.support import open_files, prepared, programs, quick_start
 from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
@@ -66,7 +66,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays to the end: to look through it again for garbage took a sixth of the
     time that the tests take. What libraries import when they are first used is there as well.
     """
-    ready_tables.keep(pytest.MonkeyPatch())
+    quick_start.install(pytest.MonkeyPatch())
     asyncio.run(first_use())
     gc.freeze()
     session.stash[PREPARED] = prepared.start()

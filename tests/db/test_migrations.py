@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from tests.support import ready_tables
+from tests.support import quick_start
 from tests.support.statements import execute
 
 import tollgauge.store
@@ -112,5 +112,5 @@ def test_the_tables_that_other_tests_begin_with_are_those_of_the_versions(tmp_pa
         engine.dispose()
         return list(sqlite3.connect(tmp_path / name).iterdump())
 
-    ready = partial(ready_tables.upgrade, statements=ready_tables.statements())
+    ready = partial(quick_start.upgrade, statements=quick_start.statements())
     assert dump("ready.db", ready) == dump("versions.db", migrations.upgrade)

@@ -34,6 +34,9 @@ SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "32MB",
     "autovacuum": "off",
+    "jit": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
 }
 
 
@@ -44,11 +47,14 @@ OTHERS: Final = """
     WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 WRITTEN: Final = """
-    SELECT relid::regclass::text AS name, schemaname, n_tup_ins + n_tup_upd + n_tup_del AS rows
-    FROM pg_stat_all_tables JOIN pg_class ON pg_class.oid = relid
-    WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND NOT relisshared AND schemaname <> 'pg_toast'
+    SELECT oid::regclass::text AS name, relnamespace::regnamespace::text AS schemaname,
+           pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
+           + pg_stat_get_tuples_deleted(oid) AS rows
+    FROM pg_class WHERE relkind = 'r' AND NOT relisshared AND
+          pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
+          + pg_stat_get_tuples_deleted(oid) > 0
 """
-"""The tables to which anything was written, the catalogue's too: any change of the schema is."""
+"""Tables with writes, the catalogue's included: a change of the schema writes to the catalogue."""
 SETTINGS_OF_ITS_OWN: Final = """
     SELECT EXISTS (SELECT FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
                    WHERE datname = current_database())

@@ -135,7 +135,9 @@ def test_pages_answer_while_the_past_is_loaded_and_ctrl_c_ends_that(demo: Runnin
     assert f"--config {demo.folder}/tollgauge.toml" in err
 
 
-def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None:
+def test_other_commands_find_the_demo_from_its_folder_and_the_next_demo_starts_over(
+    demo: RunningDemo,
+) -> None:
     demo.wait_for_pages()
     demo.wait_for_all()
     assert "loading" not in demo.get("/").text
@@ -182,7 +184,23 @@ def test_other_commands_find_the_demo_from_its_folder(demo: RunningDemo) -> None
     assert f"port {demo.port}: another program listens there" in second.stderr
     assert "Traceback" not in second.stderr
 
-    code, out, err = demo.interrupt()
+    key = demo.get("/.well-known/jwks.json").json()
+    demo.process.kill()
+    demo.process.communicate(timeout=60)
+    check_that_another_starts_over(demo.folder, key)
+
+
+def check_that_another_starts_over(folder: Path, key: object) -> None:
+    """In the folder of a killed demo. Payments on its chain, which is gone, could only be found
+    unpaid; so the next demo has a new chain and a new database.
+    """
+    with started(folder) as second:
+        wait_for_a_sale(second)
+        assert second.get("/.well-known/jwks.json").json() == key
+        status = json.loads(second.do("status", "--json").stdout)
+        assert [words for words in status["attention"] if "payment" in words.lower()] == []
+        code, out, err = second.interrupt()
+    assert "starts over, with a new chain and database" in err
     assert code == 0
     assert "Ctrl-C ends it." in out
     assert "Traceback" not in err
@@ -200,19 +218,3 @@ def wait_for_a_sale(demo: RunningDemo) -> None:
     while states(demo) != {"settled"}:  # while one settles there is another state
         assert time.monotonic() < deadline
         time.sleep(0.5)
-
-
-def test_demo_in_the_folder_of_a_killed_one_starts_over(tmp_path: Path) -> None:
-    """Its chain is new: payments on the old one could only be found unpaid."""
-    with started(tmp_path) as first:
-        wait_for_a_sale(first)
-        key = first.get("/.well-known/jwks.json").json()
-        first.process.kill()
-        first.process.communicate(timeout=60)
-    with started(tmp_path) as second:
-        wait_for_a_sale(second)
-        assert second.get("/.well-known/jwks.json").json() == key
-        status = json.loads(second.do("status", "--json").stdout)
-        assert [words for words in status["attention"] if "payment" in words.lower()] == []
-        _, _, err = second.interrupt()
-    assert "starts over, with a new chain and database" in err

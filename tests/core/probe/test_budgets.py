@@ -83,8 +83,8 @@ def test_one_more_endpoint_never_makes_another_be_asked_more_often(
     assert after.round_ms >= before.round_ms
 
 
-def test_a_site_of_five_thousand_hosts_is_asked_four_times_a_second_at_most() -> None:
-    loads = [load({LISTED: 10}, host=f"{number}.big.com") for number in range(5_000)]
+def test_site_of_a_thousand_hosts_gets_at_most_four_requests_per_second() -> None:
+    loads = [load({LISTED: 50}, host=f"{number}.big.com") for number in range(1_000)]
     whole_plan = plan(loads, NORMAL, catch_up=2)
     (share,) = set(whole_plan.shares.values())
     assert (share.takes_turns, share.sharing) == (True, 50_000)

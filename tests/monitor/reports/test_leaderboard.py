@@ -105,12 +105,12 @@ async def test_many_paths_of_one_site_do_not_hide_the_others(store: Store) -> No
     assert [more.count for more in shown.more.values()] == [PAGE + 47]
 
 
-async def test_thirty_thousand_listings_of_one_site_have_three_rows(store: Store) -> None:
+async def test_thousands_of_listings_of_one_site_get_three_rows(store: Store) -> None:
     """Half of them are paths of one host, and half have a host each."""
     await add(store, "spam.example.com", "/", tenths=990)
     await add(store, "seller.example.org", "/")
-    spam = [f"spam.example.com/{number}" for number in range(15_000)]
-    spam += [f"host-{number}.example.com/" for number in range(15_000)]
+    spam = [f"spam.example.com/{number}" for number in range(1_500)]
+    spam += [f"host-{number}.example.com/" for number in range(1_500)]
     added = [
         Endpoint(
             id=endpoint_id(f"https://{address}"),
