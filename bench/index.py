@@ -31,9 +31,8 @@ from bench import CHECKOUT
 from bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.app import now_ms
-from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
-from tollgauge.clients.chain.rpc import Node, parsed, uncollected
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.settlement import TRANSFER, Entry, entries, events, matched
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
@@ -111,10 +110,9 @@ def measure_decoding(total: int) -> dict[str, Any]:
 
 
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
-    logs = read_events(parsed(reply)["result"], token=TOKEN)
-    with uncollected():  # as clients/chain/logs does it
-        settlements_read = matched(logs.transfers, logs.used)
-        return len(entries(settlements_read.transfers, wallets, logs.stamps))
+    logs = events(orjson.loads(reply)["result"], token=TOKEN)
+    settlements_read = matched(logs.transfers, logs.used)
+    return len(entries(settlements_read.transfers, wallets, logs.stamps))
 
 
 def _replies(count: int) -> Iterator[bytes]:

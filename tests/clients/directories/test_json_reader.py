@@ -1,21 +1,26 @@
-"""JSON that is read a value at a time, from a file that gives a few bytes at a time."""
+"""Documents of any size: an outline, the items of a list, and what hostile ones cost."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.clients.directories.document import DEPTH_MAX
-from tollgauge.clients.directories.json_reader import JsonReader, NotJsonError
+from tollgauge.clients.directories import json_reader
+from tollgauge.clients.directories.document import DEPTH_MAX, DirectoryError
+from tollgauge.clients.directories.json_reader import NotJsonError, read_items, read_outline
+from tollgauge.core.directory.page import LISTS
 
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=12,
 )
 
@@ -32,64 +37,88 @@ class Slow(io.BytesIO):
         return super().read(self.most)
 
 
-def reader(text: str, most: int = 3) -> JsonReader:
-    return JsonReader(Slow(text.encode("utf-8", "surrogatepass"), most))
-
-
-def read_list(text: str, most: int = 3) -> list[object]:
-    whole = reader(text, most)
-    values = list(whole.array())
-    whole.end()
-    return values
-
-
-def read_object(text: str, most: int = 3) -> dict[str, object]:
-    whole = reader(text, most)
-    members = {name: whole.value() for name in whole.members()}
-    whole.end()
-    return members
-
-
 @given(
     values=st.lists(VALUES, max_size=5),
     most=st.integers(1, 40),
     indent=st.none() | st.integers(0, 2),
     ascii_only=st.booleans(),
 )
-def test_a_list_is_read_as_the_whole_text_would_be(
+def test_items_of_a_list_are_what_the_whole_text_holds(
     values: list[Any], most: int, indent: int | None, ascii_only: bool
 ) -> None:
-    text = json.dumps(values, indent=indent, ensure_ascii=ascii_only)
-    seen = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    assert read_list(text, most) == json.loads(seen)
+    text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode()
+    outline = read_outline(Slow(text, most))
+    assert outline.document == values[:1]
+    assert outline.counts.get("", 0) == len(values)
+    assert list(read_items(Slow(text, most), "")) == values
 
 
-@given(members=st.dictionaries(st.text(), VALUES, max_size=5), most=st.integers(1, 40))
-def test_an_object_is_read_member_by_member(members: dict[str, Any], most: int) -> None:
-    assert read_object(json.dumps(members), most) == members
+@given(members=st.dictionaries(TEXTS, VALUES, max_size=5), most=st.integers(1, 40))
+def test_outline_holds_every_member_with_the_first_item_of_each_list(
+    members: dict[str, Any], most: int
+) -> None:
+    document = members | {"resources": [{"url": "https://a.dev/"}, 2, 3], "meta": {"items": [1, 2]}}
+    outline = read_outline(Slow(json.dumps(document).encode(), most))
+    lists = {
+        name: value[:1]
+        for name, value in document.items()
+        if name in LISTS and isinstance(value, list)
+    }
+    assert outline.document == document | lists
+    assert outline.counts["resources"] == 3
+    assert outline.ends_at is None
 
 
 @pytest.mark.parametrize(
-    "text", ["[1,]", "[1 2]", "[", "[1", '["a', "[1}", "[tru]", "[1] 2", "[,1]", "", "{"]
+    "text",
+    ["[1,]", "[1 2]", "[1}", "[tru]", "[1] 2", "[,1]", '{"a"}', '{"a":1,}', "{1:2}", "[NaN]"],
 )
-def test_a_broken_list_is_no_json(text: str) -> None:
+def test_broken_text_is_not_json(text: str) -> None:
     with pytest.raises(NotJsonError):
-        read_list(text)
+        read_outline(io.BytesIO(text.encode()))
 
 
-@pytest.mark.parametrize("text", ['{"a"}', '{"a":1,}', "{1:2}", '{"a":1 "b":2}', '{"a":1'])
-def test_a_broken_object_is_no_json(text: str) -> None:
-    with pytest.raises(NotJsonError):
-        read_object(text)
+@pytest.mark.parametrize("text", ["[", "[1", '["a', "[tru", '["\\u00', '{"a":1', '{"a', "[1,\n"])
+def test_text_without_its_end_is_read_to_there(text: str) -> None:
+    assert read_outline(io.BytesIO(text.encode())).ends_at == 1
+
+
+def test_open_item_of_a_list_is_not_in_the_outline() -> None:
+    text = b'{"items":[{"url":"https://a.dev/"},{"url":"https://b.dev/","tags":["x'
+    outline = read_outline(io.BytesIO(text), kept=2)
+    assert (outline.document, outline.open_list) == ({"items": []}, "items")
+    between = read_outline(io.BytesIO(text[: text.index(b',{"url"')]))
+    assert between.open_list is None
+
+
+def test_numbers_of_any_size_are_read() -> None:
+    text = b'[%d, 0.01, 1e999, "\xff"]' % (1 << 256)
+    assert list(read_items(io.BytesIO(text), "")) == [1 << 256, 0.01, math.inf, "\ufffd"]
 
 
 @pytest.mark.parametrize("most", [7, 100_000])
-def test_the_depth_of_a_value_counts_the_list_around_it(most: int) -> None:
-    def nested(levels: int) -> str:
-        return '[1, "[[[", ' + "[" * (levels - 1) + "]" * levels
+def test_depth_is_limited(most: int) -> None:
+    def nested(levels: int) -> bytes:
+        return b'[1, "[[[", ' + b"[" * (levels - 1) + b"]" * levels
 
-    assert len(list(reader(nested(DEPTH_MAX), most).array())) == 3
-    with pytest.raises(NotJsonError, match="nested"):
-        list(reader(nested(DEPTH_MAX + 1), most).array())
-    with pytest.raises(NotJsonError, match="nested"):
-        list(reader("[" * 100_000, most).array())
+    assert read_outline(Slow(nested(DEPTH_MAX), most)).counts[""] == 3
+    for text in (nested(DEPTH_MAX + 1), b"[" * 100_000, b'{"a":' * 100_000):
+        with pytest.raises(NotJsonError, match="nested"):
+            read_outline(Slow(text, most))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":"%s"}', '["%s"]', '{"items":[1,{"a":"%s"}]}', '{"items":[1,["%s"', '{"%s":1}']
+)
+def test_size_of_a_value_is_limited(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "VALUE_MAX", 200_000)
+    with pytest.raises(DirectoryError, match="more than 200000 bytes"):
+        read_outline(io.BytesIO((text % ("x" * 400_000)).encode()))
+
+
+def test_list_longer_than_a_value_may_be_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "VALUE_MAX", 200_000)
+    text = json.dumps({"items": ["https://a.dev/" + "x" * 1_000] * 1_000, "total": 1_000}).encode()
+    outline = read_outline(io.BytesIO(text))
+    assert (outline.counts["items"], outline.document["total"]) == (1_000, 1_000)
+    assert sum(1 for _ in read_items(io.BytesIO(text), "items")) == 1_000

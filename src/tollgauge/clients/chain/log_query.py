@@ -25,9 +25,8 @@ from tollgauge.clients.chain.rpc import (
     RpcRefused,
     RpcUnavailable,
     quantity,
-    uncollected,
 )
-from tollgauge.core.chain.settlement import Events, LogError, Transfer, Used, events
+from tollgauge.core.chain.settlement import LogError, Transfer, Used, events
 
 TOPICS_MAX: Final = 500
 QUERIES_PER_BATCH: Final = 20
@@ -183,7 +182,7 @@ class LogReader:
         if not isinstance(answer, list):
             raise RpcUnavailable(f"{self.node.name} sent no list of logs.")
         try:
-            decoded = read_events(answer, token=self._token)
+            decoded = events(answer, token=self._token)
         except LogError as error:
             raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:
@@ -198,9 +197,3 @@ class LogReader:
             raise RpcUnavailable(f"{self.node.name} sent logs from outside the range.")
         if into.setdefault((event.block_hash, event.log_index), event) != event:
             raise RpcUnavailable(f"{self.node.name} sent two logs of one place.")
-
-
-def read_events(logs: list[Any], *, token: str) -> Events:
-    """The events of one answer. Raises LogError."""
-    with uncollected():
-        return events(logs, token=token)

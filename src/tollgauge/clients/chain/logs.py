@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.log_query import TOPICS_MAX, Blocks, LogReader, QuerySize
 from tollgauge.clients.chain.nodes import ChainNodes, View
-from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
+from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable
 from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import Header, Span
 from tollgauge.core.chain.settlement import (
@@ -251,12 +251,11 @@ class ChainLogs:
         headers: dict[int, Header],
     ) -> Fetched:
         """The transfers as entries of the wallets and as deposits to our addresses."""
-        with uncollected():
-            return Fetched(
-                entries(transfers, watched.wallets, times),
-                deposits(transfers, watched.own, times, token=self.token),
-                headers,
-            )
+        return Fetched(
+            entries(transfers, watched.wallets, times),
+            deposits(transfers, watched.own, times, token=self.token),
+            headers,
+        )
 
     async def _transfers(
         self, node: Node, blocks: Sequence[Blocks], watched: Watched
@@ -294,8 +293,7 @@ class ChainLogs:
     ) -> list[Transfer]:
         """The transfers with their authorizations; what the logs leave open, receipts decide."""
         try:
-            with uncollected():
-                pairing = matched(transfers, used)
+            pairing = matched(transfers, used)
             if not pairing.unclear:
                 return pairing.transfers
             hashes = sorted({transfer.transaction for transfer in pairing.unclear})

@@ -15,10 +15,8 @@ splitting of ranges are the callers' work.
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Annotated, Any, Final
@@ -207,31 +205,11 @@ class Node:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, TimeoutError) as error:
             raise RpcUnavailable(f"{self.name} did not answer.") from error
         try:
-            return response.status_code, response.headers, parsed(received)
+            return response.status_code, response.headers, orjson.loads(received)
         except orjson.JSONDecodeError as error:
             if response.status_code == 200:
                 raise RpcUnavailable(f"A reply of {self.name} is not JSON.") from error
             raise _reason(response.status_code, response.headers, None, self.name) from error
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Pause the garbage collector. For synchronous work that makes many objects and no cycles:
-    looking through a reply's 10,000 logs again and again takes as long as decoding them.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def parsed(text: bytes | bytearray) -> Any:
-    """A reply's JSON. Raises orjson.JSONDecodeError."""
-    with uncollected():
-        return orjson.loads(text)
 
 
 def quantity(value: object) -> int:

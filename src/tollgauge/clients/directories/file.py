@@ -31,9 +31,10 @@ from tollgauge.clients.directories.document import (
 )
 from tollgauge.clients.directories.json_reader import (
     VALUE_MAX,
-    EndsEarlyError,
-    JsonReader,
     NotJsonError,
+    Outline,
+    read_items,
+    read_outline,
 )
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.directory.declared import as_mapping
@@ -43,8 +44,7 @@ from tollgauge.core.directory.page import LISTS, Page, is_page, opened, read_pag
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
 Stamp = tuple[int, ...]
-_PARTS: Final = frozenset({*LISTS, "paths"})
-"""The members that hold entries: of one that ends early, the whole entries count."""
+_Reopen = Callable[[], io.BufferedReader]
 _HEAD: Final = 1_024
 _CHUNK: Final = 64 * 1_024
 
@@ -76,18 +76,6 @@ class _Reread:
         return self.read()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _List:
-    """The outline of a list in a JSON document: the `place` of its member there (None: it is the
-    document), how many items it holds, how many entries are in those, and its first item, if any.
-    """
-
-    place: int | None
-    items: int
-    entries: int
-    first: list[object]
-
-
 async def steps(listing: DirectoryFile) -> AsyncGenerator[Step, None]:
     """A file's entries in steps of RECORDED_AT_ONCE, each with the count of all. Raises
     DirectoryError if the file changed since it was read.
@@ -115,14 +103,12 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
             items = lines.read(_text(file, path), name=path.name)
             return DirectoryFile(items=items, count=len(items), complete=True)
         try:
-            document, lists, cut = _outline(JsonReader(file))
+            outline = read_outline(file)
         except NotJsonError as error:
             problem = error
         else:
-            entries_of = partial(_entries, path, size_max=size_max, stamp=stamp)
-            if cut is None:
-                return _document(path.name, document, lists, entries_of)
-            return _cut_document(cut, path.name, document, lists, entries_of)
+            reopen = partial(_opened, path, size_max=size_max, stamp=stamp)
+            return _read_document(outline, path.name, reopen)
     json_lines = partial(_json_lines, path, size_max=size_max, stamp=stamp)
     count = readable = 0
     for item in json_lines():
@@ -133,15 +119,26 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
     return DirectoryFile(items=_Reread(json_lines), count=count, complete=True)
 
 
-def _document(
-    name: str,
-    document: object,
-    lists: Iterable[_List],
-    entries_of: Callable[[_List, str], Iterator[object]],
-) -> DirectoryFile:
-    """What a JSON document lists, of which an outline was read. `entries_of` reads the entries of
-    a list, under a base URL.
-    """
+def _read_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFile:
+    """What a JSON document lists; of one that ends early, what is whole."""
+    if outline.ends_at is None:
+        return _list_document(outline, name, reopen)
+    cut = DirectoryError(
+        f"The JSON ends early at line {outline.ends_at}.",
+        hint="Save the document again, to its end.",
+    )
+    try:
+        listing = _list_document(outline, name, reopen)
+    except DirectoryError:
+        raise cut from None
+    if not listing.count:
+        raise cut
+    problem = f"{cut} Its whole entries are listed; nothing is delisted."
+    return replace(listing, complete=False, problem=problem)
+
+
+def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFile:
+    document = outline.document
     if openapi.is_openapi(document):
         return _openapi(as_mapping(document), name=name)
     if not is_page(document):
@@ -153,133 +150,34 @@ def _document(
             hint=f"It should be an array, an object with one of {', '.join(LISTS)}, or OpenAPI.",
         )
     page = read_page(document)
-    source = next((outline for outline in lists if _is_of(page, outline)), None)
-    if source is None:
-        entries = tuple(opened(page.items, base=page.base))
-        items: Iterable[object] = entries
-        item_count, entry_count = len(page.items), len(entries)
-    else:
-        items = _Reread(partial(entries_of, source, page.base))
-        item_count, entry_count = source.items, source.entries
-    whole = page.total is None or page.total <= max(entry_count, item_count)
+    items: Iterable[object] = tuple(opened(page.items, base=page.base))
+    item_count = len(page.items)
+    lists = {"": document} if isinstance(document, list) else document
+    for list_name, item_count_of in outline.counts.items():
+        held = lists.get(list_name)
+        if held and page.items and page.items[0] is held[0]:
+            item_count = item_count_of
+            items = _Reread(partial(_entries, outline, list_name, page.base, reopen))
+    count = sum(1 for _ in items)
+    whole = page.total is None or page.total <= max(count, item_count)
     return DirectoryFile(
         items=items,
-        count=entry_count,
+        count=count,
         complete=whole and page.complete is not False,
         origin=page.origin or page.base or None,
         taken_at=page.taken_at,
     )
 
 
-def _cut_document(
-    cut: EndsEarlyError,
-    name: str,
-    document: object,
-    lists: Iterable[_List],
-    entries_of: Callable[[_List, str], Iterator[object]],
-) -> DirectoryFile:
-    """What is whole of a JSON document that ends early. Raises `cut` without a whole entry."""
-    try:
-        listing = _document(name, document, lists, entries_of)
-    except DirectoryError:
-        raise cut from None
-    if not listing.count:
-        raise cut
-    problem = f"{cut} Its whole entries are listed; nothing is delisted."
-    return replace(listing, complete=False, problem=problem)
-
-
-def _is_of(page: Page, outline: _List) -> bool:
-    """Whether a page's items are those of a list."""
-    return bool(outline.first) and page.items[:1] != () and page.items[0] is outline.first[0]
-
-
-def _outline(reader: JsonReader) -> tuple[object, list[_List], EndsEarlyError | None]:
-    """A JSON document in which its lists of entries have their first item only, those lists in the
-    order in which they count, and where the document ends early, if it does.
-    """
-    if reader.next_mark() == "[":
-        outline, cut = _listed(reader, place=None)
-        reader.end()
-        return outline.first, [outline], cut
-    document: dict[str, object] = {}
-    lists: dict[str, _List] = {}
-    name, cut = "", None
-    try:
-        for place, name in enumerate(reader.members()):
-            lists.pop(name, None)
-            if name in LISTS and reader.next_mark() == "[":
-                lists[name], cut = _listed(reader, place=place)
-                document[name] = lists[name].first
-            else:
-                document[name] = reader.value()
-    except EndsEarlyError as error:
-        cut = cut or error
-        if name in _PARTS:
-            document.setdefault(name, _whole_part(error.rest))
-    reader.end()
-    return document, [lists[name] for name in LISTS if name in lists], cut
-
-
-def _listed(reader: JsonReader, *, place: int | None) -> tuple[_List, EndsEarlyError | None]:
-    count = entries = 0
-    first: list[object] = []
-    cuts: list[EndsEarlyError] = []
-    for item in _items(reader, cuts):
-        first = first or [item]
-        count += 1
-        entries += sum(1 for _ in opened((item,), base=""))
-    outline = _List(place=place, items=count, entries=entries, first=first)
-    return outline, cuts[0] if cuts else None
-
-
-def _items(reader: JsonReader, cuts: list[EndsEarlyError]) -> Iterator[object]:
-    """The items of a list. Of a list that ends early, which is noted in `cuts`, these are the whole
-    ones, and the whole entries of a group at its end.
-    """
-    try:
-        yield from reader.array()
-    except EndsEarlyError as error:
-        cuts.append(error)
-        part = _whole_part(error.rest)
-        if is_page(part) and read_page(part).items and not as_mapping(part).get("accepts"):
-            yield part
-
-
-def _whole_part(text: str) -> object:
-    """The whole entries of the group, list or object by paths that a cut text begins with."""
-    reader = JsonReader(io.BytesIO(text.encode("utf-8", "replace")))
-    if reader.next_mark() == "[":
-        return list(_items(reader, []))
-    fields: dict[str, object] = {}
-    name = ""
-    try:
-        for name in reader.members() if reader.next_mark() == "{" else ():
-            fields[name] = reader.value()
-    except EndsEarlyError as error:
-        if name in _PARTS:
-            fields.setdefault(name, _whole_part(error.rest))
-    return fields
-
-
-def _entries(
-    path: Path, outline: _List, base: str, *, size_max: int, stamp: Stamp
-) -> Iterator[object]:
+def _entries(outline: Outline, name: str, base: str, reopen: _Reopen) -> Iterator[object]:
     """The entries of a list of a JSON document, one after the other."""
-    with _opened(path, size_max=size_max, stamp=stamp) as file:
-        reader = JsonReader(file)
-        if outline.place is None:
-            yield from opened(_items(reader, []), base=base)
-            return
-        for place, _ in enumerate(reader.members()):
-            if place == outline.place:
-                yield from opened(_items(reader, []), base=base)
-                return
-            if reader.next_mark() == "[":
-                for _ in reader.array():
-                    pass
-            else:
-                reader.value()
+    with reopen() as file:
+        yield from opened(read_items(file, name), base=base)
+    if outline.open_list == name:  # the group at its end may have whole entries
+        with reopen() as file:
+            last = read_outline(file, kept=outline.counts[name]).document
+        group = last if isinstance(last, list) else last[name]
+        yield from opened((item for item in group if is_page(item)), base=base)
 
 
 def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:

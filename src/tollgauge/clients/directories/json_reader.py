@@ -1,156 +1,160 @@
-"""JsonReader: a JSON text of any length, read a value at a time.
+"""Reads JSON documents of any size with ijson: an outline first, then the items of one list.
 
-Rules: lists and objects are gone through without holding more than one of their values, and what is
-read ahead; the text is read as `document.parse_document` reads one (odd numbers and bytes that are
-no UTF-8 pass, depth is counted before parsing).
+Memory is bounded by VALUE_MAX: only the first item of each list is held with the outline. A
+document whose end is missing is read to there. Bytes that are not UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
-import re
+from collections import Counter
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, BinaryIO, Final
 
-from tollgauge.clients.directories.document import DEPTH_MAX, DirectoryError, integer
-from tollgauge.core.base.strictjson import depth
+import ijson
+from ijson.common import ObjectBuilder
 
-VALUE_MAX: Final = 64 * 1024 * 1024
-"""The most characters of a value that is read whole."""
-_CHUNK: Final = 256 * 1024
-_ENDS: Final = frozenset(" \t\n\r,]}")
-"""What may stand after a number."""
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
-_WORDS: Final = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
-_ESCAPE_SIZE: Final = 6
-"""Characters of an escape such as \\u00e9."""
-_DECODER: Final = json.JSONDecoder(parse_int=integer)
+from tollgauge.clients.directories.document import DEPTH_MAX, DirectoryError
+from tollgauge.core.directory.declared import as_mapping
+from tollgauge.core.directory.page import LISTS, is_page, read_page
+
+VALUE_MAX: Final = 64 * 1024 * 1024  # bytes of one item, or of one member that is not a list
+_CHUNK: Final = 64 * 1024
+_PARTS: Final = frozenset({*LISTS, "paths"})  # members whose entries count without their end
+_STARTS: Final = frozenset({"start_map", "start_array"})
+_ENDS: Final = frozenset({"end_map", "end_array"})
 
 
 class NotJsonError(DirectoryError):
-    """A text that is no JSON, or is nested too deep."""
+    """A text that is not JSON, or is nested too deep."""
 
 
-class EndsEarlyError(NotJsonError):
-    """A JSON text whose end is missing. `rest` is the value that is not whole, empty between two
-    values.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A JSON document in which each list of entries has only one item, the first by default.
+
+    `counts` are the items of each list, by the member's name; "" is the document itself. `ends_at`
+    is the line where the document ends early, `open_list` the list in whose item it does.
     """
 
-    def __init__(self, line: int, rest: str) -> None:
-        super().__init__(
-            f"The JSON ends early at line {line}.", hint="Save the document again, to its end."
+    document: Any
+    counts: Counter[str]
+    ends_at: int | None = None
+    open_list: str | None = None
+
+
+def read_outline(file: BinaryIO, *, kept: int = 1) -> Outline:
+    """Read a document to its end, holding only the `kept`-th item of each list.
+
+    Raises:
+        NotJsonError: for a text that is not JSON, or is nested deeper than DEPTH_MAX.
+        DirectoryError: for a value of more than VALUE_MAX bytes.
+    """
+    text, builder = _JsonText(file, value_max=VALUE_MAX), ObjectBuilder()
+    counts: Counter[str] = Counter()
+    name, depth = "", 0
+    item_depth: int | None = None  # of the items of the list that is open
+    try:
+        # Without the paths of ijson.parse, whose size is quadratic in the depth.
+        for event, value in ijson.basic_parse(text, buf_size=_CHUNK):
+            depth -= event in _ENDS
+            if item_depth is not None and depth < item_depth:
+                item_depth = None
+            if depth == 1 and event == "map_key":
+                name = value
+                text.mark()
+            elif depth == item_depth and event not in _ENDS:
+                counts[name] += 1
+                text.mark()
+            if item_depth is None or counts[name] == kept:
+                builder.event(event, _to_plain(value))
+            depth += event in _STARTS
+            if depth > DEPTH_MAX:
+                raise NotJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
+            if event == "start_array" and (depth == 1 or (depth == 2 and name in LISTS)):
+                item_depth = depth
+    except (ijson.JSONError, ValueError) as error:
+        if not text.ended or not depth:  # broken before its end
+            raise NotJsonError("The text is not JSON.") from error
+        _drop_open_entries(builder.containers)
+        in_item = item_depth is not None and depth > item_depth
+        return Outline(
+            document=builder.value,
+            counts=counts,
+            ends_at=text.line,
+            open_list=name if in_item else None,
         )
-        self.rest = rest
+    return Outline(document=builder.value, counts=counts)
 
 
-class JsonReader:
-    """A JSON text from its start on. Raises NotJsonError where it is none, and DirectoryError for
-    a value of more than VALUE_MAX characters.
-    """
+def read_items(file: BinaryIO, name: str) -> Iterator[object]:
+    """The whole items of a list that `read_outline` found, which has checked all limits."""
+    text = _JsonText(file)
+    try:
+        for item in ijson.items(text, f"{name}.item" if name else "item", buf_size=_CHUNK):
+            yield _to_plain(item)
+    except ijson.JSONError:
+        return  # the end of the document is missing: the outline says so
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._bytes_decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        self._text = ""
-        self._at = 0
-        self._level = 0
-        self._newlines = 0
-        self._line = 1
 
-    def next_mark(self) -> str:
-        """The first character of what comes next, which is not taken; empty at the end."""
-        while True:
-            space = _SPACE.match(self._text, self._at)
-            self._at = space.end() if space else self._at
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._read_more():
-                return ""
-
-    def value(self) -> object:
-        """The next value, whole."""
-        self.next_mark()
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
-            except (ValueError, RecursionError) as error:
-                if self._read_more():
-                    continue
-                if isinstance(error, json.JSONDecodeError) and _is_cut(error):
-                    rest, self._at = self._text[self._at :], len(self._text)
-                    raise EndsEarlyError(self._line, rest) from error
-                raise NotJsonError("The text is not JSON.") from error
-            number = isinstance(value, int | float)
-            if number and self._text[end : end + 1] not in _ENDS and self._read_more():
-                continue  # it may go on
-            self._at = end
+def _to_plain(value: Any) -> Any:
+    """A value with floats in place of the decimals of ijson."""
+    match value:
+        case Decimal():
+            return float(value)
+        case dict():
+            return {key: _to_plain(item) for key, item in value.items()}
+        case list():
+            return [_to_plain(item) for item in value]
+        case _:
             return value
 
-    def array(self) -> Iterator[object]:
-        """The values of the list that comes next."""
-        for _ in self._parts("[", "]"):
-            yield self.value()
 
-    def members(self) -> Iterator[str]:
-        """The names of the object that comes next. The caller reads the value after each name."""
-        for _ in self._parts("{", "}"):
-            name = self.value() if self.next_mark() in ('"', "") else None
-            if not isinstance(name, str):
-                raise NotJsonError("The text is not JSON.")
-            self._take(":")
-            yield name
+def _drop_open_entries(containers: list[Any]) -> None:
+    """Remove what is not whole from the open containers of a document, outermost first.
 
-    def end(self) -> None:
-        """Raises NotJsonError if anything but space is left."""
-        if self.next_mark():
-            raise NotJsonError("The text is not JSON.")
-
-    def _parts(self, opening: str, closing: str) -> Iterator[None]:
-        self._take(opening)
-        self._level += 1
-        if self.next_mark() != closing:
-            yield
-            while self.next_mark() == ",":
-                self._take(",")
-                yield
-        self._take(closing)
-        self._level -= 1
-
-    def _take(self, mark: str) -> None:
-        if not self.next_mark():
-            raise EndsEarlyError(self._line, "")
-        if self.next_mark() != mark:
-            raise NotJsonError("The text is not JSON.")
-        self._at += 1
-
-    def _read_more(self) -> bool:
-        """Read at least as much again as is not taken yet; False at the end of the text."""
-        rest = self._text[self._at :]
-        if len(rest) > VALUE_MAX:
-            raise DirectoryError(
-                f"The JSON holds a value of more than {VALUE_MAX} characters.",
-                hint="List each endpoint as an entry of its own.",
-            )
-        data = self._file.read(max(_CHUNK, len(rest)))
-        text = self._bytes_decoder.decode(data, final=not data)
-        if written := text.rstrip():
-            self._line = self._newlines + written.count("\n") + 1
-        self._newlines += text.count("\n")
-        self._text = rest + text
-        self._at = 0
-        if depth(self._text.encode()) + self._level > DEPTH_MAX:
-            raise NotJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
-        return bool(data)
-
-
-def _is_cut(error: json.JSONDecodeError) -> bool:
-    """Whether a text is only broken because it stops: within a string, an escape or a word, or
-    where something must follow.
+    The whole entries of an open list, of an object by paths and of a group stay.
     """
-    rest = error.doc[error.pos :].rstrip()
-    if error.msg.startswith("Unterminated string") or not rest:
-        return True
-    if error.msg.startswith("Invalid \\u"):
-        return len(rest) < _ESCAPE_SIZE
-    return any(word.startswith(rest) for word in _WORDS)
+    for outer, inner in reversed(list(pairwise(containers))):
+        if isinstance(outer, dict):
+            if next(reversed(outer)) not in _PARTS:
+                outer.popitem()
+        elif not is_page(inner) or not read_page(inner).items or as_mapping(inner).get("accepts"):
+            outer.pop()
+
+
+class _JsonText:
+    """A file as ijson reads it: as UTF-8, with its lines counted and its values bounded."""
+
+    def __init__(self, file: BinaryIO, *, value_max: int | None = None) -> None:
+        self._file, self._value_max = file, value_max
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        self._following = file.read(_CHUNK)
+        self._unmarked = 0
+        self.line = 1
+        self.ended = False
+
+    def mark(self) -> None:
+        """A value begins here."""
+        self._unmarked = 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; empty at the end."""
+        text = ""
+        while size and not text and not self.ended:
+            data, self._following = self._following, self._file.read(_CHUNK)
+            self._unmarked += len(data)
+            if self._value_max is not None and self._unmarked > self._value_max:
+                raise DirectoryError(
+                    f"The JSON holds a value of more than {self._value_max} bytes.",
+                    hint="List each endpoint as an entry of its own.",
+                )
+            text = self._decoder.decode(data, final=not data)
+            if not self._following:
+                text = text.rstrip()  # a newline after the cut would be inside a string
+            self.ended = not data
+            self.line += text.count("\n")
+        return text.encode()
