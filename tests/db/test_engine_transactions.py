@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from tests.support.open_transaction import open_transaction
 from tests.support.statements import fetch
 
-from tollgauge.db import meta, write_queue
+from tollgauge.db import meta, schema, write_queue
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.db.sqlite_transaction import run_transaction
 from tollgauge.store.endpoints import endpoints
@@ -55,6 +55,20 @@ async def test_a_function_whose_caller_is_gone_happens_wholly_and_blocks_nobody(
             assert await store.reading(lambda tx: meta.get(tx, "a") == meta.get(tx, "b"))
             await store.writing(meta.drop, "a")
             await store.writing(meta.drop, "b")
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_work_that_swallows_a_failed_statement_is_not_committed(store: Store) -> None:
+    def careless(tx: Connection) -> None:
+        with pytest.raises(IntegrityError):
+            tx.execute(schema.meta.insert(), {"key": "a", "value": "2"})
+
+    await store.writing(meta.put, "a", "1")
+    with pytest.raises(RuntimeError, match="nothing was written"):
+        await store.writing(careless)
+    assert await store.reading(meta.get, "a") == "1"
 
 
 async def test_a_read_sees_what_was_written_before_it(store: Store) -> None:

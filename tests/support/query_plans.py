@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
-
-from tollgauge.db import driver
 
 
 def query_plans(tx: Connection, read: Callable[..., Any], *args: Any, **values: Any) -> str:
@@ -19,14 +16,8 @@ def query_plans(tx: Connection, read: Callable[..., Any], *args: Any, **values: 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         statements.append((statement, parameters))
 
-    def fetch(connection: Connection, text: str, arguments: driver.Arguments) -> Sequence[Any]:
-        statements.append((text, tuple(arguments)))
-        return run_by_driver(connection, text, arguments)
-
-    run_by_driver = driver.fetch
     sa.event.listen(tx, "before_cursor_execute", note)
-    with mock.patch.object(driver, "fetch", fetch):
-        read(tx, *args, **values)
+    read(tx, *args, **values)
     sa.event.remove(tx, "before_cursor_execute", note)
     steps = [
         row[3]

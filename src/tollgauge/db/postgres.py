@@ -3,7 +3,7 @@
 Rules:
 - a read sees one moment (REPEATABLE READ); writers of one process wait for each other, so that
   they leave connections to the readers;
-- BEGIN, COMMIT and ROLLBACK go to asyncpg itself (db/driver), and SQLAlchemy is in AUTOCOMMIT mode:
+- BEGIN, COMMIT and ROLLBACK go to asyncpg itself, and SQLAlchemy is in AUTOCOMMIT mode:
   its own way to begin and end a transaction takes longer than most transactions do;
 - a whole transaction, from the pool and back, runs in one greenlet: each of SQLAlchemy's own
   asynchronous calls would begin another;
@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
@@ -26,10 +26,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from tollgauge.db.database_errors import StoreUnavailable, translated
-from tollgauge.db.driver import asyncpg_connection
 
 R = TypeVar("R")
 
+_STATEMENTS: Final = 512
+"""Prepared statements that SQLAlchemy keeps per connection. Default: 100, fewer than there are."""
 _WRITE: Final = "BEGIN"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -110,12 +111,21 @@ class Postgres:
         return connection
 
 
+def _asyncpg_connection(connection: sa.Connection) -> Any:
+    """Return the asyncpg connection behind SQLAlchemy's. Raises InterfaceError if SQLAlchemy has
+    discarded it.
+    """
+    if connection.invalidated:
+        raise asyncpg.InterfaceError("the connection was lost")
+    return connection.connection.driver_connection
+
+
 def _execute(connection: sa.Connection, statement: str) -> str:
     """The server's command tag for a statement. Raises StoreUnavailable if the connection was
     lost.
     """
     try:
-        return str(await_only(asyncpg_connection(connection).execute(statement)))
+        return str(await_only(_asyncpg_connection(connection).execute(statement)))
     except (asyncpg.InterfaceError, OSError) as error:
         raise StoreUnavailable("the connection was lost") from error
 
@@ -141,7 +151,7 @@ def _roll_back(connection: sa.Connection) -> None:
 def _discard(connection: sa.Connection) -> None:
     """Close a connection at once, without waiting for a statement that it still runs."""
     with contextlib.suppress(asyncpg.InterfaceError):  # SQLAlchemy has discarded it already
-        asyncpg_connection(connection).terminate()
+        _asyncpg_connection(connection).terminate()
     connection.invalidate()
 
 
@@ -156,6 +166,7 @@ def _engine(url: URL, connections: int, statement_ms: int) -> sa.Engine:
         pool_reset_on_return=None,  # every transaction is ended above
         connect_args={
             "timeout": 10,
+            "prepared_statement_cache_size": _STATEMENTS,
             "server_settings": {
                 "application_name": "tollgauge",
                 "statement_timeout": str(statement_ms),

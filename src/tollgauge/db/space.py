@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.db import driver
+from tollgauge.db.sqlite_transaction import sqlite_connection
 
 SPARE: Final = 4
 """One page in so many may be free."""
@@ -36,7 +36,7 @@ def give_back(tx: Connection, *, pages: int = STEP_PAGES) -> int:
         return 0
     # It gives a row without columns for each page, which SQLAlchemy does not read: reading them all
     # does the work.
-    driver.sqlite_connection(tx).execute(f"PRAGMA incremental_vacuum({beyond})").fetchall()
+    sqlite_connection(tx).execute(f"PRAGMA incremental_vacuum({beyond})").fetchall()
     return free - _pragma(tx, "freelist_count")
 
 

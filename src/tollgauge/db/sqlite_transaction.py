@@ -14,8 +14,6 @@ from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
-from tollgauge.db.driver import sqlite_connection
-
 R = TypeVar("R")
 
 
@@ -44,6 +42,11 @@ class CheckedConnection(sqlite3.Connection):
             if self.in_transaction:
                 self.rollback()
         super().close()
+
+
+def sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
+    """Return the sqlite3 connection behind SQLAlchemy's."""
+    return cast("sqlite3.Connection", connection.connection.dbapi_connection)
 
 
 def run_transaction(

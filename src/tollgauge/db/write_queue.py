@@ -19,8 +19,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tollgauge.db.driver import sqlite_connection
-from tollgauge.db.sqlite_transaction import release_frames, run_transaction
+from tollgauge.db.sqlite_transaction import (
+    release_frames,
+    run_transaction,
+    sqlite_connection,
+)
 
 R = TypeVar("R")
 

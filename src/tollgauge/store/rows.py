@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -33,16 +32,9 @@ def to_columns(
 
 
 def from_columns(kind: Callable[..., R], row: Any, /, **converted: Any) -> R:
-    """A record whose fields are columns of a row, of SQLAlchemy or of db/prepared, but for those
-    that are `converted`.
-    """
-    names = _names(kind, *converted)
-    if isinstance(row, sa.Row):  # by attribute it takes SQLAlchemy four times as long
-        columns = row._mapping  # noqa: SLF001 - documented
-        converted.update((name, columns[name]) for name in names)
-    else:
-        converted.update(zip(names, _getter(row.__class__, *names)(row), strict=False))
-    return kind(**converted)
+    """Build a record from the columns of a row, except the `converted` fields."""
+    columns = row._asdict()  # reading a column as an attribute takes four times as long
+    return kind(**{name: columns[name] for name in _names(kind, *converted)}, **converted)
 
 
 @cache
@@ -52,14 +44,6 @@ def _names(kind: Any, *without: str) -> tuple[str, ...]:
     else:
         names = tuple(field.name for field in fields(kind))
     return tuple(name for name in names if name not in without)
-
-
-@cache
-def _getter(row_type: Any, *names: str) -> itemgetter[tuple[Any, ...]]:
-    """Takes the values of these names from a named tuple, and one more: a single one would come
-    without its tuple.
-    """
-    return itemgetter(*map(row_type._fields.index, names), 0)
 
 
 def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:

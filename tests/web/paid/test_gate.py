@@ -12,7 +12,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -250,31 +249,3 @@ async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(
     counted = await execute(client.store, attempts.payment_attempt.select())
     assert {row.nonce[-1] for row in kept} == {"2", "3"}
     assert {row["payment_id"] for row in counted.mappings()} == {row.id for row in kept}
-
-
-@pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
-)
-async def test_a_sale_goes_to_the_database_thirteen_times(
-    client: GateClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each way costs CPU, so a further one wants a reason. A product's own are not among them."""
-    ways: list[str] = []
-
-    def count(name: str) -> None:
-        method = getattr(asyncpg.Connection, name)
-
-        async def counted(connection: asyncpg.Connection, text: str, *more: Any) -> Any:
-            ways.append(text)
-            return await method(connection, text, *more)
-
-        monkeypatch.setattr(asyncpg.Connection, name, counted)
-
-    for name in ("execute", "fetch", "executemany"):
-        count(name)
-    assert (await client.buy(payment())).status_code == 200
-    assert [text.split()[0] for text in ways] == [
-        *("BEGIN", "INSERT", "SELECT", "COMMIT"),  # the claim, and what counts against the payer
-        *("BEGIN", "UPDATE", "INSERT", "INSERT", "COMMIT"),  # the answer, the intent, the attempts
-        *("BEGIN", "UPDATE", "INSERT", "COMMIT"),  # the outcome, the attempt
-    ]

@@ -29,7 +29,6 @@ from tollgauge.core.score.evidence import ChainSums, PayerVolume
 from tollgauge.core.score.organic import Market, intervals
 from tollgauge.core.score.signals.volume import NO_SUMS, Flow, flow_sums
 from tollgauge.db import meta
-from tollgauge.db.prepared import PreparedAny
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors as chains
@@ -52,17 +51,6 @@ wallet_sums = sa.Table(
 _SUMS: Final = TypeAdapter(ChainSums)
 _META: Final = "volume:"
 _ROWS: Final = 5_000
-_LOWS: Final = PreparedAny(
-    lambda addresses: sa.select(chain_wallet.c.address, chain_wallet.c.low_at).where(
-        chain_wallet.c.chain == sa.bindparam("chain"), chain_wallet.c.address.in_(addresses)
-    )
-)
-_STORED: Final = PreparedAny(
-    lambda wallets: sa.select(wallet_sums.c.wallet, wallet_sums.c.sums).where(
-        wallet_sums.c.chain == sa.bindparam("chain"), wallet_sums.c.wallet.in_(wallets)
-    ),
-    sa.LargeBinary,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +100,14 @@ def coverages(
     cursor = chains.cursor(tx, chain)
     if cursor is None:
         return {}
+    lows = sa.select(*chain_wallet.c["address", "low_at"]).where(chain_wallet.c.chain == chain)
     return {
         row.address: Coverage(
             indexed_ms=_overlap(row.low_at, cursor.at, as_of=as_of),
             to_block=cursor.number,
             to_at=cursor.at,
         )
-        for row in _LOWS.rows(tx, addresses, {"chain": chain})
+        for row in rows.with_any(tx, lows, chain_wallet.c.address, addresses)
     }
 
 
@@ -156,7 +145,8 @@ def sums_of(
     interval.
     """
     wallets = {bytes.fromhex(address[2:]): address for address in addresses}
-    stored = _STORED.rows(tx, list(wallets), {"chain": chain})
+    query = sa.select(*wallet_sums.c["wallet", "sums"]).where(wallet_sums.c.chain == chain)
+    stored = rows.with_any(tx, query, wallet_sums.c.wallet, wallets)
     sums = {wallets[row.wallet]: _SUMS.validate_json(row.sums) for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in sums]
     sums |= dict.fromkeys((wallets[wallet] for wallet in others), NO_SUMS)
@@ -262,11 +252,14 @@ def _wallets(
 def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) -> list[Any]:
     """The rows of `_window` of some wallets, in any order."""
     edges = _edges(tx, chain, as_of=as_of)
-    days = _DAYS.rows(tx, wallets, edges)
+    of_days = _OF_DAYS.where(transfer_day.c.day.between(_FIRST - 1, _LAST + 1)).params(edges)
+    days = list(rows.with_any(tx, of_days, transfer_day.c.wallet, wallets))
     whole = [row for row in days if edges["first"] <= row.day <= edges["last"]]
     # Most wallets have nothing in the days that are cut, where each transfer is looked up.
     cut = {row.wallet for row in days if not edges["first"] <= row.day <= edges["last"]}
-    return whole + _OF_CUT_DAYS.rows(tx, list(cut), edges)
+    for edge in _EDGES:
+        whole += rows.with_any(tx, _single(*edge).params(edges), transfer.c.wallet, cut)
+    return whole
 
 
 def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
@@ -345,19 +338,6 @@ _OF_DAYS: Final = sa.select(
     *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"]
 ).where(transfer_day.c.chain == sa.bindparam("chain"))
 _WHOLE: Final = _OF_DAYS.where(transfer_day.c.day.between(_FIRST, _LAST))
-_DAYS: Final = PreparedAny(
-    lambda wallets: _OF_DAYS.where(
-        transfer_day.c.day.between(_FIRST - 1, _LAST + 1), transfer_day.c.wallet.in_(wallets)
-    ),
-    sa.LargeBinary,
-)
-"""Whole days, and the days before and after them."""
-_OF_CUT_DAYS: Final = PreparedAny(
-    lambda wallets: sa.union_all(
-        *(_single(*edge).where(transfer.c.wallet.in_(wallets)) for edge in _EDGES)
-    ),
-    sa.LargeBinary,
-)
 
 
 def _after(tx: Connection, chain: int, at: int) -> int:

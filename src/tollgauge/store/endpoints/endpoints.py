@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.db.prepared import Prepared, PreparedAny
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -41,17 +40,8 @@ only its buyer sees it until it is listed or answers 402. If unlisted paths of t
 too, a 402 says nothing either; until that was tested, the endpoint is not public. Endpoints that
 are not public after a week are removed (store/never_public), unless they are watched.
 """
-# Those of one instant, as all are after a change of policy, in any order: to put all of them in
-# order for each claim would take longer than the scores.
-_SCORE_DUE: Final = Prepared(
-    sa.select(endpoint_table.c.id)
-    .where(endpoint_table.c.score_due <= sa.bindparam("now_", type_=sa.BigInteger))
-    .order_by(endpoint_table.c.score_due)
-    .limit(sa.bindparam("limit_", type_=sa.Integer))
-    .with_for_update(skip_locked=True)
-)
-# Of one endpoint: SQLite copies what a statement of many rows changes, to undo it, into a file.
-_CLAIM_SCORE: Final = Prepared(
+# For one endpoint: for an UPDATE of many rows SQLite keeps an undo copy in a file.
+_CLAIM_SCORE: Final = (
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_", type_=sa.Text))
     .values(
@@ -69,34 +59,30 @@ each.
 """
 
 
-def _hosts_sharing(pay_tos: list[sa.BindParameter[Any]]) -> sa.Select[Any]:
-    """Of each of some addresses the number of its hosts on the network."""
-    listed = sa.values(sa.column("pay_to", sa.Text)).data([(pay_to,) for pay_to in pay_tos])
-    asked = sa.select(listed.cte("listed")).distinct().subquery("asked")
+def _hosts_sharing() -> sa.Select[int]:
+    """Count the hosts with a public endpoint that is paid to an address on a network."""
     host = endpoint_table.c.host
-    # Public endpoints that are paid to an address.
     paid = sa.and_(
-        endpoint_table.c.quote_pay_to == asked.c.pay_to,
+        endpoint_table.c.quote_pay_to == sa.bindparam("pay_to", type_=sa.Text),
         endpoint_table.c.quote_network == sa.bindparam("network", type_=sa.Text),
         PUBLIC,
     )
     first = sa.select(
         sa.literal("", sa.Text).label("host"), sa.literal_column("0", sa.Integer).label("number")
     )
-    steps = first.cte("steps", recursive=True, nesting=True)
+    steps = first.cte("steps", recursive=True)
     following = sa.select(host).where(paid, host > steps.c.host).order_by(host).limit(1)
     steps = steps.union_all(
-        sa.select(following.correlate(steps, asked).scalar_subquery(), steps.c.number + 1).where(
+        sa.select(following.correlate(steps).scalar_subquery(), steps.c.number + 1).where(
             steps.c.host.is_not(None), steps.c.number < FEW_HOSTS
         )
     )
     few = sa.func.count(steps.c.host) - 1
-    every = sa.select(sa.func.count(host.distinct())).where(paid).correlate(asked)
-    hosts = sa.select(sa.case((few < FEW_HOSTS, few), else_=every.scalar_subquery()))
-    return sa.select(asked.c.pay_to, hosts.correlate(asked).scalar_subquery().label("hosts"))
+    every = sa.select(sa.func.count(host.distinct())).where(paid)
+    return sa.select(sa.case((few < FEW_HOSTS, few), else_=every.scalar_subquery()))
 
 
-_HOSTS_SHARING: Final = PreparedAny(_hosts_sharing)
+_HOSTS_SHARING: Final = _hosts_sharing()
 
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
@@ -204,9 +190,19 @@ def claim_dirty(
 
     A claim holds for SCORE_LEASE_MS; `scores.save` ends it, unless the evidence changed meanwhile.
     """
-    ids = tuple(row.id for row in _SCORE_DUE.rows(tx, {"now_": now, "limit_": limit}))
+    # Not ordered by id as well: after a change of policy every endpoint is due at the same time,
+    # and sorting all of them for each claim would take longer than their scores.
+    query = (
+        sa.select(endpoint_table.c.id)
+        .where(endpoint_table.c.score_due <= now)
+        .order_by(endpoint_table.c.score_due)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    ids = tuple(tx.execute(query).scalars())
     claim = {"until_": now + SCORE_LEASE_MS, "next_": now + max_age_ms}
-    _CLAIM_SCORE.run_each(tx, [claim | {"id_": id_} for id_ in ids])
+    if ids:
+        tx.execute(_CLAIM_SCORE, [claim | {"id_": id_} for id_ in ids])
     return ids
 
 
@@ -214,8 +210,10 @@ def hosts_sharing(tx: Connection, network: str, pay_tos: Sequence[str]) -> dict[
     """How many hosts have a public endpoint that is paid to each of these addresses on a network.
     Hex is lower case, as it is in quotes.
     """
-    counted = _HOSTS_SHARING.rows(tx, pay_tos, {"network": network})
-    return {row.pay_to: row.hosts for row in counted}
+    return {
+        pay_to: tx.execute(_HOSTS_SHARING, {"pay_to": pay_to, "network": network}).scalar_one()
+        for pay_to in pay_tos
+    }
 
 
 def of_common_terms(

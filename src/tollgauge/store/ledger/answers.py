@@ -5,12 +5,10 @@ until 30 days after its outcome is known (store/ledger/retention).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata
 
 payment_answer = sa.Table(
@@ -24,8 +22,6 @@ payment_answer = sa.Table(
     sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("ix_payment_answer_stored_at", "stored_at"),
 )
-
-_INSERT: Final = Prepared(payment_answer.insert())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +38,7 @@ class StoredAnswer:
 def store(tx: Connection, payment_id: str, answer: StoredAnswer, *, now: int) -> None:
     """Store the answer of a payment, which has none yet."""
     values = {"payment_id": payment_id, "status": answer.status, "body": answer.body}
-    _INSERT.run(tx, values | {"stored_at": now})
+    tx.execute(payment_answer.insert(), values | {"stored_at": now})
 
 
 def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:

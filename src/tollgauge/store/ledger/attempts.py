@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import Serial, metadata
 from tollgauge.store import rows
 
@@ -34,8 +32,6 @@ payment_attempt = sa.Table(
         postgresql_where=sa.text("host IS NOT NULL"),
     ),
 )
-
-_INSERT: Final = Prepared(payment_attempt.insert().inline())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +61,8 @@ def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
         )
         for attempt in attempts
     ]
-    _INSERT.run_each(tx, columns)
+    if columns:
+        tx.execute(payment_attempt.insert(), columns)
 
 
 def of_payments(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:

@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import site
 from tollgauge.core.sale.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
-from tollgauge.db.prepared import Prepared
 from tollgauge.store.ledger.attempts import payment_attempt
 from tollgauge.store.ledger.payments import LedgerRow, payment
 
@@ -83,7 +82,7 @@ def _limits() -> sa.Select[Any]:
     ).select_from(of_host)
 
 
-_LIMITS: Final = Prepared(_limits())
+_LIMITS: Final = _limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> Limits:
         "host": host,
         "host_since": now - HOST_WITHIN_MS,
     }
-    counted = _LIMITS.first(tx, values)
+    counted = tx.execute(_LIMITS, values).one()
     is_closed = counted.attempts >= HOST_MOST and counted.payers >= HOST_PAYERS
     return Limits(
         payer_until=None if counted.payer_at is None else int(counted.payer_at) + WITHIN_MS,

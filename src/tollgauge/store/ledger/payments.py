@@ -12,7 +12,7 @@ Rules (docs/payments.md):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ from tollgauge.core.sale.payment import (
     Payment,
     State,
 )
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.ledger import answers
@@ -69,32 +68,12 @@ _KEPT: Final = ("id", "network", "asset", "payer", "nonce", "tx_hash", "created_
 """Columns that keep their values when a claim is taken over."""
 _MOVED: Final = ("state", "owner", "updated_at", "lease_until", "reason", "tx_hash")
 """Columns that every change of state writes; a rejection removes the header too."""
-_INSERT: Final = Prepared(upsert(payment).on_conflict_do_nothing())
 _WITH_ANSWER: Final = sa.select(
     payment,
     payment_answer.c.status.label("answer_status"),
     payment_answer.c.body,
     payment_answer.c.shown_at,
 ).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
-_BY_ID: Final = Prepared(_WITH_ANSWER.where(payment.c.id == sa.bindparam("id_")))
-_UPDATE: Final = sa.update(payment).where(
-    payment.c.id == sa.bindparam("id_"),
-    payment.c.state == sa.bindparam("state_"),
-    payment.c.owner == sa.bindparam("owner_"),
-)
-_UPDATE_HELD: Final = Prepared(_UPDATE)
-_UPDATE_UNCHANGED: Final = Prepared(
-    _UPDATE.where(payment.c.updated_at == sa.bindparam("updated_at_"))
-)
-_LOCK_CLAIM: Final = Prepared(
-    sa.select(payment.c.id)
-    .where(
-        payment.c.id == sa.bindparam("id_"),
-        payment.c.state == sa.literal_column(f"'{State.CLAIMED.value}'"),
-        payment.c.owner == sa.bindparam("owner_"),
-    )
-    .with_for_update()
-)
 
 
 class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
@@ -185,15 +164,16 @@ def claim(
         updated_at=now,
     )
     columns = _columns(new)
-    if _INSERT.run(tx, columns) == 1:
+    insert = upsert(payment).values(columns).on_conflict_do_nothing().returning(payment.c.id)
+    if tx.execute(insert).first() is not None:
         return Claim(row=new, claimed=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
     if not _may_take_over(row, now=now):
         return Claim(row=row, claimed=False)
     takeover = {name: value for name, value in columns.items() if name not in _KEPT}
-    changed = _UPDATE_UNCHANGED.run(tx, takeover | _if_unchanged(row))
-    return Claim(row=get(tx, paid.id) or row, claimed=changed == 1)
+    changed = _update_unchanged(tx, row, takeover)
+    return Claim(row=get(tx, paid.id) or row, claimed=changed)
 
 
 def _may_take_over(row: LedgerRow, *, now: int) -> bool:
@@ -201,14 +181,17 @@ def _may_take_over(row: LedgerRow, *, now: int) -> bool:
     return row.state is State.REJECTED or abandoned
 
 
-def _if_held(row: LedgerRow) -> dict[str, object]:
-    """Parameters of `_UPDATE_HELD`: the row still has the state and owner that were read."""
-    return {"id_": row.id, "state_": row.state.value, "owner_": row.owner}
+def _is_held(row: LedgerRow) -> sa.ColumnElement[bool]:
+    """Select the row if it still has the state and owner that were read."""
+    return sa.and_(
+        payment.c.id == row.id, payment.c.state == row.state.value, payment.c.owner == row.owner
+    )
 
 
-def _if_unchanged(row: LedgerRow) -> dict[str, object]:
-    """Parameters of `_UPDATE_UNCHANGED`: the row was not written since it was read."""
-    return _if_held(row) | {"updated_at_": row.updated_at}
+def _update_unchanged(tx: Connection, row: LedgerRow, changes: Mapping[str, Any]) -> bool:
+    """Change a row unless it was written since it was read; False if it was."""
+    unchanged = (_is_held(row), payment.c.updated_at == row.updated_at)
+    return tx.execute(payment.update().where(*unchanged).values(changes)).rowcount == 1
 
 
 def move(
@@ -250,7 +233,7 @@ def move(
     columns = _columns(moved)
     written = _MOVED if state is not State.REJECTED else (*_MOVED, "header")
     changes = {name: columns[name] for name in written}
-    if _UPDATE_HELD.run(tx, changes | _if_held(row)) != 1:
+    if tx.execute(payment.update().where(_is_held(row)).values(changes)).rowcount != 1:
         return None
     if answer is not None:
         answers.store(tx, row.id, answer, now=now)
@@ -263,7 +246,9 @@ def check_claim(tx: Connection, row: LedgerRow) -> None:
     payment's own worker (docs/payments.md). Raises ClaimLost if another worker has taken the
     payment over, or if it is no longer claimed.
     """
-    if _LOCK_CLAIM.first(tx, {"id_": row.id, "owner_": row.owner}) is None:
+    is_claimed = (_is_held(row), payment.c.state == State.CLAIMED.value)
+    lock = sa.select(payment.c.id).where(*is_claimed).with_for_update()
+    if tx.execute(lock).first() is None:
         raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
 
 
@@ -299,19 +284,18 @@ def conclude(
 
 def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     """Leave a row alone until `until` (ms UTC)."""
-    _UPDATE_UNCHANGED.run(tx, {"lease_until": until} | _if_unchanged(row))
+    _update_unchanged(tx, row, {"lease_until": until})
 
 
 def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> LedgerRow:
     """Mark a settled row as final, settled by this transaction: it is not checked again."""
-    values = {"lease_until": 0, "tx_hash": transaction}
-    _UPDATE_UNCHANGED.run(tx, values | _if_unchanged(row))
+    _update_unchanged(tx, row, {"lease_until": 0, "tx_hash": transaction})
     return replace(row, lease_until=0, transaction=transaction or None)
 
 
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """One payment by its id, or None."""
-    row = _BY_ID.first(tx, {"id_": payment_id})
+    row = tx.execute(_WITH_ANSWER.where(payment.c.id == payment_id)).first()
     return _row(row) if row else None
 
 

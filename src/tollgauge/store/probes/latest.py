@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Resource
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint, host, probe, score
 from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import from_row
@@ -32,19 +31,17 @@ _ROW_TYPES: Final[tuple[Any, ...]] = tuple(
 )
 _ID: Final = sa.bindparam("id_", type_=sa.Text)
 _ONE_ROW: Final = sa.select(sa.literal_column("1").label("one")).subquery("one_row")
-_LATEST: Final = Prepared(
-    sa.select(
-        *(column.label(f"{table.name}__{column.name}") for table in _TABLES for column in table.c),
-        sa.exists()
-        .where(vantage_probe.c.endpoint_id == _ID, vantage_probe.c.at.is_not(None))
-        .label("seen_by_vantages"),
-        LEASE_UNTIL,
-    ).select_from(
-        _ONE_ROW.outerjoin(endpoint, endpoint.c.id == _ID)
-        .outerjoin(host, host.c.host == sa.bindparam("host_", type_=sa.Text))
-        .outerjoin(probe, probes.LAST)
-        .outerjoin(score, score.c.endpoint_id == _ID)
-    )
+_LATEST: Final = sa.select(
+    *(column.label(f"{table.name}__{column.name}") for table in _TABLES for column in table.c),
+    sa.exists()
+    .where(vantage_probe.c.endpoint_id == _ID, vantage_probe.c.at.is_not(None))
+    .label("seen_by_vantages"),
+    LEASE_UNTIL,
+).select_from(
+    _ONE_ROW.outerjoin(endpoint, endpoint.c.id == _ID)
+    .outerjoin(host, host.c.host == sa.bindparam("host_", type_=sa.Text))
+    .outerjoin(probe, probes.LAST)
+    .outerjoin(score, score.c.endpoint_id == _ID)
 )
 
 
@@ -66,7 +63,7 @@ class Latest:
 
 def of(tx: Connection, resource: Resource) -> Latest:
     """What is known last of the endpoint of a resource."""
-    row = _LATEST.first(tx, {"id_": resource.id, "host_": resource.host})
+    row = tx.execute(_LATEST, {"id_": resource.id, "host_": resource.host}).one()
     values = iter(row)
     known, at_host, last, scored = (
         _part(row_type._make(islice(values, len(row_type._fields)))) for row_type in _ROW_TYPES

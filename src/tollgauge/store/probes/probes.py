@@ -33,7 +33,6 @@ from tollgauge.core.probe.rollup import Rollup, merge, rollup
 from tollgauge.core.probe.spans import NO_SPANS, statement
 from tollgauge.db.codec import quote_fields, texts_to_json
 from tollgauge.db.packing import unpack, unpack_history
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import ForeignText, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
@@ -44,7 +43,7 @@ from tollgauge.store.probes import closed_days
 from tollgauge.store.probes.probe_rows import history_row, result_from_row, result_to_row
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
-_PROBED: Final = Prepared(
+_PROBED: Final = (
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_"))
     .values(
@@ -66,7 +65,6 @@ _PROBED: Final = Prepared(
         **dirty(_AT),
     )
 )
-_INSERT: Final = Prepared(upsert(probe_table).on_conflict_do_nothing())
 _QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 _STANDING: Final = (
     sa.select(
@@ -154,11 +152,16 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
         for probe in sorted(present, key=lambda probe: probe.result.at)
         if (place := (probe.endpoint_id, probe.result.at)) not in known
     }
-    _INSERT.run_each(tx, [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()])
+    if not new:
+        return []
+    tx.execute(
+        upsert(probe_table).on_conflict_do_nothing(),
+        [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()],
+    )
     by_endpoint: dict[str, list[NewProbe]] = {}
     for (id_, _), probe in new.items():
         by_endpoint.setdefault(id_, []).append(probe)
-    _PROBED.run_each(tx, [_probed(existing[id_], of_one) for id_, of_one in by_endpoint.items()])
+    tx.execute(_PROBED, [_probed(existing[id_], of_one) for id_, of_one in by_endpoint.items()])
     return [(probe, _same_price(existing[id_], probe.result)) for (id_, _), probe in new.items()]
 
 

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import host_lease, upsert
@@ -65,7 +64,7 @@ _STATES: Final = sa.select(
 _NOW: Final = sa.bindparam("now_", type_=sa.BigInteger)
 _FREE_AT: Final = rows.greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger))
 _TOOK: Final = rows.least(_FREE_AT - sa.bindparam("claimed_at_", type_=sa.BigInteger), PACE_MAX_MS)
-_RELEASE: Final = Prepared(
+_RELEASE: Final = (
     host_table.update()
     .where(host_table.c.host == sa.bindparam("host_"))
     .values(
@@ -142,19 +141,18 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
         .order_by(host_table.c.host)
         .with_for_update(key_share=True, of=host_table)
     )
-    _RELEASE.run_each(
-        tx,
-        [
-            {
-                "host_": row.host,
-                "claimed_at_": row.claimed_at,
-                "now_": now,
-                "free_at_": free_at[row.host],
-            }
-            for row in rows.with_any(tx, lock, host_table.c.host, sorted(free_at))
-            if row.claimed_at is not None
-        ],
-    )
+    released = [
+        {
+            "host_": row.host,
+            "claimed_at_": row.claimed_at,
+            "now_": now,
+            "free_at_": free_at[row.host],
+        }
+        for row in rows.with_any(tx, lock, host_table.c.host, sorted(free_at))
+        if row.claimed_at is not None
+    ]
+    if released:
+        tx.execute(_RELEASE, released)
     owned = (host_lease.c.owner == owner, host_lease.c.host.in_(list(free_at)))
     tx.execute(host_lease.delete().where(*owned))
 

@@ -17,7 +17,6 @@ from sqlalchemy import Connection
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.db.compression import compress, decompress
-from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import FIGURES, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
@@ -25,13 +24,11 @@ from tollgauge.store import rows
 from tollgauge.store.endpoints.rated_endpoints import figure_columns
 
 _NEW: Final = upsert(score_table)
-_SAVE: Final = Prepared(
-    _NEW.on_conflict_do_update(
-        index_elements=["endpoint_id"],
-        # Without the key: SQLite would rewrite its index entry.
-        set_={c.name: c for c in _NEW.excluded if c.name != "endpoint_id"},
-        where=score_table.c.as_of <= _NEW.excluded.as_of,
-    )
+_SAVE: Final = _NEW.on_conflict_do_update(
+    index_elements=["endpoint_id"],
+    # Without the key: SQLite would rewrite its index entry.
+    set_={c.name: c for c in _NEW.excluded if c.name != "endpoint_id"},
+    where=score_table.c.as_of <= _NEW.excluded.as_of,
 )
 _NEWEST: Final = sa.func.coalesce(endpoint_table.c.scored_at, 0) <= sa.bindparam(
     "scored_at_", type_=sa.BigInteger
@@ -43,7 +40,7 @@ _FIGURES: Final = {
     )
     for column in FIGURES
 }
-_END_CLAIM: Final = Prepared(
+_END_CLAIM: Final = (
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_"))
     .values(
@@ -83,9 +80,10 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     or the endpoint was removed; the score is not stored then.
     """
     # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
-    if not _END_CLAIM.run(tx, _claim_values(row)):
+    if not tx.execute(_END_CLAIM, _claim_values(row)).rowcount:
         return False
-    return _SAVE.run(tx, _columns(row)) > 0
+    saved = tx.execute(_SAVE.values(_columns(row)).returning(score_table.c.endpoint_id))
+    return saved.first() is not None
 
 
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
@@ -93,8 +91,9 @@ def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     by_id = {row.endpoint_id: row for row in score_rows}
     lock = sa.select(endpoint_table.c.id).order_by(endpoint_table.c.id).with_for_update()
     known = [by_id[row.id] for row in rows.with_any(tx, lock, endpoint_table.c.id, sorted(by_id))]
-    _END_CLAIM.run_each(tx, [_claim_values(row) for row in known])
-    _SAVE.run_each(tx, [_columns(row) for row in known])
+    if known:
+        tx.execute(_END_CLAIM, [_claim_values(row) for row in known])
+        tx.execute(_SAVE, [_columns(row) for row in known])
 
 
 def _claim_values(row: ScoreRow) -> dict[str, Any]:
