@@ -299,5 +299,4 @@ async def test_watch_counts_its_checks_after_they_are_too_old_to_be_kept(store: 
 
 
 def saved(tx: Connection, tenths: int, *, as_of: int) -> None:
-    row = score_rows.row("/a", tenths, endpoint_id=A.id, as_of=as_of)
-    assert scores.save(tx, row)
+    assert scores.save(tx, score_rows.stored_score(A.id, tenths, as_of=as_of))
