@@ -16,6 +16,7 @@ from docs.lint_rules import lint_rules
 from docs.methodology import methodology
 from docs.reference_pages import reference
 from docs.sections import pages_with_sections
+from docs.tables_sql import tables_sql
 from tollgauge.config.template import template
 from tollgauge.core.score.evidence_schema import schema_text
 
@@ -34,9 +35,13 @@ def pages() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write every page to its place, which is named from this folder on."""
+    """Write the SQL of the tables, and every page to its path relative to this folder."""
+    folder = Path(__file__).parent
+    # The tables come first: the pages are examples of a service that creates them.
+    for name, text in tables_sql().items():
+        folder.joinpath("../src/tollgauge/db", name).write_text(text, encoding="utf-8")
     for name, text in pages().items():
-        Path(__file__).parent.joinpath(name).write_text(text, encoding="utf-8")
+        folder.joinpath(name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_a_backup_is_a_copy_that_is_good(
         assert first.startswith(f"wrote {folder}/")
         (copy,) = (path for path in folder.iterdir() if path != old)
         assert COPY_NAME.fullmatch(copy.name)
-        assert examine(copy).newest
+        assert examine(copy).bytes
         if words_of is of_compose:  # it goes on: the old copy goes, and it waits for tomorrow
             deadline = time.monotonic() + 60
             while old.exists():

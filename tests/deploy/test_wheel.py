@@ -60,7 +60,7 @@ def test_it_holds_every_file_of_the_package_and_no_other(wheel: Path) -> None:
     }
     held = {name for name in names(wheel) if name.startswith("tollgauge/")}
     assert held == expected
-    for part in ("web/pages/templates/base.html", "db/migrations/versions/20261126_tables.py"):
+    for part in ("web/pages/templates/base.html", "db/tables.sqlite.sql"):
         assert f"tollgauge/{part}" in held
     assert "tollgauge/web/pages/static/tollgauge.css" in held
     assert "tollgauge/core/lint/fixes/order/express.ts.txt" in held

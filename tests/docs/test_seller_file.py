@@ -17,7 +17,7 @@ from tests.support.seller_files import HOST, NETWORK, NEW, announcement, file
 from tollgauge.core.base.signature import recovered, text_digest
 from tollgauge.core.directory import seller_file
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "seller-file.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "seller-file.md"
 KEY = "0x" + "11" * 32
 CAST = """#!{python}
 import sys

@@ -161,7 +161,7 @@ async def _emptied(connection: Any) -> bool:
     ours = [row["name"] for row in written if row["schemaname"] == "public"]
     if (
         len(ours) < len(written)
-        or "alembic_version" in ours
+        or "schema_version" in ours
         or sum(row["rows"] for row in written) > WRITES_MAX
         or await connection.fetchval(SETTINGS_OF_ITS_OWN)
     ):

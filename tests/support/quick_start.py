@@ -1,11 +1,8 @@
-"""Cheaper starts of stores and services in tests; the results are the same.
+"""A cheaper start of services in tests; the results are the same.
 
-- A new SQLite database gets its tables from a dump instead of Alembic, which takes 60 ms of a core
-  each time. tests/db runs the migrations themselves.
-- FastAPI analyses a route at its first request instead of at the start: 81 routes take 25 ms of a
-  core, and most tests request one or two of them.
-
-conftest.py installs both before the test processes are forked.
+FastAPI analyses a route at its first request instead of at the start: 81 routes take 25 ms of a
+core, and most tests request one or two of them. conftest.py installs this before the test processes
+are forked.
 """
 
 from __future__ import annotations
@@ -14,11 +11,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.pool import StaticPool
 from starlette.routing import BaseRoute, Match, compile_path
 
-from tollgauge.db import engine, migrations
 from tollgauge.web import routes
 from tollgauge.web.route import Route, serve
 
@@ -29,29 +23,7 @@ if TYPE_CHECKING:
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Start quickly from now on, in this process and in those forked from it."""
-    patch.setattr(engine, "upgrade", functools.partial(upgrade, statements=statements()))
     patch.setattr(routes, "serve", lambda app, row: app.routes.append(LazyRoute(app, row)))
-
-
-def statements() -> tuple[str, ...]:
-    """The statements that make the tables of the newest version, and their first rows."""
-    database = sa.create_engine("sqlite://", poolclass=StaticPool)
-    with database.begin() as connection:
-        migrations.upgrade(connection)
-    dump = tuple(database.raw_connection().iterdump())
-    database.dispose()
-    return dump[1:-1]  # without its transaction: the store has one
-
-
-def upgrade(connection: sa.Connection, *, statements: tuple[str, ...]) -> None:
-    """Make the tables of an empty SQLite database; leave any other to the migrations."""
-    if connection.dialect.name != "sqlite" or sa.inspect(connection).get_table_names():
-        migrations.upgrade(connection)
-        return
-    cursor = connection.connection.cursor()
-    for statement in statements:
-        cursor.execute(statement)
-    cursor.close()
 
 
 class LazyRoute(BaseRoute):

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
     """Bring the database to the newest version. Every start does so too."""
-    from tollgauge.db.migrations import versions
+    from tollgauge.db.migrations import newest_version
 
     with progress_bar() as progress:
         progress("bringing the database up to date", 0, 0)
         with_service(load_config(config), lambda service: service.store.migrate())
-    newest = versions()[-1]
+    newest = newest_version()
     words = f"The database is up to date (version {newest})."
     show({"version": newest}, [words], as_json=as_json)
 
@@ -130,7 +130,6 @@ def _show_copy(
         "file": str(copy.path),
         "bytes": copy.bytes,
         "version": copy.version,
-        "newest": copy.newest,
         "rows": copy.rows,
     }
     more = {"replaced": None if replaced is None else str(replaced)} if restored else {}
@@ -141,6 +140,4 @@ def _show_copy(
     ]
     if replaced is not None:
         lines.append(f"The replaced database is kept in {replaced}")
-    if restored and not copy.newest:
-        lines.append("The next start, or tollgauge migrate, brings it to the newest version.")
     show(document | more, lines, as_json=as_json)

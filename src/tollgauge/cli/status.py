@@ -93,9 +93,9 @@ def _read(config: Config) -> Status:
 
 
 def _is_current(tx: Any) -> bool:
-    from tollgauge.db.migrations import version, versions
+    from tollgauge.db.migrations import newest_version, version
 
-    return version(tx) == versions()[-1]
+    return version(tx) == newest_version()
 
 
 def _lines(status: Status) -> Iterator[str]:

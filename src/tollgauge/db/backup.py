@@ -27,7 +27,7 @@ from typing import Final
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import is_sqlite, parse_url
-from tollgauge.db.migrations import versions
+from tollgauge.db.migrations import VERSION_TABLE, newest_version
 from tollgauge.db.space import INCREMENTAL
 
 Progress = Callable[[int, int], None]
@@ -53,14 +53,11 @@ class BackupDamagedError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A checked copy: its size, the version of its tables, whether that is the newest, and how
-    many rows its tables have.
-    """
+    """A verified backup: its size in bytes, the version of its tables, and rows by table."""
 
     path: Path
     bytes: int
     version: str
-    newest: bool
     rows: dict[str, int]
 
 
@@ -130,9 +127,9 @@ def examine(path: Path) -> Copy:
             if db.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
                 raise BackupDamagedError(f"{path} is damaged.", hint=_OTHER)
             names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if "alembic_version" not in names or "endpoint" not in names:
+            if VERSION_TABLE not in names or "endpoint" not in names:
                 raise BackupDamagedError(f"{path} is no database of tollgauge.", hint=_OTHER)
-            (version,) = db.execute("SELECT version_num FROM alembic_version").fetchone()
+            (version,) = db.execute(f"SELECT version FROM {VERSION_TABLE}").fetchone()  # noqa: S608
             rows = {
                 name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608 - TABLES
                 for name in TABLES
@@ -147,14 +144,12 @@ def copy_of_version(path: Path, version: str, rows: dict[str, int]) -> Copy:
     """A copy that was read to its end. Raises BackupDamagedError for a version of a newer
     program.
     """
-    known = versions()
-    if version not in known:
+    if version != newest_version():
         raise BackupDamagedError(
             f"{path} is of version {version}, which this program does not know.",
             hint="A newer tollgauge or an unreleased one wrote it: restore it with that one.",
         )
-    size, newest = path.stat().st_size, version == known[-1]
-    return Copy(path=path, bytes=size, version=version, newest=newest, rows=rows)
+    return Copy(path=path, bytes=path.stat().st_size, version=version, rows=rows)
 
 
 def restore(

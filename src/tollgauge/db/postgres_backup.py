@@ -31,8 +31,9 @@ from tollgauge.db.backup import (
     written_beside,
 )
 from tollgauge.db.engine import Store, parse_url
+from tollgauge.db.migrations import VERSION_TABLE
 
-_VERSION: Final = re.compile(r"^(\d{8}[a-z])$", re.MULTILINE)
+_VERSION: Final = re.compile(r"^([0-9a-f]{12})$", re.MULTILINE)
 _LINE_MAX: Final = 300
 _MAGIC: Final = b"PGDMP"
 """How every dump of pg_dump's custom format begins."""
@@ -63,7 +64,7 @@ def examine(path: Path) -> Copy:
     try:
         # Turning the whole dump into SQL reads it to its last byte.
         _run(["pg_restore", "--file=/dev/null", str(path)], None)
-        words = ["pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(path)]
+        words = ["pg_restore", "--data-only", f"--table={VERSION_TABLE}", "--file=-", str(path)]
         match = _VERSION.search(_run(words, None))
     except BackupError as error:
         raise BackupDamagedError(f"{path} is no whole dump: {error}", hint=error.hint) from error

@@ -9,8 +9,8 @@ Rules:
   docs/decisions/11-no-partitions.md). They name no foreign key: without an index by endpoint, which
   would be as large as they are, removing one endpoint would read all of them.
 
-Other nouns add their tables to `metadata` from their own module. Alembic builds the real tables
-(migrations/versions); a test holds the two to the same schema.
+Other modules of store add their tables to `metadata`. `make docs` writes the SQL that creates the
+tables (db/migrations).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from tollgauge.db.backup import Copy, examine
 from tollgauge.db.engine import Store
-from tollgauge.db.migrations import upgrade
+from tollgauge.db.migrations import VERSION_TABLE, upgrade
 from tollgauge.db.postgres_backup import check_empty
 
 Progress = Callable[[int, int], None]
@@ -29,7 +29,6 @@ Progress = Callable[[int, int], None]
 _MAGIC: Final = b"SQLite format 3\x00"
 """The first bytes of every database file: https://sqlite.org/fileformat.html section 1.3.1."""
 _BATCH: Final = 1_000
-_VERSIONS: Final = "alembic_version"
 
 
 def is_sqlite_file(path: Path) -> bool:
@@ -68,7 +67,7 @@ def _fill(tx: Connection, read: Connection, *, progress: Progress) -> None:
     upgrade(tx)
     metadata = sa.MetaData()
     metadata.reflect(tx)
-    tables = [table for table in metadata.sorted_tables if table.name != _VERSIONS]
+    tables = [table for table in metadata.sorted_tables if table.name != VERSION_TABLE]
     total = sum(_count(read, table) for table in tables)
     done = 0
     for table in tables:

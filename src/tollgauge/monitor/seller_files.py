@@ -1,7 +1,7 @@
 """Sellers' files: when a host is asked for its file, what is stored of it, and whether a change of
 payTo was announced (core/directory/seller_file).
 
-Rules (docs/reference/seller-file.md):
+Rules (docs/seller-file.md):
 - a host is asked once a day (each time up to a tenth of a day later), and soon after a probe saw
   its payTo change; under its lease and with its pause, as for a probe;
 - an announcement is stored once its signature was found good, and only if it names an instant that

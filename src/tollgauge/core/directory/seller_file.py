@@ -1,6 +1,6 @@
 """SellerFile: what a seller says of itself at `https://HOST/.well-known/tollgauge.json`.
 
-Rules (docs/reference/seller-file.md):
+Rules (docs/seller-file.md):
 - the file is a JSON object of at most BYTES_MAX; what it does not name, or names wrongly, is left
   out, and `problems` says so in words of ours;
 - its texts are the provider's own and untrusted: cleaned, cut and shown as text only;
