@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Sort
@@ -13,8 +13,9 @@ from tollgauge.monitor.alternatives import FIRST_S
 from tollgauge.monitor.lists import LIST_ROWS, Match
 from tollgauge.web.free.endpoint_lists import (
     LIMIT_MAX,
-    ListParameters,
-    SearchParameters,
+    LIST_PARAMETERS,
+    SEARCH_PARAMETERS,
+    ListRequest,
     SearchRequest,
 )
 
@@ -23,8 +24,8 @@ WORDS = " ".join(PAGE.split())
 LISTS = PAGE.split("## Lists")[1].split("\n## ")[0]
 
 
-def parameters(model: type[ListParameters | SearchParameters]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
+def names(described: dict[str, Any]) -> set[str]:
+    return {parameter["name"] for parameter in described["parameters"]}
 
 
 def row(parameter: str) -> str:
@@ -35,19 +36,19 @@ def row(parameter: str) -> str:
 def test_the_table_of_lists_names_every_parameter() -> None:
     heads = re.findall(r"^\| (`.*?) \|", LISTS, re.MULTILINE)
     named = {name for head in heads for name in re.findall(r"`(\w+)`", head)}
-    assert named == parameters(ListParameters)
+    assert named == names(LIST_PARAMETERS)
 
 
 def test_every_order_and_every_status_is_named_with_the_default_first() -> None:
     assert re.findall(r"`(\w+)`", row("sort"))[1:] == [*Sort]
     assert re.findall(r"`(\w+)`", row("status"))[1:] == [*Listing]
-    assert ListParameters().request().sort == Sort.SCORE
-    assert ListParameters().request().status == Listing.LISTED
+    assert ListRequest.read_query({}).sort == Sort.SCORE
+    assert ListRequest.read_query({}).status == Listing.LISTED
 
 
 def test_every_parameter_and_match_of_a_search_is_named() -> None:
     section = PAGE.split("## Search\n")[1].split("\n## ")[0]
-    assert {name for name in parameters(SearchParameters) if f"`{name}`" not in section} == set()
+    assert {name for name in names(SEARCH_PARAMETERS) if f"`{name}`" not in section} == set()
     assert re.findall(r"^- \*\*`(\w+)`\*\*", section, re.MULTILINE) == list(get_args(Match))
 
 

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.web.edge.query import check_query
+from tollgauge.web.edge.query import query_check
 from tollgauge.web.wire import openapi
 
 INVALID_QUERY: Final = {422: "A query parameter that is unknown or has no such value"}
@@ -113,4 +113,7 @@ def describe(app: FastAPI, route: Route) -> None:
 
 def _checks(route: Route) -> list[params.Depends]:
     """What a request passes before its handler."""
-    return [Depends(check_query)] if route.strict_query else []
+    if not route.strict_query:
+        return []
+    described = route.request.get("parameters", ())
+    return [Depends(query_check([row["name"] for row in described if row["in"] == "query"]))]

@@ -151,7 +151,15 @@ def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
         (endpoint_lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
         (endpoint_lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
     ):
-        yield get(path, search, handler, id_, results, example=example)
+        yield get(
+            path,
+            search,
+            handler,
+            id_,
+            results,
+            example=example,
+            request=endpoint_lists.SEARCH_PARAMETERS,
+        )
     yield Route(
         "POST",
         endpoint_lists.SEMANTIC_SEARCH,
@@ -171,6 +179,7 @@ def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     either = {**page, 200: openapi.either(page[200], csv[200])}
     every = "Every listed endpoint, 100 a page, as JSON or CSV"
     query = "?sort=price&grade=A"
+    get = partial(get, request=endpoint_lists.LIST_PARAMETERS)
     yield get(
         endpoint_lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query
     )

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.free.endpoint_lists import LIST_PARAMETERS
 from tollgauge.web.free.lint import Linting
 from tollgauge.web.pages import lint_pages as lint
 from tollgauge.web.pages.badge import BadgeResponse, Badges, badge_response
@@ -68,7 +69,15 @@ def page_routes(
     yield get("/endpoint", leads, search.endpoint, "page_find", redirect)
     yield get("/search", "What a URL, a host or words name", search.search, "page_search", redirect)
     every, lists_page = "Every endpoint, page by page", openapi.page(own=INVALID_FILTER)
-    yield get("/endpoints", every, search.endpoints, "page_endpoints", lists_page, cached=True)
+    yield get(
+        "/endpoints",
+        every,
+        search.endpoints,
+        "page_endpoints",
+        lists_page,
+        cached=True,
+        request=LIST_PARAMETERS,
+    )
     for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
         yield get(path, "", file, "", {}, cached=True, internal=True)
     yield from _lint_routes(dependencies)

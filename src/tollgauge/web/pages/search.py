@@ -31,10 +31,9 @@ from tollgauge.web.edge.headers import accepts_page
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.endpoint_lists import (
     EndpointLists,
-    ListParameters,
-    ListQuery,
+    ListRequest,
     SearchRequest,
-    query_of,
+    with_cursor,
 )
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.product import PaidDependencies, Product
@@ -95,10 +94,14 @@ class SearchPages:
             return await self._unknown(request, named, resource)
         return self._redirect(f"endpoint/{named.id}")
 
-    async def endpoints(self, parameters: ListQuery) -> Response:
+    async def endpoints(self, request: Request) -> Response:
         """Every endpoint, a page at a time."""
-        given = parameters.without_empty()
-        shown = await self._lists.page(given.request(), limit=ROWS)
+        # An HTML form sends an empty parameter for each field that was left open.
+        known = ListRequest.json_schema()["properties"]
+        given = {
+            name: text for name, text in request.query_params.items() if text and name in known
+        }
+        shown = await self._lists.page(ListRequest.read_query(given), limit=ROWS)
         return HTMLResponse(endpoints_html(shown, given, base_url=self.dependencies.base_url))
 
     @property
@@ -167,25 +170,25 @@ def search_html(text: str, search: Search | None, *, message: str = "", base_url
     )
 
 
-def endpoints_html(shown: EndpointPage, given: ListParameters, *, base_url: str) -> bytes:
+def endpoints_html(shown: EndpointPage, given: Mapping[str, str], *, base_url: str) -> bytes:
     """A page of the list, with the form of its filters."""
-    conditions = given.model_dump(exclude_none=True, exclude={"sort", "cursor"})
+    conditions = {name: text for name, text in given.items() if name not in ("sort", "cursor")}
 
     def link(cursor: str | None, page: str = "endpoints") -> str | None:
-        return None if cursor is None else _with_query(page, query_of(given, cursor=cursor))
+        return None if cursor is None else _with_query(page, with_cursor(given, cursor))
 
     return render(
         "endpoints.html",
         base_url,
         shown=shown,
         rows=shown.rows,
-        given=given,
+        given=dict.fromkeys(ListRequest.json_schema()["properties"], "") | dict(given),
         is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
         simulated=any(row.simulated for row in shown.rows),
         sorts=_SORTS,
         statuses=_STATUSES,
         grades=GRADES,
-        networks=_networks(shown.networks, given.network),
+        networks=_networks(shown.networks, given.get("network")),
         next=link(shown.next),
         previous=link(shown.previous),
         as_json=link("", "trust/endpoints"),

@@ -12,18 +12,15 @@ from tollgauge.core.base.text import shortened
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.monitor.lists import EndpointPage, Match, Search, SearchResult
-from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
+from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.response_model import (
     Chance,
-    Grade,
     OneOf,
-    Percent,
-    Recommendation,
     ResponseModel,
     camel,
     dump,
 )
-from tollgauge.web.wire.scores import DownResponse, down
+from tollgauge.web.wire.scores import DownResponse, RatedResponse, rated_fields
 from tollgauge.web.wire.trust import AdvertisedBy
 
 BRIEF_BYTES: Final = 720
@@ -38,23 +35,20 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet would run (OWASP, CSV Injection)."""
 
 
-class ListRow(ResponseModel):
-    """One endpoint of a list. `down` is null unless it is down. Text under `advertisedBy` is the
-    provider's own and unverified; `amountUsd` is null if no price in a known dollar is advertised.
-    """
+class _ListHead(ResponseModel):
+    """The first fields of a row; those of a base class come before those of its subclasses."""
 
     id: str
     resource: str
     host: str
     status: Annotated[str, OneOf(Listing)]
-    down: DownResponse | None
-    recommendation: Recommendation
-    grade: Grade | None
-    score: Percent | None
-    payable24h: Chance | None
-    confidence: float
-    uptime30d: Percent | None
-    avg_latency_ms: int | None
+
+
+class ListRow(RatedResponse, _ListHead):
+    """One endpoint of a list. `down` is null unless it is down. Text under `advertisedBy` is the
+    provider's own and unverified; `amountUsd` is null if no price in a known dollar is advertised.
+    """
+
     amount_usd: float | None
     network: str | None
     first_seen: str
@@ -168,14 +162,7 @@ def _fields(row: RatedEndpoint, base_url: str) -> dict[str, object]:
         "resource": row.resource,
         "host": row.host,
         "status": row.status,
-        "down": down(row.down),
-        "recommendation": row.recommendation,
-        "grade": row.grade,
-        "score": tenths(row.score_tenths),
-        "payable24h": permille(row.payable_24h_permille),
-        "confidence": row.confidence_hundredths / 100,
-        "uptime30d": tenths(row.uptime_tenths),
-        "avg_latency_ms": row.latency_ms,
+        **rated_fields(row),
         "amount_usd": micro_usd(row.price_micro_usd),
         "network": row.network,
         "first_seen": iso(row.first_seen),

@@ -59,7 +59,7 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
 }
 """What any route may answer."""
 QUERY: Final[dict[int, str]] = {422: "A query parameter that this route does not take"}
-"""The refusal of `web/edge/query.check_query`, for routes without another 422."""
+"""The refusal of `web/edge/query.query_check`, for routes without another 422."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "type": "object",

@@ -16,6 +16,7 @@ from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Final, NoReturn, Self
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -134,6 +135,44 @@ class RequestModel(BaseModel):
                 raise _unknown(name, f"did you mean {open_names[near[0]]}?")
 
     @classmethod
+    def read_query(cls, query: Mapping[str, str]) -> Self:
+        """The request in a query string; numbers are read as in JSON. Raises Problem 422."""
+        fields = cls.json_schema()["properties"]
+        kinds = {name: field.get("type") for name, field in fields.items()}
+        return cls.read(
+            {
+                name: _number(text) if kinds.get(name) in ("integer", "number") else text
+                for name, text in query.items()
+            }
+        )
+
+    @classmethod
+    def query_parameters(
+        cls, examples: Mapping[str, object], *, renamed: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The fields as parameters of a query string, for the interface description.
+
+        `renamed` are fields that have another name there; `examples` are by parameter.
+        """
+        schema = cls.json_schema()
+        parameters = []
+        for field, published in schema["properties"].items():
+            name = (renamed or {}).get(field, field)
+            form = {key: value for key, value in published.items() if key != "description"}
+            if not form.get("default"):
+                form.pop("default", None)
+            parameters.append(
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": field in schema.get("required", ()),
+                    "description": published["description"],
+                    "schema": form | {"examples": [examples[name]]},
+                }
+            )
+        return {"parameters": parameters}
+
+    @classmethod
     def body(cls, example: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
         """The request's body, for the interface description."""
         return {
@@ -246,6 +285,15 @@ def _wanted(field: Mapping[str, Any]) -> str:
         case {"pattern": pattern}:
             return f"a text that matches {pattern}"
     return "a text"
+
+
+def _number(text: str) -> object:
+    """The number in a text; otherwise the text itself, which the model then refuses."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if type(value) in (int, float) else text
 
 
 def _plain(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Activity, Down, Score, Settlement
 from tollgauge.core.score.scoring import FIXES
@@ -112,6 +113,21 @@ class DownResponse(ResponseModel):
     confirmed: bool
 
 
+class RatedResponse(ResponseModel):
+    """The figures of an endpoint in lists, searches, snapshots and the leaderboard. `down` is null
+    unless the endpoint is down; `payable24h` is the chance that it can be paid in 24 hours.
+    """
+
+    down: DownResponse | None
+    recommendation: Recommendation
+    grade: Grade | None
+    score: Percent | None
+    payable24h: Chance | None
+    confidence: float
+    uptime30d: Percent | None
+    avg_latency_ms: int | None
+
+
 class SettlementResponse(ResponseModel):
     """Settlements to the payTo in the window."""
 
@@ -173,6 +189,20 @@ class ScoreResponse(ResponseModel):
     activity: ActivityResponse | None
     settlement: SettlementResponse | None = absent_if_null()
     stats: StatsResponse
+
+
+def rated_fields(figures: ScoreFigures) -> dict[str, Any]:
+    """The fields of RatedResponse."""
+    return {
+        "down": down(figures.down),
+        "recommendation": figures.recommendation,
+        "grade": figures.grade,
+        "score": tenths(figures.score_tenths),
+        "payable24h": permille(figures.payable_24h_permille),
+        "confidence": figures.confidence_hundredths / 100,
+        "uptime30d": tenths(figures.uptime_tenths),
+        "avg_latency_ms": figures.latency_ms,
+    }
 
 
 def score_alone(score: Score) -> ScoreResponse:

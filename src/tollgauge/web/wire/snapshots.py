@@ -9,18 +9,16 @@ from pydantic import Field, WithJsonSchema
 from tollgauge.core.base.units import HOUR_MS, is_test_network, minute
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.score.improvement import SHOWN
-from tollgauge.web.wire.figures import day, iso, micro_usd, permille, tenths
+from tollgauge.web.wire.figures import day, iso, micro_usd, permille
 from tollgauge.web.wire.improvements import ImprovementResponse, improvement_responses
 from tollgauge.web.wire.response_model import (
     Chance,
-    Grade,
     OneOf,
     Percent,
-    Recommendation,
     ResponseModel,
     absent_if_null,
 )
-from tollgauge.web.wire.scores import DownResponse, down
+from tollgauge.web.wire.scores import DownResponse, RatedResponse, rated_fields
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.ranking import MoreOfSite
@@ -42,24 +40,21 @@ class MoreOfSiteResponse(ResponseModel):
     count: int
 
 
-class LeaderRow(ResponseModel):
+class _LeaderHead(ResponseModel):
+    rank: int
+    resource: str
+    host: str
+
+
+class LeaderRow(RatedResponse, _LeaderHead):
     """One row of the leaderboard, which has at most three of one site: the last of them says how
     many more there are (`moreOfSite`). No row has a confirmed outage; `down` is present while a
     first failure is being checked again.
     """
 
-    rank: int
-    resource: str
-    host: str
     down: DownResponse | None = absent_if_null()
     score: Percent
-    grade: Grade | None
-    recommendation: Recommendation
     payable_now: Chance | None
-    payable24h: Chance | None
-    confidence: float
-    uptime30d: Percent | None
-    avg_latency_ms: int | None
     amount_usd: float | None
     network: str | None
     endpoint_page: str
@@ -89,7 +84,12 @@ class ProviderStatementResponse(ResponseModel):
     read_at: str
 
 
-class SnapshotResponse(ResponseModel):
+class _SnapshotHead(ResponseModel):
+    id: str
+    resource: str
+
+
+class SnapshotResponse(RatedResponse, _SnapshotHead):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` is null unless the endpoint is down; `payableNow` and `payable24h` are
     the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
@@ -98,18 +98,8 @@ class SnapshotResponse(ResponseModel):
     has one, his own unverified words.
     """
 
-    id: str
-    resource: str
-    down: DownResponse | None
-    recommendation: Recommendation
     reason: str
-    grade: Grade | None
-    score: Percent | None
     payable_now: Chance | None
-    payable24h: Chance | None
-    confidence: float
-    uptime30d: Percent | None
-    avg_latency_ms: int | None
     probes30d: int
     advertised_price_usd: float | _NotAdvertised
     price_stability: str
@@ -144,15 +134,8 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardResponse:
                 rank=rank,
                 resource=row.resource,
                 host=row.host,
-                down=down(row.down),
-                score=tenths(row.score_tenths),
-                grade=row.grade,
-                recommendation=row.recommendation,
+                **rated_fields(row),
                 payable_now=permille(row.payable_now_permille),
-                payable24h=permille(row.payable_24h_permille),
-                confidence=row.confidence_hundredths / 100,
-                uptime30d=tenths(row.uptime_tenths),
-                avg_latency_ms=row.latency_ms,
                 amount_usd=micro_usd(row.price_micro_usd),
                 network=row.network,
                 endpoint_page=page_url(base_url, row.id),
@@ -173,17 +156,10 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotResponse:
     return SnapshotResponse(
         id=view.id,
         resource=view.resource,
-        recommendation=view.recommendation,
+        **rated_fields(view),
         reason=view.reason,
-        grade=view.grade,
-        score=tenths(view.score_tenths),
         payable_now=permille(view.payable_now_permille),
-        payable24h=permille(view.payable_24h_permille),
-        down=down(view.down),
         partly_reachable=view.partly_reachable,
-        confidence=view.confidence_hundredths / 100,
-        uptime30d=tenths(view.uptime_tenths),
-        avg_latency_ms=view.latency_ms,
         probes30d=view.probes,
         advertised_price_usd=micro_usd(view.price_micro_usd)
         if view.price_micro_usd is not None
