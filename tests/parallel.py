@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Final, cast
 
 import pytest
-from tests.support.parent_death import end_with_parent
+from tests.support.processes import end_with_parent
 
 NUMBER: Final = struct.Struct("!H")
 Range = tuple[int, int]

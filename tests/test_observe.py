@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import httpx
 from tests.support import http_service
-from tests.support.ports import free_port
+from tests.support.processes import free_port
 
 from tollgauge import app as root
 from tollgauge import process

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.day_spans import spans_by_day
+from tests.support.probe_rows import spans_by_day
 from tests.support.series import HALF_HOUR, START, half_hours
 
 from bench.replay import (

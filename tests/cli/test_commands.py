@@ -15,7 +15,7 @@ import orjson
 import pytest
 from tests.support.command_line import TOLLGAUGE, Command, captured
 from tests.support.prepared import command as prepared_command
-from tests.support.whole_report import whole_report
+from tests.support.rated_endpoints import whole_report
 from typer.main import get_command
 
 from tollgauge.cli import app

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.support.command_line import Command
-from tests.support.ports import free_port
+from tests.support.processes import free_port
 
 from tollgauge.demo.control import run_control
 from tollgauge.demo.faults import Faults

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import Command
-from tests.support.static_server import answering, serving
+from tests.support.tls_server import answering, serving
 
 from tollgauge.demo.serving import closed_port
 

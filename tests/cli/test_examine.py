@@ -13,8 +13,8 @@ import orjson
 import pytest
 from tests.support.command_line import Command, captured
 from tests.support.http_service import PAY_TO
-from tests.support.static_server import serving
-from tests.support.whole_report import whole_report
+from tests.support.rated_endpoints import whole_report
+from tests.support.tls_server import serving
 
 from tollgauge.cli.examine import _improvement_lines
 from tollgauge.core.lint.example import GOOD, changed, encoded

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.ports import free_port
+from tests.support.processes import free_port
 
 HEAVY = frozenset({"web3", "eth_account", "fastapi", "uvicorn", "numpy", "tollgauge.app"})
 RUN = """

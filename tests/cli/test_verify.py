@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.command_line import Command, Done
+from tests.support.rated_endpoints import whole_report
 from tests.support.signing import KEY, OTHER_KEY
-from tests.support.static_server import serving
-from tests.support.whole_report import whole_report
+from tests.support.tls_server import serving
 
 from tollgauge.core.sale.answer_signature import PublicKey, SigningKey, Typ
 from tollgauge.core.score.evidence import to_json

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.support.command_line import Command
-from tests.support.static_server import answering
+from tests.support.tls_server import answering
 
 from tollgauge.demo.serving import closed_port
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.support.open_transaction import open_transaction
 from tests.support.prepared import command as prepared_command
-from tests.support.statements import execute, fetch
+from tests.support.statements import execute, fetch, open_transaction
 
 from tollgauge.db import meta
 from tollgauge.db.engine import Store, StoreError, StoreUnavailable
@@ -24,7 +23,7 @@ POSTGRES_ONLY = pytest.mark.parametrize("database", [POSTGRES], indirect=True)
 
 WRITER = """
 import asyncio, sys
-from tests.support.open_transaction import open_transaction
+from tests.support.statements import open_transaction
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 

@@ -15,8 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
-from tests.support.open_transaction import open_transaction
-from tests.support.statements import fetch
+from tests.support.statements import fetch, open_transaction
 
 from tollgauge.db import meta, schema, write_queue
 from tollgauge.db.engine import Store, StoreUnavailable

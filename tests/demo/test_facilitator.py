@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.balance import balance
+from tests.support.chain_nodes import balance
 from tests.support.paying_clients import node
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client

@@ -12,8 +12,8 @@ from typing import Final
 
 import orjson
 import pytest
-from tests.support.ports import free_port
 from tests.support.prepared import command, program
+from tests.support.processes import free_port
 
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.tour import tour

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.installed import ROOT
+from tests.support.packaging import ROOT
 from tests.support.prepared import program
 
 from tollgauge.db.backup import examine

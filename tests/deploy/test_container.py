@@ -22,9 +22,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tests.support.containerfile import stages, values
-from tests.support.installed import ROOT, make_environment
-from tests.support.ports import free_port
+from tests.support.packaging import ROOT, make_environment, stages, values
+from tests.support.processes import free_port
 from tests.support.programs import require
 
 from tollgauge.config import load, unused

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from tests.support.installed import ROOT
+from tests.support.packaging import ROOT
 from tests.support.programs import require
 
 from tollgauge.cli import app

@@ -15,8 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from tests.support.installed import ROOT, build_wheel, install
-from tests.support.npm_registry import registry
+from tests.support.packaging import ROOT, build_wheel, install, registry
 from tests.support.prepared import command as prepared_command
 from tests.support.programs import require
 

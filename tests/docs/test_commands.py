@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
-from tests.support.ports import free_port
 from tests.support.postgres import Postgres
 from tests.support.prepared import command, program
+from tests.support.processes import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "first-hour.md", *sorted((DOCS / "how-to").glob("*.md"))]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.balance import balance
+from tests.support.chain_nodes import balance
 from tests.support.guarded_clients import (
     Setup,
     guarded_httpx,
@@ -33,7 +33,7 @@ from tests.support.paying_process import HELD
 from tests.support.prepared import command
 from tests.support.seller_world import FUNDS, SellerWorld, seller_world
 from tests.support.sellers import KNOWN_PRICE, TAKERS
-from tests.support.trace_service import trace_service, traced
+from tests.support.trace_world import trace_service, traced
 
 from tollgauge.demo.chain import TestAccount
 from tollgauge_guard.entry import Entry

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
+from tests.support.bundles import add, content, priced, scored
 from tests.support.http_service import Clock
 from tests.support.score_rows import NOW
 from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT, verify
 from tests.support.statements import execute
-from tests.support.trust_records import add, content, priced, scored
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Listing

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
-from tests.support.score_rows import NOW, endpoint
-from tests.support.trust_records import (
+from tests.support.bundles import (
     QUOTE,
     add,
     content,
@@ -22,6 +21,7 @@ from tests.support.trust_records import (
     save_score,
     scored,
 )
+from tests.support.score_rows import NOW, endpoint
 
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Listing

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from tests.support.open_transaction import open_transaction
 from tests.support.probe_loop import START, endpoint
+from tests.support.statements import open_transaction
 
 from tollgauge.core.base.units import day_of
 from tollgauge.core.endpoint.finding import Lint

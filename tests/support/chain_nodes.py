@@ -15,6 +15,9 @@ from typing import Any, Final
 from pytoniq_core.boc.address import Address
 from pytoniq_core.boc.builder import Builder
 
+from tollgauge.demo.chain import Chain, word
+from tollgauge.demo.envelopes import USDC
+
 TOKEN_PROGRAM: Final = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"
 BLOCKHASH: Final = "EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N"
 JETTON_WALLET: Final = "0:" + "5a" * 32
@@ -97,3 +100,9 @@ def chain_nodes(ton_payer: str) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+async def balance(chain: Chain, address: str) -> int:
+    """The atomic USDC of an address."""
+    call = {"to": USDC, "data": "0x70a08231" + word(int(address, 16))}
+    return int(await chain.rpc("eth_call", call, "latest"), 16)

@@ -8,14 +8,18 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from eth_account import Account
 from guard.cases.sample_bundle import BASE, PAYEE
+
+from tollgauge.core.base.units import SECOND_MS
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 ACCOUNT = Account.from_key("0x" + "11" * 32)
@@ -149,3 +153,22 @@ def selling() -> Iterator[Seller]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+CASES_FOLDER: Final = Path(__file__).parents[2] / "guard/cases"
+
+
+def record_of(row: Sequence[Any], resource: str = "") -> TrustRecord:
+    """The record of a line of the bundle."""
+    _, recommendation, grade, score, addresses, network, amount, flags, as_of = row
+    return TrustRecord(
+        resource=resource,
+        recommendation=recommendation,
+        grade=grade,
+        score_tenths=None if score is None else round(score * 10),
+        addresses=tuple(PaidAddress(pay_to=to, since=at * SECOND_MS) for to, at in addresses),
+        network=network,
+        amount=None if amount is None else int(amount),
+        flags=tuple(flags),
+        as_of=as_of * SECOND_MS,
+    )

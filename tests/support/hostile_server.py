@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 import trustme
-from tests.support.hostile_certificates import CERTIFICATES, ZONE, contexts_of
 from tests.support.hostile_replies import Reply, replies_of
+from tests.support.tls_server import CERTIFICATES, ZONE, contexts_of
 
 
 @dataclass

@@ -24,6 +24,8 @@ from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.seed import load_past
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.web import routes as web
+from tollgauge.web.edge.cache import AnswerCache
+from tollgauge.web.edge.health import CAUSES, EVERY_MS
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.paid.settings import SaleSettings
 from tollgauge.web.settings import ServerSettings
@@ -105,3 +107,37 @@ async def fill(running: Running, *, days: int = 3) -> None:
 
 def with_edge(config: Config, **limits: Any) -> Config:
     return replace(config, server=replace(config.server, front=EdgeSettings(**limits)))
+
+
+FORBIDDEN = ("sqlite", "SQLSTATE", "asyncpg", "Error", "/tmp", "tollgauge.db", "Traceback")
+
+
+async def ready(running: Running) -> str:
+    """`ready`, or the cause why it is not. Each call is five seconds after the last."""
+    running.clock.now += EVERY_MS
+    answer = await running.get("/readyz")
+    body = answer.json()
+    if answer.status_code == 200:
+        return str(body["status"])
+    assert (answer.status_code, body["code"]) == (503, "store-unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+    assert body["detail"] in CAUSES.values()
+    for word in FORBIDDEN:
+        assert word not in answer.text, word
+    return str(body["cause"])
+
+
+def forget(edge: Edge) -> None:
+    """Let every answer be made anew."""
+    edge.cache = AnswerCache()
+
+
+def grow_old(edge: Edge, seconds: float) -> None:
+    """Let so many seconds pass for every ready answer."""
+    answers = edge.cache.answers
+    for key, answer in answers.items():
+        answers[key] = replace(
+            answer,
+            fresh_until=answer.fresh_until - seconds,
+            stale_until=answer.stale_until - seconds,
+        )

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.support.ledger_world import LedgerWorld
-from tests.support.parent_death import end_with_parent
+from tests.support.processes import end_with_parent
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from msgspec import structs
-from tests.support.rated import quote
+from tests.support.rated_endpoints import quote
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.finding import Severity

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
-from tests.support.parent_death import end_with_parent
+from tests.support.processes import end_with_parent
 from tests.support.programs import missing
 
 from tollgauge.db.engine import Store

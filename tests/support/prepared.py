@@ -27,7 +27,7 @@ import warnings
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.support.parent_death import end_with_parent
+from tests.support.processes import end_with_parent
 
 from tollgauge import cli
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.support.parent_death import end_with_parent
+from tests.support.processes import end_with_parent
 
 from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request

@@ -24,7 +24,7 @@ import httpx
 import trustme
 from eth_abi.abi import encode
 from eth_account import Account
-from tests.support.ports import free_port
+from tests.support.processes import free_port
 from tests.support.sellers import (
     BY_LABEL,
     HOSTS,

@@ -1,12 +1,10 @@
-"""A real chain with the demo dollar and contracts that pay through it, for the trace's tests.
-
-Authorizations are signed by eth-account and encoded by eth-abi, which the product does not use.
-"""
+"""A chain with transactions to trace, and a service that sells traces."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,24 @@ from typing import Any
 from eth_abi.abi import encode
 from eth_account import Account
 from eth_utils.abi import function_signature_to_4byte_selector
+from tests.support.prices import TRACE
+from tests.support.processes import free_port
+from tests.support.seller_world import SellerWorld
 from web3 import Web3
 
+from tollgauge import app
+from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.config import Config
+from tollgauge.db.engine import StoreSettings
+from tollgauge.demo.buyer import buy_answer
 from tollgauge.demo.chain import Chain
 from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.serving import serve
+from tollgauge.demo.world import PAY_TO
+from tollgauge.web import routes as web
+from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.settings import ServerSettings
 
 NETWORK = "eip155:8453"
 FOREVER = 2**255
@@ -187,3 +199,30 @@ class World:
             )
         operation = "(address,uint256,bytes,bytes,bytes32,uint256,bytes32,bytes,bytes)"
         return encoded(f"handleOps({operation}[],address)", rows, self.sender())
+
+
+@contextlib.asynccontextmanager
+async def trace_service(world: SellerWorld) -> AsyncIterator[str]:
+    """The service with the sellers' chain and facilitator; its address."""
+    port = free_port()
+    config = Config(
+        server=ServerSettings(base_url=f"http://127.0.0.1:{port}", port=port, admin_port=0),
+        store=StoreSettings(url="sqlite://"),
+        sale=SaleSettings(pay_to=PAY_TO),
+        facilitator=FacilitatorSettings(url=world.facilitator_url),
+        rpc=RpcSettings(url=(world.chain.rpc_url,)),
+    )
+    async with (
+        app.opened(config) as service,
+        serve(web.create(service.server()), port=port) as actual,
+    ):
+        yield f"http://127.0.0.1:{actual}"
+
+
+async def traced(
+    service: str, world: SellerWorld, *, payer: str, nonce: str, network: str
+) -> dict[str, Any]:
+    """The paid answer about an authorization."""
+    order = {"payer": payer, "nonce": nonce, "network": network}
+    bought = await buy_answer(service, TRACE, order, account=await world.wallet())
+    return bought.report

@@ -16,7 +16,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
-from tests.support.balance import balance
+from tests.support.chain_nodes import balance
 from tests.support.lost_payment import forget_payment
 from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.ports import free_port
+from tests.support.bundles import content
 from tests.support.prepared import command
+from tests.support.processes import free_port
 from tests.support.signing import verify
-from tests.support.trust_records import content
 
 from tollgauge.core.sale.answer_signature import PublicKey
 

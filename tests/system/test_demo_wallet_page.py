@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
-from tests.support.chromium import launch
+from tests.support.browser import ANNOUNCED, INJECTED, Wallet, launch
 from tests.support.storefront import WEATHER_ID, Storefront, storefront
-from tests.support.wallet import ANNOUNCED, INJECTED, Wallet
 
 pytestmark = [
     pytest.mark.usefixtures("anvil"),

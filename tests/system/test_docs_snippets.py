@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from tests.support.better_alternative import add_better_alternative
 from tests.support.prepared import command as prepared_command
 from tests.support.prices import BULK, PRICES, RENEW, TRACE, TRUST, WATCH
 from tests.support.programs import require
+from tests.support.rated_endpoints import add_better_alternative
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.peer import public_authorities

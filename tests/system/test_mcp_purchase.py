@@ -19,7 +19,7 @@ import pytest_asyncio
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
-from tests.support.balance import balance
+from tests.support.chain_nodes import balance
 from tests.support.paying_clients import node
 from tests.support.prepared import command as prepared_command
 from x402 import x402Client

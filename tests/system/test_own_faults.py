@@ -22,10 +22,11 @@ from tests.support.http_service import (
     Running,
     configuration,
     fill,
+    forget,
+    grow_old,
     opened,
 )
-from tests.support.ports import free_port
-from tests.support.ready_answers import forget, grow_old
+from tests.support.processes import free_port
 from tests.support.unsigned_payment import payment
 
 from tollgauge.clients.peer import public_authorities

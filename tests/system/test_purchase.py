@@ -22,7 +22,7 @@ import trustme
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from sqlalchemy import Connection
-from tests.support.balance import balance
+from tests.support.chain_nodes import balance
 from tests.support.paying_clients import node
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client

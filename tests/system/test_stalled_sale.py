@@ -25,12 +25,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.support.better_alternative import add_better_alternative
 from tests.support.fork_server import ForkServer, started, until_stopped
 from tests.support.killable_worker import Worker
 from tests.support.ledger_chain import NUMBERS, PAY_TO, word
 from tests.support.ledger_world import NOW, VALID_S, LedgerWorld
 from tests.support.product_process import STEPS, WRITES
+from tests.support.rated_endpoints import add_better_alternative
 from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
 from tollgauge.clients.peer import public_authorities

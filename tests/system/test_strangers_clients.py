@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from tests.support.better_alternative import add_better_alternative
 from tests.support.paying_clients import node
+from tests.support.rated_endpoints import add_better_alternative
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.peer import public_authorities

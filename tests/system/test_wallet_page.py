@@ -24,9 +24,8 @@ from playwright.async_api import (
     async_playwright,
     expect,
 )
-from tests.support.chromium import launch
+from tests.support.browser import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet, launch
 from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
-from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
 
 from tollgauge.core.score.scoring import recompute
 

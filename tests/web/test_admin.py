@@ -8,8 +8,8 @@ import httpx
 import orjson
 import pytest
 from starlette.types import ASGIApp
+from tests.support.bundles import add, priced
 from tests.support.http_service import Running, configuration, opened
-from tests.support.trust_records import add, priced
 
 from tollgauge.app import read_status
 from tollgauge.db.engine import StoreUnavailable

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.support.hostile_certificates import NOT_AFTER
 from tests.support.hostile_server import World, hostile_world
+from tests.support.tls_server import NOT_AFTER
 
 from tollgauge.clients.egress.client import (
     Egress,

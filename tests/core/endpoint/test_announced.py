@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.evidence_by_time import AS_OF, payable
+from tests.support.evidences import AS_OF, payable
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.score.evidence import TermChange

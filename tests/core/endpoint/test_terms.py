@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.evidence_by_time import USDC
+from tests.support.evidences import USDC
 
 from tollgauge.core.base.units import BASE
 from tollgauge.core.endpoint.terms import MAX_FORMS, form_text, forms_of

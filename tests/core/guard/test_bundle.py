@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import zstandard
-from tests.support.guard_cases import CASES_FOLDER, record_of
+from tests.support.guard_seller import CASES_FOLDER, record_of
 
 from tollgauge.core.base.units import BASE, SECOND_MS
 from tollgauge.core.guard.bundle import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.guard_cases import CASES_FOLDER, record_of
+from tests.support.guard_seller import CASES_FOLDER, record_of
 
 from tollgauge.core.base.units import BASE
 from tollgauge.core.guard.bundle import PaidAddress, TrustRecord

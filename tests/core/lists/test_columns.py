@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.support.rated import quote
+from tests.support.rated_endpoints import quote
 
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
 from tollgauge.core.lists.columns import Columns, CursorError

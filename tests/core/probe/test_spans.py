@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.day_spans import spans_by_day
+from tests.support.probe_rows import spans_by_day
 from tests.support.timed_evidence import payable, unpaid
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.reference import VECTORS as VECTOR_FILES
-from tests.support.evidence_by_time import AS_OF, QUOTE, dead, payable
+from tests.support.evidences import AS_OF, QUOTE, dead, payable
 from tests.support.examples import examples
 from tests.support.timed_evidence import observe, timed, unpaid
 from tests.support.timed_evidence import payable as paid

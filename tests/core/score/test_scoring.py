@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.evidence_by_time import AS_OF, QUOTE, SELLER, dead, payable
+from tests.support.evidences import AS_OF, QUOTE, SELLER, dead, payable
 
 from tollgauge.core.base.rounding import half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.evidence_by_time import AS_OF, QUOTE, payable
+from tests.support.evidences import AS_OF, QUOTE, payable
 from tests.support.examples import examples
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS

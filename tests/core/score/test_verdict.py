@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.evidence_by_time import AS_OF, dead, payable
+from tests.support.evidences import AS_OF, dead, payable
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.outcome import Outcome

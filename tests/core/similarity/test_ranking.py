@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.examples import examples
-from tests.support.rated import rated
+from tests.support.rated_endpoints import rated
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Filter

@@ -7,7 +7,7 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.rated import rated
+from tests.support.rated_endpoints import rated
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.similarity.ranking import IndexedEndpoint, SimilarityIndex

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.probe_results import QUOTE, START, STEP, probe
+from tests.support.probe_rows import QUOTE, START, STEP, probe
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.support.probe_results import QUOTE, START, STEP, probe
+from tests.support.probe_rows import QUOTE, START, STEP, probe
 
 from tollgauge.core.watch import changes, notice
 from tollgauge.core.watch.changes import Change

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from guard.cases import sample_bundle as sample
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.guard_cases import record_of
+from tests.support.guard_seller import record_of
 from tests.support.signing import KEY as SERVICE_KEY
 
 from tollgauge.core.guard import bundle as service_bundle

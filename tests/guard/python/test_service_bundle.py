@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.support.bundles import add, priced, scored
 from tests.support.http_service import Clock, configuration, opened
 from tests.support.score_rows import NOW
 from tests.support.signing import KEY
-from tests.support.trust_records import add, priced, scored
 
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import bundle as job

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec import structs
 from sqlalchemy import Connection
-from tests.support.evidence_by_time import AS_OF, dead, payable
+from tests.support.evidences import AS_OF, dead, payable
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id

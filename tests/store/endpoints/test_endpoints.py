@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import PayToHistory, Quote

@@ -12,12 +12,10 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
-from tests.support.open_transaction import open_transaction
-from tests.support.ready_answers import forget
-from tests.support.record_probe import record_probe
+from tests.support.http_service import NOW, WEATHER, Running, configuration, forget, opened
+from tests.support.probe_rows import record_probe
 from tests.support.score_rows import stored_score
-from tests.support.statements import execute, fetch
+from tests.support.statements import execute, fetch, open_transaction
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.directory.listing import ListedItem

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from tests.support.query_plans import query_plans
 from tests.support.score_rows import NOW, endpoint, row, save
+from tests.support.statements import query_plans
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.listing import ListedItem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.endpoint.finding import Finding, Severity

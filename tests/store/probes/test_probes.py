@@ -24,7 +24,7 @@ from tests.support.probe_archive import (
     observed,
     prepare,
 )
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 from tests.support.statements import fetch
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of

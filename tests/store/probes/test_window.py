@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 from tests.support import score_rows
-from tests.support.day_spans import spans_by_day
 from tests.support.probe_archive import (
     DAY,
     DOWN,
@@ -27,7 +26,7 @@ from tests.support.probe_archive import (
     prepare,
     stripped,
 )
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe, spans_by_day
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.probe import ProbeResult

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
-from tests.support.open_transaction import open_transaction
-from tests.support.statements import execute, fetch
+from tests.support.statements import execute, fetch, open_transaction
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.listing import ListedItem, read_item

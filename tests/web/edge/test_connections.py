@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.support.edge_server import HEALTH, SHORT_MS, STATS, Server, served, settings
 from tests.support.http_service import WEATHER
-from tests.support.ports import free_port
 from tests.support.prepared import command as prepared_command
+from tests.support.processes import free_port
 from tests.support.unsigned_payment import payment
 
 from tollgauge.web.edge.connections import ConnectionSettings

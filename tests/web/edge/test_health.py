@@ -18,13 +18,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.support import paid_service, prices
-from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
-from tests.support.open_transaction import open_transaction
+from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened, ready
 from tests.support.paid_service import PaidService
 from tests.support.postgres import Server, server
 from tests.support.prepared import command as prepared_command
-from tests.support.readiness import ready
-from tests.support.statements import fetch
+from tests.support.statements import fetch, open_transaction
 
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.db import meta
@@ -229,7 +227,7 @@ FULL_DISK = """
 import asyncio, ctypes, json, subprocess, sys
 from pathlib import Path
 from tests.support.http_service import configuration, opened
-from tests.support.readiness import ready
+from tests.support.http_service import ready
 
 CLONE_NEWNS = 0x20000
 

@@ -15,10 +15,10 @@ from tests.support.http_service import (
     WEATHER_ID,
     Running,
     configuration,
+    grow_old,
     opened,
     with_edge,
 )
-from tests.support.ready_answers import grow_old
 
 from tollgauge.monitor.reports.leaderboard import leaderboard
 from tollgauge.web.edge.cache import CACHE_BYTES, FRESH_SECONDS, STALE_SECONDS

@@ -9,9 +9,9 @@ from dataclasses import replace
 import httpx
 import pytest
 import pytest_asyncio
+from tests.support.bundles import add, priced
 from tests.support.http_service import NOW, Running, configuration, opened
 from tests.support.signing import KEY, PRIVATE_JWK, verify
-from tests.support.trust_records import add, priced
 
 from tollgauge.core.guard.bundle import Variant
 from tollgauge.db.engine import StoreUnavailable

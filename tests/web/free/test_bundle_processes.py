@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.bundles import add, content, priced
 from tests.support.http_service import Running, configuration, opened
-from tests.support.trust_records import add, content, priced
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.web.free.bundle_download import CHECK_MS

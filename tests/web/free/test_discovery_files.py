@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 from tests.support import http_service
+from tests.support.bundles import add, priced
 from tests.support.http_service import BASE, Running
 from tests.support.prices import PRICES
-from tests.support.trust_records import add, priced
 from x402.extensions.bazaar import validate_discovery_extension
 
 from tollgauge.web.paid.settings import SaleSettings

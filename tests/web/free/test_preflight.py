@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.bundles import add, paid_to, priced, scored
 from tests.support.http_service import NOW, Running, configuration, opened
 from tests.support.score_rows import endpoint
-from tests.support.trust_records import add, paid_to, priced, scored
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.web.wire.figures import iso

@@ -17,7 +17,7 @@ from mcp_types import CallToolResult, RequestParamsMeta, Tool
 from tests.support import prices
 from tests.support.http_service import NOW
 from tests.support.paid_service import PaidService, header, opened
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 from tests.web.paid.products.test_bulk import endpoint, known, probe, url, urls
 
 from tollgauge.core.base.units import MINUTE_MS

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright, expect
-from tests.support.chromium import launch
+from tests.support.browser import launch
 from tests.support.http_service import configuration, opened
 
 from tollgauge.demo.serving import serve

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
-from tests.support.chromium import launch
+from tests.support.browser import launch
 from tests.support.http_service import Running, configuration, opened
 from tests.support.programs import missing
 

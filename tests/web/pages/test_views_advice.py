@@ -6,7 +6,7 @@ import html
 import re
 
 import pytest
-from tests.support.evidence_by_time import AS_OF, dead, payable
+from tests.support.evidences import AS_OF, dead, payable
 from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats, unmeasured, view
 
 from tollgauge.core.base.units import DAY_MS

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 from tests.support.ledger_world import held_claim
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.probe.exchange import Timings

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples as count
-from tests.support.whole_report import whole_report
+from tests.support.rated_endpoints import whole_report
 
 from tollgauge.core.endpoint import finding
 from tollgauge.web.wire import examples, trust

@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, RequestParamsMeta
 from tests.support import prices
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, opened
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id, parse_resource

@@ -15,7 +15,7 @@ from tests.support import http_service, paid_service
 from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
 from tests.support.ledger_world import held_claim
 from tests.support.paid_service import PaidService, header
-from tests.support.record_probe import record_probe
+from tests.support.probe_rows import record_probe
 from tests.support.signing import KEY, OTHER_KEY, canonical, header_of
 from tests.support.statements import execute
 

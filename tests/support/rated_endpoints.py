@@ -1,17 +1,54 @@
-"""An endpoint that is a better alternative to another one, for tests that buy `/v1/similar`."""
+"""Endpoints with figures: rows, one with a better alternative, and whole reports."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import orjson
 from tests.support.score_rows import stored_score
 
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.score.evidence import Evidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
+from tollgauge.web.wire import examples
+from tollgauge.web.wire.response_model import dump
+from tollgauge.web.wire.trust import trust_report
+
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+
+
+def quote(
+    price: int | None, pay_to: str | None = None, network: str = "eip155:8453"
+) -> Quote | None:
+    """An offer of a price in millionths of a dollar; None for one in another token."""
+    if price is None and pay_to is None:
+        return None
+    asset = "0x01" if price is None else USDC
+    return Quote(network=network, asset=asset, amount=price or 0, pay_to=pay_to or "")
+
+
+def rated(
+    name: str,
+    *,
+    host: str | None = None,
+    price: int | None = None,
+    pay_to: str | None = None,
+    **values: object,
+) -> RatedEndpoint:
+    known = {"first_seen": 0, "resource": f"https://{name}.example/", **values}
+    return RatedEndpoint(
+        id=name,
+        host=host or f"{name}.example",
+        quote=quote(price, pay_to),
+        **known,  # type: ignore[arg-type]
+    )
+
 
 _HOST = "better-alternative.example"
 
@@ -46,3 +83,8 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
     )
     await store.writing(endpoints.insert, better)
     await store.writing(scores.save, score)
+
+
+def whole_report() -> Any:
+    """The report as JSON value."""
+    return orjson.loads(dump(trust_report(examples._report(), base_url=examples.BASE_URL)))

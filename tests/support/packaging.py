@@ -1,4 +1,4 @@
-"""A registry of npm packages on this machine (github.com/npm/registry, Public Registry API)."""
+"""The wheel in its own environment, the Containerfile, and an npm registry on this machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,66 @@ import contextlib
 import hashlib
 import io
 import json
+import re
+import subprocess
+import sys
+import sysconfig
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built with the locked build backend."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run([*command, "--directory", folder], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def make_environment(folder: Path) -> Path:
+    """An empty virtual environment that finds the dependencies of the tests; its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """A virtual environment with the wheel in it; its command `tollgauge`."""
+    python = make_environment(folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    return folder / "bin" / "tollgauge"
+
+
+Stage = list[tuple[str, str]]
+"""The instructions of a stage: the word in upper case, and what follows it."""
+
+
+def stages(path: Path) -> list[Stage]:
+    """The stages of a file, without its comments; a line that goes on is one instruction."""
+    text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    result: list[Stage] = []
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        word, _, rest = line.strip().partition(" ")
+        if word.upper() == "FROM":
+            result.append([])
+        if word:
+            result[-1].append((word.upper(), rest.strip()))
+    return result
+
+
+def values(stage: Stage, word: str) -> list[str]:
+    """What follows each instruction of a kind."""
+    return [rest for name, rest in stage if name == word]
+
 
 SCOPE = "@foundry-rs"
 

@@ -1,4 +1,4 @@
-"""A wallet as browser extensions inject it (EIP-1193, EIP-6963), and a visit to the wallet page."""
+"""Debian's Chromium, a wallet as extensions inject it (EIP-1193, EIP-6963), and the wallet page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,34 @@ from typing import Any
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from playwright.async_api import (
+    Browser,
     BrowserContext,
     Page,
+    Playwright,
     expect,
 )
+from tests.support.programs import require
 from tests.support.storefront import WEATHER_ID, Storefront
 
 from tollgauge.demo.chain import Chain, TestAccount
+
+expect.set_options(timeout=30_000)  # a busy machine needs more than the usual 5 s
+
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--headless",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+async def launch(playwright: Playwright) -> Browser:
+    """Start it. Skips the test where it is missing, and fails it in `make test`."""
+    return await playwright.chromium.launch(executable_path=require("chromium"), args=_ARGUMENTS)
+
 
 BASE_CHAIN = 8453
 
