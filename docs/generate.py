@@ -1,10 +1,11 @@
-"""Writes the generated pages and tables of this folder and of the README, and the example of the
-configuration: `.venv/bin/python docs/generate.py`.
+"""Writes the generated pages and tables of this folder and of the README, the examples of answers,
+and the example of the configuration: `.venv/bin/python docs/generate.py`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(
@@ -14,8 +15,7 @@ sys.path.insert(
 from docs.gaming import gaming
 from docs.lint_rules import lint_rules
 from docs.methodology import methodology
-from docs.reference_pages import reference
-from docs.sections import pages_with_sections
+from docs.response_examples import recorded
 from docs.tables_sql import tables_sql
 from tollgauge.config.template import template
 from tollgauge.core.score.evidence_schema import schema_text
@@ -23,6 +23,10 @@ from tollgauge.core.score.evidence_schema import schema_text
 
 def pages() -> dict[str, str]:
     """File name to content."""
+    # The routes, which these read, show the recorded examples.
+    from docs.reference_pages import reference
+    from docs.sections import pages_with_sections
+
     return {
         "methodology.md": methodology(),
         "gaming.md": gaming(),
@@ -35,13 +39,17 @@ def pages() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the SQL of the tables, and every page to its path relative to this folder."""
-    folder = Path(__file__).parent
-    # The tables come first: the pages are examples of a service that creates them.
-    for name, text in tables_sql().items():
-        folder.joinpath("../src/tollgauge/db", name).write_text(text, encoding="utf-8")
-    for name, text in pages().items():
-        folder.joinpath(name).write_text(text, encoding="utf-8")
+    """Write the SQL of the tables, the examples of answers, and every page."""
+    # The pages come last: they show a service that creates the tables and names the examples.
+    write({f"../src/tollgauge/db/{name}": text for name, text in tables_sql().items()})
+    write(recorded())
+    write(pages())
+
+
+def write(texts: Mapping[str, str]) -> None:
+    """Write files by their paths from this folder."""
+    for name, text in texts.items():
+        Path(__file__).parent.joinpath(name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

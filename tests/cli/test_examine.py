@@ -16,12 +16,13 @@ from tests.support.http_service import PAY_TO
 from tests.support.rated_endpoints import whole_report
 from tests.support.tls_server import serving
 
+from docs.response_examples import sample_evidence
 from tollgauge.cli.examine import _improvement_lines
 from tollgauge.core.lint.example import GOOD, changed, encoded
 from tollgauge.core.score.evidence import digest as evidence_digest
 from tollgauge.core.score.evidence import from_json, to_json
 from tollgauge.core.score.improvement import Improvement
-from tollgauge.web.wire import examples
+from tollgauge.web.wire.examples import read_example
 
 
 def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_lint_and_probe_ask_public_addresses_only(tollgauge: Command, url: str) 
 def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Path) -> None:
     report = whole_report()
     (tmp_path / "report.json").write_bytes(orjson.dumps(report))
-    (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
+    (tmp_path / "evidence.json").write_bytes(to_json(sample_evidence()))
     for name in ("report.json", "evidence.json"):
         done = tollgauge("score", name, "--json")
         assert (done.code, done.err) == (0, "")
@@ -229,7 +230,7 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
         claim = {"agrees": True, "differences": []} if name == "report.json" else None
         assert document.pop("claim", None) == claim
         raising = document.pop("improvements")
-        assert raising == examples.snapshot("")["improvements"]
+        assert raising == read_example("snapshot")["improvements"]
         lines = tollgauge("score", name).out
         assert "what would raise this score:" in lines
         assert all(f"({row['code']}): {row['fix']}" in lines for row in raising)
@@ -258,7 +259,7 @@ def test_score_says_how_soon_the_score_would_rise(days: int, words: str) -> None
 
 
 def test_score_calls_nothing_certain(tollgauge: Command, tmp_path: Path) -> None:
-    (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
+    (tmp_path / "evidence.json").write_bytes(to_json(sample_evidence()))
     lines = tollgauge("score", "evidence.json").out.splitlines()
     assert "payable    over 99.9% in half an hour, 99.6% in 24 hours" in lines
 
@@ -348,7 +349,7 @@ def test_score_exits_1_for_any_claim_that_the_evidence_does_not_give(
 
 def dead_evidence() -> dict[str, Any]:
     """Evidence of an endpoint that never answered."""
-    document: dict[str, Any] = orjson.loads(to_json(examples._evidence()))
+    document: dict[str, Any] = orjson.loads(to_json(sample_evidence()))
     for day in document["days"]:
         day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
         day["spans"].update(up=0, payable=0, down=86_400_000, compliance=0)
@@ -417,14 +418,14 @@ def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command)
 @pytest.mark.parametrize(
     ("documents", "code", "words"),
     [
-        ({"/evidence/x": to_json(examples._evidence())}, 0, "they agree"),
+        ({"/evidence/x": to_json(sample_evidence())}, 0, "they agree"),
         ({}, 2, "answered 404"),
     ],
 )
 def test_score_fetches_the_evidence_that_a_short_report_names(
     tollgauge: Command, documents: dict[str, bytes], code: int, words: str
 ) -> None:
-    report = examples.trust_report() | {}
+    report = read_example("trust_report") | {}
     with serving(documents) as url:
         report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
         done = tollgauge("score", "-", stdin=orjson.dumps(report))
@@ -433,8 +434,8 @@ def test_score_fetches_the_evidence_that_a_short_report_names(
 
 
 def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: Command) -> None:
-    other = replace(examples._evidence(), listed=False)
-    report = examples.trust_report() | {}
+    other = replace(sample_evidence(), listed=False)
+    report = read_example("trust_report") | {}
     with serving({"/evidence/x": to_json(other)}) as url:
         report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
         done = tollgauge("score", "-", stdin=orjson.dumps(report))

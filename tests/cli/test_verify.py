@@ -15,9 +15,10 @@ from tests.support.rated_endpoints import whole_report
 from tests.support.signing import KEY, OTHER_KEY
 from tests.support.tls_server import serving
 
+from docs.response_examples import sample_evidence
 from tollgauge.core.sale.answer_signature import PublicKey, SigningKey, Typ
 from tollgauge.core.score.evidence import to_json
-from tollgauge.web.wire import examples
+from tollgauge.web.wire.examples import read_example
 
 CASES = Path(__file__).resolve().parents[2] / "guard" / "cases"
 NOW = 1_795_000_000_000
@@ -44,7 +45,7 @@ def service(documents: dict[str, bytes]) -> Iterator[str]:
 
 
 def evidence() -> bytes:
-    return to_json(examples._evidence())
+    return to_json(sample_evidence())
 
 
 def full_report() -> Any:
@@ -148,7 +149,7 @@ def test_evidence_that_was_changed_does_not_have_the_digest_that_the_report_name
 def test_a_short_report_s_evidence_is_fetched_from_the_service(
     tollgauge: Command, service: str
 ) -> None:
-    short = examples.trust_report()
+    short = read_example("trust_report")
     save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/x"}})
 
     online = tollgauge("verify", "report.json", "--url", service, "--json")
@@ -162,7 +163,7 @@ def test_a_short_report_s_evidence_is_fetched_from_the_service(
 
 
 def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, service: str) -> None:
-    short = examples.trust_report()
+    short = read_example("trust_report")
     save(short)
     short = short | {"evidence": short["evidence"] | {"url": "http://127.0.0.1:9/trap"}}
     Path("report.json").write_bytes(orjson.dumps(short))
@@ -176,7 +177,7 @@ def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, serv
 def test_evidence_that_cannot_be_fetched_leaves_the_score_open(
     tollgauge: Command, service: str
 ) -> None:
-    short = examples.trust_report()
+    short = read_example("trust_report")
     save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/gone"}})
     done = tollgauge("verify", "report.json", "--url", service)
 
@@ -187,7 +188,7 @@ def test_evidence_that_cannot_be_fetched_leaves_the_score_open(
 
 
 def test_a_snapshot_is_verified_and_named_as_one(tollgauge: Command, service: str) -> None:
-    save(examples.snapshot(service), typ="tollgauge-snapshot")
+    save(read_example("snapshot", service), typ="tollgauge-snapshot")
     done = tollgauge("verify", "report.json", TOLLGAUGE_URL=service)
 
     assert done.code == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.reference_pages import reference
+from docs.response_examples import recorded
 from tollgauge.config import Config
 from tollgauge.config.settings import list_settings
 from tollgauge.core.score.scoring import FLAG_RULES
@@ -25,6 +26,11 @@ def written() -> dict[str, str]:
 def test_every_page_of_the_reference_is_current(written: dict[str, str]) -> None:
     assert written.keys() == {f"reference/{path.name}" for path in (DOCS / "reference").iterdir()}
     for name, text in written.items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text, f"{name}: {ADVICE}"
+
+
+def test_recorded_examples_are_what_the_code_answers() -> None:
+    for name, text in recorded().items():
         assert (DOCS / name).read_text(encoding="utf-8") == text, f"{name}: {ADVICE}"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from tests.support.score_rows import stored_score
 
+from docs.response_examples import sample_report
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
@@ -16,7 +17,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
-from tollgauge.web.wire import examples
+from tollgauge.web.wire.examples import BASE_URL
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
 
@@ -87,4 +88,4 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
 
 def whole_report() -> Any:
     """The report as JSON value."""
-    return orjson.loads(dump(trust_report(examples._report(), base_url=examples.BASE_URL)))
+    return orjson.loads(dump(trust_report(sample_report(), base_url=BASE_URL)))

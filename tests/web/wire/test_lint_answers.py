@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.support.lint_envelopes import V1, V2, answered, changed
 
+from docs.response_examples import sample_report
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.score.signals.flag import Flag
-from tollgauge.web.wire import examples, lint_answers, trust
+from tollgauge.web.wire import lint_answers, trust
 from tollgauge.web.wire.lint_answers import BRIEF_BYTES, LintResponse, brief, rule_page, stored_lint
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import SHORT_BYTES, trust_report
@@ -84,7 +85,7 @@ def test_a_report_leads_from_a_lint_flag_to_its_rule_and_a_short_one_where_there
         Flag(code=code, severity=Severity.WARN, message="m")
         for code in ("lint:domain-wrong", "lint:retired-rule", "down-now")
     )
-    report = examples._report()
+    report = sample_report()
     report = replace(report, score=replace(report.score, flags=flags))
     whole = trust_report(report, base_url="https://gauge.example.org")
     pages = {code: flag.page for code, flag in whole.flags.items()}

@@ -9,7 +9,8 @@ from tests.support.examples import examples as count
 from tests.support.rated_endpoints import whole_report
 
 from tollgauge.core.endpoint import finding
-from tollgauge.web.wire import examples, trust
+from tollgauge.web.wire import trust
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.scores import DetailedFlag, FlagResponse
 from tollgauge.web.wire.trust import (
@@ -83,7 +84,7 @@ def test_the_message_of_an_error_is_the_last_text_to_go() -> None:
 
 
 def test_an_outline_of_three_reports_leaves_room_in_an_agents_context() -> None:
-    sample = examples.preview()["samples"][0]
+    sample = read_example("preview")["samples"][0]
     report = report_with([("warn", 200, 100)] * 12).model_dump(by_alias=True)
     samples = [sample | {"report": report}] * 3
     text = outline(PreviewResponse.model_validate({"samples": samples}))

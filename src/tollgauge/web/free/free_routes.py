@@ -29,6 +29,7 @@ from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, Doc
 from tollgauge.web.wire import examples, lists, openapi
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.counts import EcosystemResponse
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.preflight_answers import PreflightResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
@@ -57,14 +58,14 @@ def free_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What is read by GET as JSON, without a payment."""
     base_url, api = dependencies.base_url, FreeApi(dependencies)
-    board = openapi.free(LeaderboardResponse, examples.leaderboard(base_url))
-    counts = openapi.free(EcosystemResponse, examples.stats())
-    snapshot = partial(openapi.free, SnapshotResponse, examples.snapshot(base_url))
+    board = openapi.free(LeaderboardResponse, read_example("leaderboard", base_url))
+    counts = openapi.free(EcosystemResponse, read_example("stats"))
+    snapshot = partial(openapi.free, SnapshotResponse, read_example("snapshot", base_url))
     by_url, by_id = map(openapi.signed, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
-    samples = openapi.signed(openapi.free(PreviewResponse, examples.preview()))
+    samples = openapi.signed(openapi.free(PreviewResponse, read_example("preview")))
     decoders = openapi.free(models.ModelsResponse, models.CATALOGUE.model_dump(by_alias=True))
-    calibration = openapi.free(CalibrationResponse, examples.calibration())
-    document = openapi.document(examples.evidence(), _UNKNOWN_EVIDENCE)
+    calibration = openapi.free(CalibrationResponse, read_example("calibration"))
+    document = openapi.document(read_example("evidence"), _UNKNOWN_EVIDENCE)
     query = f"?resource={examples.RESOURCE}"
     best = "The best 25 listed endpoints that may be paid"
     known = "Counts over everything that is known"
@@ -89,7 +90,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         PREVIEW,
         api.preview_by_post,
         "post_preview",
-        openapi.signed(openapi.free(PreviewResponse, examples.preview(), _NO_OBJECT)),
+        openapi.signed(openapi.free(PreviewResponse, read_example("preview"), _NO_OBJECT)),
         tag="free",
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
@@ -104,7 +105,7 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
         preflight.SUMMARY,
         preflight.Preflights(dependencies).preflight,
         "get_preflight",
-        openapi.free(PreflightResponse, examples.preflight(), _INVALID),
+        openapi.free(PreflightResponse, read_example("preflight"), _INVALID),
         tag="free",
         cached=True,
         strict_query=True,
@@ -144,7 +145,7 @@ def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
 def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Search, and every endpoint page by page."""
     endpoints, base_url = endpoint_lists.EndpointLists(dependencies), dependencies.base_url
-    results = openapi.free(lists.SearchResponse, examples.search(base_url), INVALID_FILTER)
+    results = openapi.free(lists.SearchResponse, read_example("search", base_url), INVALID_FILTER)
     get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
     search = "Endpoints by URL, by host, or by what they are for"
     for path, handler, id_, example in (
@@ -166,14 +167,14 @@ def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
         search,
         endpoints.search_by_post,
         "post_semantic_search",
-        openapi.free(lists.SearchResponse, examples.search(base_url), _NO_OBJECT),
+        openapi.free(lists.SearchResponse, read_example("search", base_url), _NO_OBJECT),
         tag="free",
         request={"requestBody": endpoint_lists.SearchRequest.body(endpoint_lists.EXAMPLE)},
         strict_query=True,
         example=orjson.dumps(endpoint_lists.EXAMPLE).decode(),
     )
     page = openapi.free(
-        lists.EndpointListResponse, examples.endpoint_list(base_url), INVALID_FILTER
+        lists.EndpointListResponse, read_example("endpoint_list", base_url), INVALID_FILTER
     )
     csv = openapi.csv(INVALID_FILTER)
     either = {**page, 200: openapi.either(page[200], csv[200])}

@@ -159,14 +159,16 @@ class RequestModel(BaseModel):
         for field, published in schema["properties"].items():
             name = (renamed or {}).get(field, field)
             form = {key: value for key, value in published.items() if key != "description"}
-            if not form.get("default"):
-                form.pop("default", None)
+            description = published["description"]
+            if default := form.pop("default", None):
+                description += f". Default: {default}"
+                form["default"] = default
             parameters.append(
                 {
                     "name": name,
                     "in": "query",
                     "required": field in schema.get("required", ()),
-                    "description": published["description"],
+                    "description": description,
                     "schema": form | {"examples": [examples[name]]},
                 }
             )

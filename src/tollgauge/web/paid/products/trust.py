@@ -20,7 +20,7 @@ from tollgauge.store.scores import evidence, scores
 from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire import examples
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import TrustReportResponse, short, trust_report
@@ -98,7 +98,7 @@ PRODUCT: Final = Product(
     request=TrustRequest,
     example=dict(EXAMPLE),
     answer=EXAMPLE | {"score": 84.2, "grade": "A", "recommendation": "proceed"},
-    whole_answer=examples.trust_report(),
+    whole_answer=read_example("trust_report"),
     response=TrustReportResponse,
     compute=_answer,
     tool=ToolSpec(

@@ -1,13 +1,13 @@
-"""Examples for the interface description, written by the code that writes the real answers.
+"""The examples of the interface description, made by the code that makes the real answers.
 
-One invented endpoint is scored from invented evidence and written by web/wire, so an example can
-neither go stale nor disagree with its schema. No value of an example is null: FastAPI would leave
-it out.
+One invented endpoint is scored from invented evidence. `docs/generate.py` records the answers as
+JSON files in web/wire/examples, and a test compares the files with the output of the code. No value
+is null: FastAPI would leave it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -45,18 +45,13 @@ from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.counts import ecosystem
+from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
 from tollgauge.web.wire.preflight_answers import preflight as preflight_response
 from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.trust import short
 
-RESOURCE: Final = "https://api.example.com/weather"
-BASE_URL: Final = "https://tollgauge.example.com"
-"""Of the service in examples that are the same everywhere."""
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
-PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
-PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
-"""The key of RFC 8037, appendix A.2."""
 _QUOTE: Final = Quote(
     network="eip155:8453",
     asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -79,42 +74,36 @@ _ENDPOINT: Final = Endpoint(
 )
 
 
-@cache
 def trust_report() -> Any:
     """A trust report as it is sold by default, as JSON value."""
-    return _json(short(trust.trust_report(_report(), base_url=BASE_URL)))
+    return _json(short(trust.trust_report(sample_report(), base_url=BASE_URL)))
 
 
-@cache
 def evidence() -> Any:
     """The evidence of the example's score, as JSON value."""
     return orjson.loads(_row().evidence)
 
 
-@cache
 def preview() -> Any:
     """The preview as JSON value."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
-    samples = tuple(Sample(role=role, rank=rank, report=_report()) for role, rank in roles)  # type: ignore[arg-type]
+    samples = tuple(Sample(role=role, rank=rank, report=sample_report()) for role, rank in roles)  # type: ignore[arg-type]
     return _json(trust.preview(samples, base_url=BASE_URL))
 
 
-@cache
-def leaderboard(base_url: str) -> Any:
+def leaderboard() -> Any:
     """The leaderboard as JSON value."""
     row = _listed()
     more = {row.id: MoreOfSite("example.com", 12)}
     board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
-    return _json(snapshots.leaderboard(board, base_url=base_url))
+    return _json(snapshots.leaderboard(board, base_url=BASE_URL))
 
 
-@cache
-def snapshot(base_url: str) -> Any:
+def snapshot() -> Any:
     """A snapshot as JSON value."""
-    return _json(snapshots.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
+    return _json(snapshots.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=BASE_URL))
 
 
-@cache
 def preflight() -> Any:
     """A preflight as JSON value: of an offer that asks to pay another address."""
     address = PaidAddress(pay_to=PAY_TO, since=AS_OF - 60 * DAY_MS)
@@ -134,15 +123,13 @@ def preflight() -> Any:
     return _json(preflight_response(verdict, record, resource=RESOURCE))
 
 
-@cache
-def search(base_url: str) -> Any:
+def search() -> Any:
     """What a search found, as JSON value."""
     results = (SearchResult(endpoint=_listed(), percent=46),)
-    return _json(lists.search(Search(match="meaning", results=results), base_url=base_url))
+    return _json(lists.search(Search(match="meaning", results=results), base_url=BASE_URL))
 
 
-@cache
-def endpoint_list(base_url: str) -> Any:
+def endpoint_list() -> Any:
     """A page of a list as JSON value."""
     page = EndpointPage(
         rows=(_listed(),),
@@ -152,8 +139,8 @@ def endpoint_list(base_url: str) -> Any:
         previous=None,
         networks=(),
     )
-    next_url = f"{base_url}/trust/endpoints?cursor=-914100~{_ENDPOINT.id}"
-    return _json(lists.endpoint_list(page, next_url=next_url, base_url=base_url))
+    next_url = f"{BASE_URL}/trust/endpoints?cursor=-914100~{_ENDPOINT.id}"
+    return _json(lists.endpoint_list(page, next_url=next_url, base_url=BASE_URL))
 
 
 def _listed() -> RatedEndpoint:
@@ -171,7 +158,6 @@ def _listed() -> RatedEndpoint:
     )
 
 
-@cache
 def stats() -> Any:
     """The ecosystem's counts as JSON value."""
     counts = Ecosystem(
@@ -212,15 +198,12 @@ def _statistics() -> Statistics:
     )
 
 
-@cache
 def calibration() -> Any:
     """Forecasts held against what happened, as JSON value: all as often as they say."""
     return _json(_calibration_response())
 
 
-@cache
 def _calibration_response() -> CalibrationResponse:
-    """Its logarithms take longer than the rest of the table of routes."""
     return calibration_answers.calibration(_calibration(), now=AS_OF)
 
 
@@ -246,7 +229,8 @@ def _calibration() -> Calibration:
     return Calibration(first_day=last - 27, last_day=last, sums={2: sums})
 
 
-def _report() -> TrustReport:
+def sample_report() -> TrustReport:
+    """The trust report of the example, with its evidence."""
     row = _row()
     return TrustReport(
         endpoint=_ENDPOINT,
@@ -259,16 +243,19 @@ def _report() -> TrustReport:
 def _snapshot() -> Snapshot:
     score = score_from_json(_row().result)
     brief = build_snapshot(_listed(), score, now=AS_OF)
-    return structs.replace(brief, better_alternatives=3, improvements=improvements(_evidence()))
+    return structs.replace(
+        brief, better_alternatives=3, improvements=improvements(sample_evidence())
+    )
 
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence())
+    return scored(_ENDPOINT.id, sample_evidence())
 
 
 @cache
-def _evidence() -> Evidence:
+def sample_evidence() -> Evidence:
+    """The evidence of the example's score."""
     last = AS_OF - MINUTE_MS
     begin = AS_OF - DAY_MS
     day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
@@ -324,3 +311,17 @@ def _probe(at: int) -> ProbeResult:
 
 def _json(model: ResponseModel) -> Any:
     return orjson.loads(dump(model))
+
+
+def recorded() -> dict[str, str]:
+    """The files of web/wire/examples by their paths from this folder."""
+    answers: tuple[Callable[[], Any], ...] = (
+        *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
+        *(endpoint_list, stats, calibration),
+    )
+    return {
+        f"../src/tollgauge/web/wire/examples/{answer.__name__}.json": orjson.dumps(
+            answer(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        ).decode()
+        for answer in answers
+    }

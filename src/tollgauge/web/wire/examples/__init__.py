@@ -1,0 +1,23 @@
+"""Recorded answers, for the interface description. `docs/generate.py` writes the files."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import orjson
+
+RESOURCE: Final = "https://api.example.com/weather"
+BASE_URL: Final = "https://tollgauge.example.com"
+"""The service's URL in the recorded answers."""
+PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+"""The key of RFC 8037, appendix A.2."""
+
+
+@cache
+def read_example(name: str, base_url: str = BASE_URL) -> Any:
+    """A recorded answer as JSON value, with the URL of this service."""
+    text = resources.files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8")
+    return orjson.loads(text.replace(BASE_URL, base_url))
