@@ -181,9 +181,9 @@ def load(body_path: str, signature: str) -> dict[str, Any]:
     """Load a bundle as the guard does; what it took."""
     sys.path.insert(0, str(CHECKOUT / "guard/python/src"))
     from tollgauge_guard.bundle import read_bundle
-    from tollgauge_guard.signature import pin
+    from tollgauge_guard.signature import pin_keys
 
-    body, key = Path(body_path).read_bytes(), pin(KEY.public_jwk)
+    body, key = Path(body_path).read_bytes(), pin_keys(KEY.public_jwk)
     before_mb, clock = peak_mb(), time.perf_counter()
     loaded = read_bundle(body, signature, key)
     seconds = time.perf_counter() - clock

@@ -15,14 +15,14 @@ POLICY = Policy(max_call=3 * CENT, max_host_day=5 * CENT, max_day=10 * CENT, unk
 
 
 def ask(question: Ask, url: str) -> bool:
-    """Whether to pay all the same. A person could answer here; this agent pays half a cent."""
-    agreed = question.terms.micro_usd <= CENT // 2
+    """Allow half a cent. A person could answer here."""
+    agreed = question.terms.exposure <= CENT // 2
     print(f"asked about {url}: {question.reason} {'Yes.' if agreed else 'No.'}")
     return agreed
 
 
 async def main() -> None:
-    """Ask each URL, and say what was paid and what was refused."""
+    """Request each URL, and print what was paid and what was refused."""
     client, env = x402Client(), os.environ
     register_exact_evm_client(client, Account.from_key(env["PRIVATE_KEY"]))
     bundle, key = env["TOLLGAUGE_GUARD_BUNDLE"], env["TOLLGAUGE_GUARD_KEY"]

@@ -29,8 +29,9 @@ async def main() -> None:
                 print(f"refused {url}: {error}")
             else:
                 print(f"{answer.status_code} {url}: {answer.text}")
-        for entry in http.guard.journal.entries():
-            print(f"paid {entry.amount} to {entry.pay_to} for {entry.resource}: {entry.outcome}")
+        for payment in http.guard.journal.payments():
+            price = f"{payment.amount} to {payment.pay_to}"
+            print(f"paid {price} for {payment.resource}: {payment.state}")
 
 
 asyncio.run(main())

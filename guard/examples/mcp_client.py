@@ -31,8 +31,8 @@ async def main() -> None:
                 print(f"refused {name}: {error}")
             else:
                 print(f"{name}: {result.model_dump_json(exclude_none=True)}")
-    for entry in guard.journal.entries():
-        print(f"paid {entry.amount} to {entry.pay_to} for {entry.resource}: {entry.outcome}")
+    for payment in guard.journal.payments():
+        print(f"paid {payment.amount} to {payment.pay_to} for {payment.resource}: {payment.state}")
 
 
 asyncio.run(main())

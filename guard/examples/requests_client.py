@@ -24,5 +24,5 @@ for url in sys.argv[1:]:
         print(f"refused {url}: {error}")
     else:
         print(f"{answer.status_code} {url}: {answer.text}")
-for entry in session.guard.journal.entries():
-    print(f"paid {entry.amount} to {entry.pay_to} for {entry.resource}: {entry.outcome}")
+for payment in session.guard.journal.payments():
+    print(f"paid {payment.amount} to {payment.pay_to} for {payment.resource}: {payment.state}")

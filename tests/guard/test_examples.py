@@ -110,7 +110,7 @@ async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
     else:
         entries = [line for line in lines if line.startswith("paid ")]
         assert [line.split()[1] for line in entries] == ["10000", "5000"]
-        assert all(line.endswith("settled") for line in entries)
+        assert all(line.endswith("delivered") for line in entries)
 
 
 @pytest.mark.usefixtures("one_day")
@@ -158,7 +158,7 @@ async def test_the_tools_of_this_service_are_bought_as_far_as_their_known_price(
         printed = await run("mcp_client.py", tmp_path, shop.world.buyer, environment, *words)
         assert await shop.income() - before == 5_000
     assert "refused x402_trust_bulk: price-jump" in printed
-    assert printed.splitlines()[-1].endswith("settled")
+    assert printed.splitlines()[-1].endswith("delivered")
 
 
 async def test_the_page_shows_the_examples_as_they_are() -> None:
@@ -185,7 +185,10 @@ async def test_the_commands_of_the_page_answer(
         check, journal = local.splitlines()
         variables = {**environment, **homes, "PATH": path, "RESOURCE": world.url(label)}
         assert (await shell(check, variables))[0] == code
-        assert await shell(journal, variables) == (0, "No payment waits for an answer.\n")
+        assert await shell(journal, variables) == (
+            0,
+            "Every payment was answered, or its purchase has ended.\n",
+        )
     async with storefront() as shop:
         variables = {"TOLLGAUGE_URL": shop.url, "RESOURCE": WEATHER}
         ended, printed = await shell(asked, variables)

@@ -36,8 +36,8 @@ from tests.support.sellers import KNOWN_PRICE, TAKERS
 from tests.support.trace_world import trace_service, traced
 
 from tollgauge.demo.chain import TestAccount
-from tollgauge_guard.entry import Entry
 from tollgauge_guard.journal import Journal
+from tollgauge_guard.payment import Payment
 
 pytestmark = [
     pytest.mark.usefixtures("anvil"),
@@ -145,9 +145,9 @@ async def test_the_journal_has_every_payment_and_knows_of_no_receipt_that_did_no
     async with guarded_httpx(world, payer_of(payer), setup) as http:
         for seller in TAKERS:
             await ask(http, world.url(seller.label), seller.label)
-        entries = http.guard.journal.entries()
+        entries = http.guard.journal.payments()
     mine = {item.nonce for item in world.arrived if item.payer == payer.address.lower()}
-    assert {entry.nonce for entry in entries if entry.settlement is None} == mine
+    assert {str(entry.nonce) for entry in entries if entry.settlement is None} == mine
 
 
 async def start(
@@ -173,8 +173,8 @@ async def taken(world: SellerWorld, account: TestAccount) -> None:
             await asyncio.sleep(0.02)
 
 
-def only_unsettled(setup: Setup) -> Entry:
-    (entry,) = Journal(setup.journal).unsettled()
+def only_unsettled(setup: Setup) -> Payment:
+    (entry,) = Journal(setup.journal).unresolved()
     return entry
 
 
@@ -189,7 +189,7 @@ async def test_after_a_kill_the_journal_names_the_payment_and_the_trace_what_bec
     entry = only_unsettled(setup)
     assert (entry.payer, entry.amount) == (account.address.lower(), KNOWN_PRICE)
     answer = await traced(
-        service, world, payer=entry.payer, nonce=entry.nonce, network="eip155:8453"
+        service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"
     )
     assert answer["authorization"]["used"] is True
     assert (answer["payee"], answer["amount"]) == (entry.pay_to, str(entry.amount))
@@ -226,7 +226,7 @@ async def test_a_payment_that_never_left_a_killed_client_is_named_too_and_was_no
     entry = only_unsettled(setup)
     assert entry.resource == world.url("known")
     answer = await traced(
-        service, world, payer=entry.payer, nonce=entry.nonce, network="eip155:8453"
+        service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"
     )
     assert (answer["status"], answer["authorization"]["used"]) == ("not-found", False)
     assert await world.paid(account) == {}

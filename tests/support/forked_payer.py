@@ -13,21 +13,21 @@ from tests.support.guard_payments import pay
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.policy import Policy
 
-POLICY = Policy(max_repeats=99)
+POLICY = Policy()
 
 
 def main(path: str) -> None:
     """Write payment 1 here, 2 and 3 in the fork."""
     journal, now = Journal(path), int(time.time())
-    pay(journal, 1, POLICY, now)
+    pay(journal, 1, POLICY, now, path="/1")
     paid_reader, paid = os.pipe()
     closed_reader, closed = os.pipe()
     fork = os.fork()
     if not fork:
-        pay(journal, 2, POLICY, now)
+        pay(journal, 2, POLICY, now, path="/2")
         os.write(paid, b".")
         os.read(closed_reader, 1)
-        pay(journal, 3, POLICY, now)
+        pay(journal, 3, POLICY, now, path="/3")
         os._exit(0)
     os.read(paid_reader, 1)
     journal.close()

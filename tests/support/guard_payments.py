@@ -9,11 +9,13 @@ from pathlib import Path
 
 from guard.cases.sample_bundle import BASE, PAYEE
 
+from tollgauge_guard.budget import Exposure
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.entry import Account, PaidRequest
-from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal import Journal, Purchase
 from tollgauge_guard.offer import Terms
+from tollgauge_guard.payment import Event, Payment
 from tollgauge_guard.policy import Policy
+from tollgauge_guard.purchase_key import account_id, legacy_key, request_key, url_digest
 from tollgauge_guard.signed import Authorization
 from tollgauge_guard.units import USDC
 
@@ -23,10 +25,13 @@ PAYER = "0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"
 
 def terms(amount: int = 5_000) -> Terms:
     return Terms(
+        scheme="exact",
+        method="eip3009",
         network=BASE,
         asset=ASSET,
         amount=amount,
-        micro_usd=amount,
+        exposed=amount,
+        exposure=amount,
         pay_to=PAYEE,
         timeout=60,
         domain_name="USD Coin",
@@ -34,14 +39,31 @@ def terms(amount: int = 5_000) -> Terms:
     )
 
 
-def request(host: str = "api.example.com", path: str = "/a", payer: str = PAYER) -> PaidRequest:
-    return PaidRequest(
-        host=host, resource=f"https://{host}{path}", digest=f"{host}{path}", payers=(payer,)
+def purchase(
+    host: str = "api.example.com", path: str = "/a", payer: str = PAYER, key: str | None = None
+) -> Purchase:
+    url = f"https://{host}{path}"
+    return Purchase(
+        account=account_id([payer]),
+        wallets=(payer,),
+        session="session",
+        key=request_key("GET", url, {}, b"") if key is None else f"key:{key}",
+        legacy=legacy_key("GET", url, b""),
+        host=host,
+        resource=url,
+        url_digest=url_digest(url),
     )
 
 
-def account(payer: str = PAYER) -> Account:
-    return Account(payer=payer, network=BASE, asset=ASSET)
+def exposure(at: int, payer: str = PAYER, host: str = "api.example.com") -> Exposure:
+    return Exposure(
+        account=account_id([payer]),
+        network=BASE,
+        asset=ASSET,
+        host=host,
+        session="session",
+        at=at,
+    )
 
 
 def authorization(
@@ -49,6 +71,7 @@ def authorization(
 ) -> Authorization:
     return Authorization(
         scheme="exact",
+        method="eip3009",
         network=BASE,
         asset=ASSET,
         payer=payer,
@@ -68,12 +91,16 @@ def pay(
     now: int,
     path: str = "/a",
     payer: str = PAYER,
-) -> int | Refuse | None:
-    """Reserve and sign one payment, as a guard does."""
-    reserved = journal.reserve(request(path=path, payer=payer), terms(), payer, policy, now)
-    if isinstance(reserved, int):
+    key: str | None = None,
+) -> Payment | Refuse | None:
+    """Reserve, sign and send one payment, as a guard does."""
+    bought = purchase(path=path, payer=payer, key=key)
+    reserved = journal.reserve(bought, terms(), payer, policy, now)
+    if isinstance(reserved, Payment):
         signed = authorization(number, now + 60, payer=payer)
-        journal.sign(reserved, signed, f"header {number}", now)
+        journal.sign(reserved.id, signed, f"header {number}", now)
+        journal.change(reserved.id, Event.SEND, now)
+        return journal.payment(reserved.id)
     return reserved
 
 
@@ -82,11 +109,11 @@ def main(path: str, count: int, limit: int) -> None:
     written down and about to leave.
     """
     sys.stdin.readline()
-    journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit, max_repeats=99)
+    journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit)
     for number in range(count):
         nonce = os.getpid() * 10**6 + number
         reserved = pay(journal, nonce, policy, int(time.time()), path=f"/{nonce}")
-        if isinstance(reserved, int):
+        if isinstance(reserved, Payment):
             sys.stdout.write(f"{nonce}\n")
             sys.stdout.flush()
 

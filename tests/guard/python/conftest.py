@@ -12,7 +12,7 @@ from x402 import x402Client, x402ClientSync
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
 from tollgauge_guard.bundle import Bundle, read_bundle
-from tollgauge_guard.signature import pin
+from tollgauge_guard.signature import pin_keys
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,6 @@ def bundle_of() -> Callable[..., Bundle]:
 
     def make(records: dict[str, Row], as_of: int | None = None) -> Bundle:
         packed = body(records, int(time.time()) - 60 if as_of is None else as_of)
-        return read_bundle(packed, signature(packed), pin(public_key()))
+        return read_bundle(packed, signature(packed), pin_keys(public_key()))
 
     return make

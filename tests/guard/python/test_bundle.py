@@ -21,15 +21,15 @@ from tollgauge.core.guard import bundle as service_bundle
 from tollgauge.core.guard.bundle import Variant, line_of
 from tollgauge_guard import bundle as module
 from tollgauge_guard.bundle import BundleError, read_bundle
-from tollgauge_guard.record import RecordError, read_record
+from tollgauge_guard.record import Conduct, RecordError, read_record
 from tollgauge_guard.resource import parse
-from tollgauge_guard.signature import SignatureError, from_jwks, pin, verify
+from tollgauge_guard.signature import SignatureError, pin_keys, verify
 
 CASES = Path("guard/cases")
 FACTS: dict[str, Any] = json.loads((CASES / "bundle.json").read_text())
 BODY = (CASES / "bundle.zst").read_bytes()
 SIGNATURE = (CASES / "bundle.zst.jws").read_text()
-KEY = pin(FACTS["key"])
+KEY = pin_keys(FACTS["key"])
 AS_OF_MS = FACTS["asOf"] * 1_000
 
 
@@ -61,7 +61,7 @@ def test_what_the_service_builds_and_signs_is_what_the_guard_reads() -> None:
         lines, variant=Variant.ALL, salt=salt, policy_version=2, as_of=AS_OF_MS, scored=5
     )
     signature = SERVICE_KEY.sign_digest(built.body, typ="tollgauge-bundle", now=AS_OF_MS)
-    bundle = read_bundle(built.body, signature, pin(SERVICE_KEY.public_jwk))
+    bundle = read_bundle(built.body, signature, pin_keys(SERVICE_KEY.public_jwk))
     assert (bundle.as_of, bundle.count) == (AS_OF_MS // 1_000, len(lines))
     for url, row in FACTS["records"].items():
         assert bundle.record(parse(url)) == read_record(row)
@@ -101,7 +101,7 @@ def test_a_signature_in_which_a_letter_is_changed_does_not_verify(at: int, lette
     if changed.strip() == text:
         return
     with pytest.raises(SignatureError):
-        verify(changed, BODY, KEY)
+        verify(changed, BODY, KEY, FACTS["asOf"])
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_a_signature_in_which_a_letter_is_changed_does_not_verify(at: int, lette
 )
 def test_a_signature_for_something_else_does_not_verify(other: dict[str, object]) -> None:
     with pytest.raises(SignatureError):
-        verify(sample.signature(BODY, **other), BODY, KEY)
+        verify(sample.signature(BODY, **other), BODY, KEY, FACTS["asOf"])
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a..b", "e30..", "e30..AA", "x" * 5_000, "é..é"])
 def test_what_is_no_signature_does_not_verify(text: str) -> None:
     with pytest.raises(SignatureError):
-        verify(text, BODY, KEY)
+        verify(text, BODY, KEY, FACTS["asOf"])
 
 
 def test_a_signature_over_the_body_itself_does_not_verify() -> None:
@@ -128,31 +128,110 @@ def test_a_signature_over_the_body_itself_does_not_verify() -> None:
     key = Ed25519PrivateKey.from_private_bytes(sample.SECRET)
     mark = sample.base64url(key.sign(protected.encode() + b"." + BODY))
     with pytest.raises(SignatureError):
-        verify(f"{protected}..{mark}", BODY, KEY)
+        verify(f"{protected}..{mark}", BODY, KEY, FACTS["asOf"])
 
 
 def test_another_key_does_not_verify_it() -> None:
     other = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"other").digest())
     x = sample.base64url(other.public_key().public_bytes_raw())
     with pytest.raises(SignatureError):
-        read_bundle(BODY, SIGNATURE, pin({"kty": "OKP", "crv": "Ed25519", "x": x}))
+        read_bundle(BODY, SIGNATURE, pin_keys({"kty": "OKP", "crv": "Ed25519", "x": x}))
 
 
-def test_a_key_is_pinned_as_jwk_as_json_and_by_its_fingerprint() -> None:
-    assert KEY.fingerprint == FACTS["fingerprint"] == pin(json.dumps(FACTS["key"])).fingerprint
-    by_fingerprint = pin(FACTS["fingerprint"])
+def test_key_is_pinned_as_jwk_as_json_and_by_its_fingerprint() -> None:
+    (key,), (by_json,) = KEY.keys, pin_keys(json.dumps(FACTS["key"])).keys
+    assert key.fingerprint == FACTS["fingerprint"] == by_json.fingerprint
+    by_fingerprint = pin_keys(FACTS["fingerprint"])
     with pytest.raises(SignatureError):
-        verify(SIGNATURE, BODY, by_fingerprint)
+        verify(SIGNATURE, BODY, by_fingerprint, FACTS["asOf"])
     jwks = {"keys": [{"kty": "EC"}, "x", FACTS["key"]]}
-    assert from_jwks(jwks, by_fingerprint.fingerprint).public is not None
+    followed = by_fingerprint.follow(jwks, FACTS["asOf"], is_known=False)
+    assert verify(SIGNATURE, BODY, followed, FACTS["asOf"]).fingerprint == FACTS["fingerprint"]
     for document in (
         {},
         None,
         {"keys": 1},
         {"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AA"}]},
+        {"keys": [], "successions": ["x", 1, "a.b.c"]},
     ):
+        unknown = by_fingerprint.follow(document, FACTS["asOf"], is_known=False)
         with pytest.raises(SignatureError):
-            from_jwks(document, by_fingerprint.fingerprint)
+            verify(SIGNATURE, BODY, unknown, FACTS["asOf"])
+
+
+OLD_KEY = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"old").digest())
+OLD_JWK = {
+    "crv": "Ed25519",
+    "kty": "OKP",
+    "x": sample.base64url(OLD_KEY.public_key().public_bytes_raw()),
+}
+NOW = FACTS["asOf"]
+
+
+def succession(**other: Any) -> str:
+    """A statement by the old key that the tests' key succeeds it."""
+    old = pin_keys(OLD_JWK).keys[0].fingerprint
+    header = {"alg": "EdDSA", "typ": "tollgauge-succession", "kid": old} | other
+    payload = {"successor": FACTS["key"], "iat": header.pop("iat", NOW - 100)}
+    text = ".".join(sample.base64url(sample.compact(part).encode()) for part in (header, payload))
+    return f"{text}.{sample.base64url(OLD_KEY.sign(text.encode()))}"
+
+
+def is_followed(statement: str, *, now: int = NOW, is_known: bool = False, **old: Any) -> bool:
+    """Whether a guard that pins the old key accepts the bundle of its successor."""
+    jwks = {"keys": [OLD_JWK | old, FACTS["key"]], "successions": [statement]}
+    keys = pin_keys(pin_keys(OLD_JWK).keys[0].fingerprint).follow(jwks, now, is_known=is_known)
+    try:
+        verify(SIGNATURE, BODY, keys, now)
+    except SignatureError:
+        return False
+    return True
+
+
+def test_successor_that_the_pinned_key_names_is_accepted() -> None:
+    assert is_followed(succession())
+    assert is_followed(succession(), exp=NOW)
+    assert not is_followed("")
+    assert not is_followed(succession(typ="tollgauge-bundle"))
+    assert not is_followed(succession(alg="none"))
+    assert not is_followed(succession(kid=FACTS["fingerprint"]))
+    forged = succession()[:-4] + "AAAA"
+    assert not is_followed(forged)
+
+
+def test_new_installation_does_not_accept_the_successor_of_a_retired_key() -> None:
+    assert not is_followed(succession(), exp=NOW - 1)
+    assert is_followed(succession(), exp=NOW - 1, is_known=True)
+    assert not is_followed(succession(iat=NOW), exp=NOW - 1, is_known=True)
+
+
+def test_retired_key_signs_no_bundle_any_more() -> None:
+    keys = pin_keys(FACTS["key"] | {"exp": NOW})
+    assert verify(SIGNATURE, BODY, keys, NOW).exp == NOW
+    with pytest.raises(SignatureError, match="retired"):
+        verify(SIGNATURE, BODY, keys, NOW + 1)
+
+
+def test_one_of_several_pinned_keys_suffices() -> None:
+    verify(SIGNATURE, BODY, pin_keys(["A" * 43, FACTS["key"]]), NOW)
+    with pytest.raises(SignatureError, match="No key was pinned"):
+        pin_keys([])
+
+
+def test_unknown_header_members_and_trailing_places_are_ignored() -> None:
+    row: list[Any] = ["A" * 22, "avoid", None, None, [], None, None, [], 1, [], {"later": 1}, 7]
+    lines = header(1, later={"a": [1]}) + sample.compact(row) + "\n"
+    bundle = read_bundle(*signed(lines), KEY)
+    assert bundle.count == 1
+    assert read_record(row).recommendation == "avoid"
+
+
+def test_records_of_hosts_and_payees_are_found() -> None:
+    name = hashlib.sha256(sample.SALT + b"host:shop.example.com").digest()[:16]
+    row = sample.compact([sample.base64url(name), 9, 2, 1, "later"])
+    bundle = read_bundle(*signed(header(1) + row + "\n"), KEY)
+    assert bundle.conduct("host:shop.example.com") == Conduct(endpoints=9, abusive=2, unavailable=1)
+    assert bundle.conduct("payto:0x12") is None
 
 
 @pytest.mark.parametrize(
@@ -160,7 +239,7 @@ def test_a_key_is_pinned_as_jwk_as_json_and_by_its_fingerprint() -> None:
 )
 def test_what_is_no_key_is_refused_and_never_shown(key: str) -> None:
     with pytest.raises(SignatureError) as error:
-        pin(key)
+        pin_keys(key)
     assert FACTS["key"]["x"] not in str(error.value)
 
 

@@ -18,10 +18,10 @@ from tollgauge_guard import GuardError, open_guard
 from tollgauge_guard import bundle_source as module
 from tollgauge_guard.bundle import Bundle, BundleError
 from tollgauge_guard.bundle_source import FileBundle, RemoteBundle
-from tollgauge_guard.signature import SignatureError, pin
+from tollgauge_guard.signature import SignatureError, pin_keys
 
-KEY = pin(sample.public_key())
-FINGERPRINT = pin(sample.fingerprint())
+KEY = pin_keys(sample.public_key())
+FINGERPRINT = pin_keys(sample.fingerprint())
 NOW = int(time.time())
 
 
@@ -89,14 +89,14 @@ def test_the_first_use_waits_for_the_bundle_and_later_ones_do_not_ask_again(
         assert bundle is not None
         assert bundle.as_of == service.as_of
         assert source.is_ready()
-    assert service.paths == ["/trust/bundle"]
+    assert service.paths == ["/trust/bundle", "/.well-known/jwks.json"]
 
 
 def test_a_key_is_fetched_by_its_fingerprint_and_compared(service: Service, tmp_path: Path) -> None:
     assert opened(service, tmp_path, key=FINGERPRINT).current() is not None
     assert service.paths == ["/trust/bundle", "/.well-known/jwks.json"]
-    with pytest.raises(SignatureError, match="no key with the pinned fingerprint"):
-        opened(service, tmp_path, key=pin("A" * 43)).refresh()
+    with pytest.raises(SignatureError, match="another key than the pinned ones"):
+        opened(service, tmp_path, key=pin_keys("A" * 43)).refresh()
 
 
 def test_what_was_kept_is_used_when_the_service_is_gone(service: Service, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_what_another_key_signed_is_not_used_from_the_cache(
 ) -> None:
     assert keep(service, tmp_path) is not None
     service.is_down = True
-    assert opened(service, tmp_path, key=pin("A" * 43)).current() is None
+    assert opened(service, tmp_path, key=pin_keys("A" * 43)).current() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n", b"{}\n", b"[]\nx", b"\xff" * 99, b"{" * 70_000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import re
 import sqlite3
@@ -20,8 +21,8 @@ from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller
 from tollgauge.demo.serving import closed_port
 from tollgauge_guard import cli
 from tollgauge_guard.cli_journal import PAYER_KEY
-from tollgauge_guard.entry import Outcome
-from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal import Journal, Refusal
+from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.statement import DOMAIN_NAME, DOMAIN_VERSION, TYPES, Delivery
 
@@ -61,9 +62,9 @@ def journal(tmp_path: Path) -> Path:
     path, now = tmp_path / "journal.sqlite", int(time.time())
     kept = Journal(path)
     pay(kept, 1, Policy(), now)
-    entry = pay(kept, 2, Policy(), now, path="/b")
-    assert isinstance(entry, int)
-    kept.finish(entry, Outcome.SETTLED, 200, "0xab")
+    answered = pay(kept, 2, Policy(), now, path="/b")
+    assert isinstance(answered, Payment)
+    kept.change(answered.id, Event.ANSWER, now, status=200, settlement="0xab")
     kept.close()
     return path
 
@@ -74,7 +75,7 @@ def test_a_journal_that_is_not_there_is_not_made_by_a_look_at_it(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert run("journal")[:2] == (0, "Nothing was paid yet.\n")
     path = tmp_path / "other" / "journal.sqlite"
-    for words in (["journal"], ["unresolved"], ["resolve", NONCE, "--write-off"], ["report", "1"]):
+    for words in (["journal"], ["unresolved"], ["unresolved", "write-off", NONCE], ["report", "1"]):
         code, _, err = run(*words, "--journal", str(path))
         assert (code, f"There is no journal {path}." in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
@@ -168,7 +169,7 @@ def test_a_bundle_that_cannot_be_had_is_a_failure(
     seller.unpaid = lambda _call: Answer(503)
     code, _, errors = run("check", GOOD_URL, "--bundle", f"{seller.url}/trust/bundle")
     assert code == 2
-    assert "No bundle could be had" in errors
+    assert "No bundle could be loaded" in errors
 
 
 def test_a_forged_bundle_is_a_failure(run: Run, bundle: Path) -> None:
@@ -182,21 +183,54 @@ def test_the_journal_is_printed_as_text_and_as_json(run: Run, journal: Path) -> 
     code, out, _ = run("journal", "--journal", str(journal))
     assert code == 0
     assert out.count("nonce 0x") == 2
-    code, out, _ = run("journal", "--unsettled", "--json", "--journal", str(journal))
-    assert code == 1
-    (entry,) = map(json.loads, out.splitlines())
-    assert entry["outcome"] == "in-flight"
-    assert entry["payer"] == ADDRESS.lower()
+    code, out, _ = run("journal", "--json", "--journal", str(journal))
+    first, second = map(json.loads, out.splitlines())
+    assert (first["state"], second["state"]) == ("in-flight", "delivered")
+    assert first["payer"] == ADDRESS.lower()
+    assert "header 1" not in out
+
+
+def test_payments_are_exported_without_what_could_be_sent_again(run: Run, journal: Path) -> None:
+    code, out, _ = run("export", "--csv", "--journal", str(journal))
+    first, second = csv.DictReader(out.splitlines())
+    assert (code, first["nonce"], second["settlement"]) == (0, NONCE, "0xab")
+    assert "payload" not in first
+    code, out, _ = run("export", "--jsonl", "--journal", str(journal))
+    assert [json.loads(line)["state"] for line in out.splitlines()] == ["in-flight", "delivered"]
+    assert "header 1" not in out
+
+
+def test_text_of_a_seller_is_not_a_formula_in_a_spreadsheet(run: Run, tmp_path: Path) -> None:
+    kept = Journal(tmp_path / "new")
+    kept.refuse(
+        Refusal(
+            at=1,
+            account="a",
+            host="h",
+            resource="https://h/",
+            decision="refuse",
+            code="avoid",
+            reason="r",
+            pay_to="=cmd()",
+        )
+    )
+    kept.close()
+    _, out, _ = run("export", "--refusals", "--csv", "--journal", str(tmp_path / "new"))
+    (row,) = csv.DictReader(out.splitlines())
+    assert row["pay_to"] == "'=cmd()"
+    assert (
+        "avoid  https://h/" in run("journal", "--refusals", "--journal", str(tmp_path / "new"))[1]
+    )
 
 
 @pytest.fixture
 def open_payment(journal: Path) -> str:
     """The nonce of a payment of `journal` that was answered by 402 and has expired."""
     kept = Journal(journal)
-    kept.finish(1, Outcome.OPEN, 402)
+    kept.change(1, Event.ERROR_ANSWER, int(time.time()), status=402, settlement="0xcd")
     kept.close()
     with contextlib.closing(sqlite3.connect(journal)) as rows, rows:
-        rows.execute("UPDATE payment SET valid_before = 1")
+        rows.execute("UPDATE payments SET valid_before = 1")
     return NONCE
 
 
@@ -204,19 +238,31 @@ def test_unresolved_payments_are_listed(run: Run, journal: Path, open_payment: s
     code, out, _ = run("unresolved", "--journal", str(journal))
     assert (code, open_payment in out) == (1, True)
     code, out, _ = run("unresolved", "--json", "--journal", str(journal))
-    (entry,) = map(json.loads, out.splitlines())
-    assert (code, entry["nonce"], entry["outcome"]) == (1, open_payment, "open")
+    (row,) = map(json.loads, out.splitlines())
+    assert (code, row["nonce"], row["state"]) == (1, open_payment, "open")
 
 
-def test_payment_that_was_written_off_is_resolved_and_stays_spent(
+def test_evidence_for_the_seller_lets_no_one_take_money(
     run: Run, journal: Path, open_payment: str
 ) -> None:
-    code, out, _ = run("resolve", open_payment, "--write-off", "--journal", str(journal))
+    code, out, _ = run("unresolved", "show", open_payment, "--journal", str(journal))
+    evidence = json.loads(out)
+    assert (code, evidence["transaction"], evidence["nonce"]) == (0, "0xcd", open_payment)
+    assert evidence["offer"]["amount"] == "5000"
+    assert evidence["requestDigest"].startswith("sha256:")
+    assert "header 1" not in out
+
+
+@pytest.mark.parametrize("action", ["write-off", "pay-again"])
+def test_payment_that_the_owner_closes_stays_spent(
+    run: Run, journal: Path, open_payment: str, action: str
+) -> None:
+    code, out, _ = run("unresolved", action, open_payment, "--journal", str(journal))
     assert (code, "may pay for the same purchase again" in out) == (0, True)
     code, out, _ = run("unresolved", "--journal", str(journal))
     assert (code, out) == (0, "Every payment was answered, or its purchase has ended.\n")
-    (entry, _) = Journal(journal).entries()
-    assert entry.outcome == Outcome.WRITTEN_OFF
+    (payment, _) = Journal(journal).payments()
+    assert (payment.state, payment.exposure) == (State.WRITTEN_OFF, 5_000)
 
 
 def test_node_that_does_not_answer_resolves_nothing(
@@ -224,22 +270,24 @@ def test_node_that_does_not_answer_resolves_nothing(
 ) -> None:
     with closed_port() as port:
         node = f"http://127.0.0.1:{port.getsockname()[1]}"
-        words = ("resolve", open_payment, "--node", node, "--json", "--journal", str(journal))
-        code, out, _ = run(*words)
-    assert (code, json.loads(out)["outcome"]) == (1, "open")
+        words = ("unresolved", "resolve", open_payment, "--node", node, "--json")
+        code, out, _ = run(*words, "--journal", str(journal))
+    assert (code, json.loads(out)["state"]) == (1, "open")
 
 
-def test_resolve_says_what_is_missing(run: Run, journal: Path, open_payment: str) -> None:
-    code, _, err = run("resolve", open_payment, "--journal", str(journal))
+def test_unresolved_reports_what_is_missing(run: Run, journal: Path, open_payment: str) -> None:
+    code, _, err = run("unresolved", "resolve", open_payment, "--journal", str(journal))
     assert (code, "Add --node URL" in err) == (2, True)
-    code, _, err = run("resolve", "0x12", "--write-off", "--journal", str(journal))
-    assert (code, "no payment with the nonce 0x12" in err) == (2, True)
+    code, _, err = run("unresolved", "write-off", "0x12", "--journal", str(journal))
+    assert (code, "no payment 0x12" in err) == (2, True)
+    code, _, err = run("unresolved", "write-off", "--journal", str(journal))
+    assert (code, "needs the handle" in err) == (2, True)
 
 
 def test_payment_that_a_running_program_waits_for_is_not_written_off(
     run: Run, journal: Path
 ) -> None:
-    code, _, err = run("resolve", NONCE, "--write-off", "--journal", str(journal))
+    code, _, err = run("unresolved", "write-off", NONCE, "--journal", str(journal))
     assert (code, "A program is waiting for the answer" in err) == (2, True)
 
 
@@ -317,5 +365,6 @@ def test_the_help_names_every_command(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     assert re.findall(r"^    (\w+)", out, re.MULTILINE) == [
-        *("check", "journal", "unresolved", "resolve", "report", "proxy")
+        *("try", "check", "quote", "journal", "export", "unresolved", "approve", "report"),
+        "proxy",
     ]

@@ -2,71 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from guard.cases.sample_bundle import AS_OF, PAYEE
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.decision_cases import DEFAULTS, TABLE, decide_case
 
-from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse, Spent, decide
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import (
+    Allow,
+    Ask,
+    Asked,
+    Decision,
+    Known,
+    Refuse,
+    Spent,
+    decide,
+)
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.offer import Offer, read_offer
-from tollgauge_guard.policy import Pin, Policy, Unknown
-from tollgauge_guard.record import Payee, Record, read_record
+from tollgauge_guard.policy import Policy, Trust, Unknown
+from tollgauge_guard.record import KnownOffer, Payee, Record
 from tollgauge_guard.units import Asset
 
-TABLE = json.loads(Path("guard/cases/decisions.json").read_text())
-DEFAULTS: dict[str, Any] = TABLE["defaults"]
-MERGED = ("offer", "policy", "spent")
 URL: str = DEFAULTS["requestUrl"]
 NOW: int = DEFAULTS["now"]
-
-
-def complete(case: dict[str, Any]) -> dict[str, Any]:
-    """A case with the defaults where it says nothing else."""
-    full = DEFAULTS | case
-    for name in MERGED:
-        full[name] = DEFAULTS[name] | case.get(name, {})
-    for name in case.get("without", ()):
-        del full["offer"][name]
-    return full
-
-
-def snake(fields: dict[str, Any]) -> dict[str, Any]:
-    return {re.sub("[A-Z]", lambda part: f"_{part[0].lower()}", key): fields[key] for key in fields}
-
-
-def policy_of(fields: dict[str, Any]) -> Policy:
-    words = snake({key: value for key, value in fields.items() if key != "maxTimeoutSeconds"})
-    if "maxTimeoutSeconds" in fields:
-        words["max_timeout"] = fields["maxTimeoutSeconds"]
-    words["assets"] = tuple(Asset(**asset) for asset in fields.get("assets", ()))
-    words["pins"] = {host: Pin(**snake(pin)) for host, pin in fields.get("pins", {}).items()}
-    return Policy(**words)
-
-
-def decided(case: dict[str, Any]) -> Decision:
-    full = complete(case)
-    return decide(
-        None if full["record"] is None else read_record(full["record"]),
-        read_offer(full["offer"], full["resourceUrl"], full.get("x402Version", 2)),
-        full["requestUrl"],
-        policy_of(full["policy"]),
-        full["now"],
-        bundle_as_of=full["bundleAsOf"],
-        spent=Spent(**snake(full["spent"])),
-        inherited=[read_record(row) for row in full.get("inherited", ())],
-    )
+LATER_THAN_OFFERS = {
+    *(Code.PAY_AGAIN, Code.SDK_REFUSED, Code.PAID_ALREADY),
+    *(Code.SIGNED_DIFFERS, Code.PAYMENT_UNRESOLVED),
+}
+"""Codes that depend on earlier payments or on what was signed."""
 
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["name"])
-def test_the_decision_is_that_of_the_shared_table(case: dict[str, Any]) -> None:
-    decision = decided(case)
+def test_decision_of_the_shared_table(case: dict[str, Any]) -> None:
+    decision = decide_case(case)
     code = None if isinstance(decision, Allow) else decision.code
     warning = decision.warning if isinstance(decision, Allow) else None
     assert (type(decision).__name__.lower(), code) == (case["decision"], case["code"])
@@ -75,7 +48,7 @@ def test_the_decision_is_that_of_the_shared_table(case: dict[str, Any]) -> None:
 
 def test_every_rule_has_a_case() -> None:
     codes = {case["code"] for case in TABLE["cases"]} - {None}
-    assert codes == set(Code) - {Code.SIGNED_DIFFERS, Code.PAYMENT_UNRESOLVED}
+    assert codes == set(Code) - LATER_THAN_OFFERS
 
 
 JSON = st.recursive(
@@ -87,15 +60,15 @@ FIELDS = st.sampled_from(sorted([*DEFAULTS["offer"], "maxAmountRequired", "resou
 
 
 @given(st.dictionaries(FIELDS, JSON, max_size=9), JSON, JSON)
-def test_no_offer_makes_the_decision_raise_and_none_but_a_good_one_is_allowed(
+def test_no_offer_makes_the_decision_raise_and_only_a_good_one_is_allowed(
     changes: dict[str, Any], resource_url: object, request_url: object
 ) -> None:
     changed = read_offer(DEFAULTS["offer"] | changes, resource_url)
-    none_spent = Spent()
+    known = Known(as_of=NOW)
     for offer, url in ((changed, request_url), (replace(changed, resource_url=URL), URL)):
-        decision = decide(None, offer, url, Policy(), NOW, bundle_as_of=NOW, spent=none_spent)
+        decision = decide(known, offer, Asked(url=url), Policy(), NOW, Spent())
         if not isinstance(decision, Refuse):
-            assert decision.terms.micro_usd == int(str(offer.amount)) <= Policy().max_call
+            assert decision.terms.exposure == int(str(offer.amount)) <= Policy().max_call
             assert decision.terms.pay_to == str(offer.pay_to).lower()
 
 
@@ -103,6 +76,16 @@ def offer_of(amount: int) -> Offer:
     return read_offer(DEFAULTS["offer"] | {"amount": str(amount)}, URL)
 
 
+OFFERS = st.lists(
+    st.builds(
+        KnownOffer,
+        network=st.sampled_from(["eip155:8453", "eip155:137"]),
+        scheme=st.sampled_from(["exact", "upto"]),
+        pay_to=st.just(PAYEE),
+        amount=st.none() | st.integers(1, 10**6),
+    ),
+    max_size=3,
+).map(tuple)
 RECORDS = st.none() | st.builds(
     Record,
     recommendation=st.sampled_from(["proceed", "caution", "unverified", "parameterize", "avoid"]),
@@ -113,19 +96,32 @@ RECORDS = st.none() | st.builds(
     amount=st.none() | st.integers(1, 10**6),
     flags=st.just(()),
     as_of=st.just(AS_OF),
+    offers=OFFERS,
+)
+TRUST = st.builds(
+    Trust,
+    pay_to=st.sampled_from([(), (PAYEE,)]),
+    max=st.none() | st.integers(0, 10**6),
 )
 POLICIES = st.builds(
     Policy,
     max_call=st.integers(0, 10**6),
     max_host_day=st.integers(0, 10**6),
     max_day=st.integers(0, 10**6),
+    max_session=st.none() | st.integers(0, 10**6),
+    max_lifetime=st.none() | st.integers(0, 10**6),
     unknown=st.sampled_from(Unknown),
     unknown_max=st.integers(0, 10**5),
     price_factor=st.integers(0, 5),
     fail_open=st.booleans(),
+    trust=st.just({}) | TRUST.map(lambda trust: {"api.example.com": trust}),
 )
 SPENT = st.builds(
-    Spent, host_day=st.integers(0, 10**6), day=st.integers(0, 10**6), repeats=st.integers(0, 4)
+    Spent,
+    host=st.integers(0, 10**6),
+    day=st.integers(0, 10**6),
+    session=st.integers(0, 10**6),
+    lifetime=st.integers(0, 10**6),
 )
 AGES = st.none() | st.integers(-(10**6), 10**6)
 
@@ -135,47 +131,79 @@ def strictness(decision: Decision) -> int:
 
 
 @given(RECORDS, POLICIES, SPENT, AGES, st.integers(1, 10**6), st.integers(1, 10**6))
-def test_a_higher_price_is_never_judged_more_kindly_and_no_limit_is_exceeded(
+def test_higher_price_is_never_judged_more_kindly_and_no_limit_is_exceeded(
     record: Record | None, policy: Policy, spent: Spent, age: int | None, one: int, other: int
 ) -> None:
-    as_of = None if age is None else NOW - age
+    known = Known(record=record, as_of=None if age is None else NOW - age)
     cheap, dear = (
-        decide(record, offer_of(amount), URL, policy, NOW, bundle_as_of=as_of, spent=spent)
+        decide(known, offer_of(amount), Asked(url=URL), policy, NOW, spent)
         for amount in sorted((one, other))
     )
     assert strictness(cheap) <= strictness(dear)
     if not isinstance(dear, Refuse):
         amount = max(one, other)
         assert amount <= policy.max_call
-        assert spent.host_day + amount <= policy.max_host_day
+        assert spent.host + amount <= policy.max_host_day
         assert spent.day + amount <= policy.max_day
+        assert spent.session + amount <= (policy.max_session or 10**9)
+        assert spent.lifetime + amount <= (policy.max_lifetime or 10**9)
 
 
-@given(RECORDS, POLICIES, SPENT, st.integers(1, 10**6))
+@given(RECORDS, POLICIES, SPENT, AGES, st.integers(1, 10**6), st.none() | st.integers(0, 10**6))
+def test_values_of_a_call_only_tighten(
+    record: Record | None,
+    policy: Policy,
+    spent: Spent,
+    age: int | None,
+    amount: int,
+    limit: int | None,
+) -> None:
+    known = Known(record=record, as_of=None if age is None else NOW - age)
+    plain, tight = (
+        decide(known, offer_of(amount), asked, policy, NOW, spent)
+        for asked in (Asked(url=URL), Asked(url=URL, max_amount=limit, expect_pay_to=PAYEE))
+    )
+    assert strictness(plain) <= strictness(tight)
+
+
+@given(POLICIES, SPENT, st.integers(1, 10**6))
 def test_failing_open_allows_nothing_that_a_fresh_bundle_without_the_endpoint_refuses(
-    record: Record | None, policy: Policy, spent: Spent, amount: int
+    policy: Policy, spent: Spent, amount: int
 ) -> None:
     def at(as_of: int | None) -> Decision:
-        return decide(None, offer_of(amount), URL, policy, NOW, bundle_as_of=as_of, spent=spent)
+        known = Known(as_of=as_of)
+        return decide(known, offer_of(amount), Asked(url=URL), policy, NOW, spent)
 
     assert strictness(at(NOW)) <= strictness(at(None))
 
 
-ADDRESS = "0x" + "1" * 40
-
-
 @pytest.mark.parametrize(
-    "wrong",
+    "options",
     [
-        *({"fail_open": "false"}, {"fail_open": 0}, {"is_contract_wallet": "no"}),
-        *({"assets": None}, {"assets": ("USDC",)}, {"assets": (Asset("base", ADDRESS),)}),
-        {"assets": (Asset("eip155:8453", "0x1"),)},
-        {"assets": (Asset("eip155:8453", ADDRESS, -1),)},
-        # What a program without types may pass.
-        {"assets": (Asset("eip155:8453", ADDRESS, 6.0),)},  # type: ignore[arg-type]
+        {"max_call": -1},
+        {"max_day": 1.5},
+        {"max_session": True},
+        {"min_grade": "E"},
+        *({"fail_open": 1}, {"fail_open": "false"}, {"is_contract_wallet": "no"}),
+        *({"assets": None}, {"assets": ("USDC",)}, {"assets": (Asset("base", PAYEE),)}),
+        {"assets": (Asset("eip155:8453", PAYEE, -1),)},
+        {"assets": (Asset("eip155:8453", PAYEE, 6.0),)},  # type: ignore[arg-type]
+        {"assets": [Asset("eip155:1", PAYEE)]},
+        {"assets": (Asset("eip155:1", "0x12"),)},
+        {"trust": {"api.example.com": 5}},
+        {"trust": {"api.example.com": Trust(pay_to=("0x12",))}},
+        {"trust": {"api.example.com": Trust(max=-1)}},
+        {"deny": "example.com"},
     ],
     ids=str,
 )
-def test_a_policy_with_a_value_of_another_kind_is_an_error(wrong: dict[str, Any]) -> None:
+def test_invalid_policy_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(GuardError):
-        Policy(**wrong)
+        Policy(**options)
+
+
+def test_unknown_word_of_a_policy_is_rejected() -> None:
+    with pytest.raises(ValueError, match="pay"):
+        Policy(unknown="pay")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="always"):
+        Policy(pay_again="always")  # type: ignore[arg-type]

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from guard.cases.sample_bundle import BASE, PAYEE, Row
+from guard.cases.sample_bundle import PAYEE, Row
+from tests.support.guard_payments import exposure
 from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Answer, Call, Seller
 from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
@@ -17,7 +18,6 @@ from x402.http.utils import decode_payment_required_header
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.schemas import (
     AbortResult,
-    PaymentAbortedError,
     PaymentPayload,
     PaymentRequired,
     RecoveredPayloadResult,
@@ -26,10 +26,10 @@ from x402.schemas import (
 from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.entry import Account, Outcome, PaidRequest
-from tollgauge_guard.hooks import GuardedHTTPClient
+from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
+from tollgauge_guard.payment import State
 from tollgauge_guard.request import Attempt, asking
 
 OTHER_TOKEN = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
@@ -68,7 +68,7 @@ async def test_an_offer_that_a_later_hook_changes_is_not_sent(
             await http.get(f"{seller.url}/data")
     assert refused.value.code == Code.SIGNED_DIFFERS
     assert not seller.payments
-    assert guard.journal.entries() == ()
+    assert guard.journal.payments() == ()
 
 
 async def test_a_token_that_is_changed_for_the_signature_alone_is_not_sent(
@@ -94,7 +94,7 @@ async def test_a_payload_that_is_changed_after_signing_is_not_sent(
         with pytest.raises(PaymentRefusedError):
             await http.get(f"{seller.url}/data")
     assert not seller.payments
-    assert guard.journal.entries() == ()
+    assert guard.journal.payments() == ()
     assert spent_today(guard) == 0
 
 
@@ -108,8 +108,8 @@ async def test_a_payment_that_fails_to_leave_counts_as_spent_no_longer(
     async with GuardedClient(guard, payer) as http:
         with pytest.raises(PaymentError, match="no header"):
             await http.get(f"{seller.url}/data")
-    (entry,) = guard.journal.entries()
-    assert entry.outcome == Outcome.DEAD
+    (entry,) = guard.journal.payments()
+    assert entry.state == State.DEAD
     assert spent_today(guard) == 0
 
 
@@ -161,20 +161,20 @@ async def test_an_answer_from_another_url_than_the_request_s_is_not_paid(
 ) -> None:
     client = GuardedHTTPClient(guard, payer)
     url = f"{seller.url}/data"
-    with asking(Attempt(owner=client, url=url, digest="")) as attempt:
+    with asking(Attempt(owner=client, url=url, keys=("", ""))) as attempt:
         required = decode_payment_required_header(
             seller.payment_required(Call("GET", "/data", url[7:-5], b"", None)).headers[
                 "PAYMENT-REQUIRED"
             ]
         )
         await client.handle_payment_required(required, f"{seller.url}/other")
-        with pytest.raises(PaymentAbortedError, match="resource-mismatch"):
+        with pytest.raises(PaymentRefusedError, match="resource-mismatch"):
             await client.create_payment_payload(required)
         assert attempt.header is None
 
 
 def test_a_sealed_payment_leaves_to_its_own_url_alone(guard: Guard) -> None:
-    attempt = Attempt(owner=None, url="https://api.example.com/a", digest="", header="sealed")
+    attempt = Attempt(owner=None, url="https://api.example.com/a", keys=("", ""), header="sealed")
     with pytest.raises(PaymentRefusedError, match="another URL"):
         guard.check_leaving(attempt, "https://api.example.com/b", ["sealed"])
 
@@ -254,8 +254,8 @@ async def test_the_sdk_s_own_transport_pays_with_the_guarded_client_what_is_allo
     assert [payment["payload"]["authorization"]["to"].lower() for payment in seller.payments] == [
         PAYEE
     ]
-    (entry,) = guard.journal.entries()
-    assert (entry.outcome, entry.status) == (Outcome.SETTLED, 200)
+    (entry,) = guard.journal.payments()
+    assert (entry.state, entry.status) == (State.DELIVERED, 200)
 
 
 async def test_payment_by_the_sdk_s_own_transport_stays_the_only_one_until_it_is_answered(
@@ -266,7 +266,7 @@ async def test_payment_by_the_sdk_s_own_transport_stays_the_only_one_until_it_is
     for _ in range(2):
         assert (await get(transport, f"{seller.url}/data")).status_code == 500
     (entry,) = guard.unresolved()
-    assert (entry.outcome, entry.status) == (Outcome.OPEN, 500)
+    assert (entry.state, entry.status) == (State.OPEN, 500)
     assert seller.payments[0] == seller.payments[1]
 
 
@@ -298,14 +298,13 @@ async def test_a_cancelled_request_is_written_down_as_unknown(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    (entry,) = guard.unsettled()
-    assert entry.outcome == Outcome.OPEN
+    (entry,) = guard.unresolved()
+    assert entry.state == State.OPEN
 
 
 def spent_today(guard: Guard) -> int:
-    request = PaidRequest(host="127.0.0.1", resource="", digest="", payers=())
-    account = Account(payer=ACCOUNT.address.lower(), network=BASE, asset=USDC.lower())
-    return guard.journal.spent(request, account, guard.now).day
+    payer = ACCOUNT.address.lower()
+    return guard.journal.spent(exposure(guard.now, payer, "127.0.0.1")).day
 
 
 async def get(transport: httpx.AsyncBaseTransport, url: str) -> httpx.Response:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from guard.cases.sample_bundle import PAYEE, Row
+from tests.support.guard_payments import purchase
 from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, USDC, Answer, Call, Seller, receipt
 from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
@@ -33,10 +34,10 @@ from tollgauge_guard import (
 )
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.decision import Code
-from tollgauge_guard.entry import Outcome, PaidRequest
+from tollgauge_guard.codes import REMEDIES, Code
+from tollgauge_guard.guard import HANDLE
 from tollgauge_guard.journal import Journal
-from tollgauge_guard.request import ADVICE
+from tollgauge_guard.payment import Payment, State
 
 Open = Callable[..., GuardedClient]
 
@@ -64,10 +65,10 @@ async def test_a_good_seller_is_paid_and_the_journal_says_so(seller: Seller, ope
     async with opened() as http:
         answer = await http.post(f"{seller.url}/data?q=1", json={"a": 1})
         assert answer.status_code == 200
-        (entry,) = http.guard.journal.entries()
+        (entry,) = http.guard.journal.payments()
     (payment,) = seller.payments
     assert payment["payload"]["authorization"]["nonce"].lower() == entry.nonce
-    assert entry.outcome == Outcome.SETTLED
+    assert entry.state == State.DELIVERED
     assert (entry.status, entry.settlement) == (200, "0x" + "ab" * 32)
     assert entry.resource == f"{seller.url}/data"
 
@@ -79,7 +80,7 @@ async def test_another_payee_is_refused_before_anything_is_signed(
     async with opened() as http:
         with pytest.raises(PaymentRefusedError) as refused:
             await http.get(f"{seller.url}/data")
-        assert http.guard.journal.entries() == ()
+        assert http.guard.journal.payments() == ()
     assert refused.value.code == Code.PAYTO_UNKNOWN
     assert not seller.payments
 
@@ -101,7 +102,7 @@ async def test_a_refusal_says_why_and_what_to_do(seller: Seller, opened: Open) -
     async with opened() as http:
         with pytest.raises(PaymentRefusedError, match=r"price-jump: \$0.010001 .* `price_factor`"):
             await http.get(f"{seller.url}/data")
-    assert set(ADVICE) == set(Code)
+    assert set(REMEDIES) == set(Code)
 
 
 async def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
@@ -155,7 +156,7 @@ async def test_402_that_names_another_host_is_a_warning_if_payto_and_price_are_k
 
 @pytest.mark.usefixtures("one_day")
 async def test_fifty_calls_at_once_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
-    limits = Policy(max_host_day=50_000, max_repeats=99)
+    limits = Policy(max_host_day=50_000)
     async with opened(policy=limits, timeout=60) as http:
         calls = [http.get(f"{seller.url}/data") for _ in range(50)]
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -173,7 +174,7 @@ async def test_seller_that_asks_again_and_again_gets_one_payment(
         for _ in range(5):
             assert (await http.get(f"{seller.url}/data")).status_code == 402
         (entry,) = http.guard.unresolved()
-    assert (entry.outcome, entry.status) == (Outcome.OPEN, 402)
+    assert (entry.state, entry.status) == (State.OPEN, 402)
     assert len(seller.payments) == 5
     assert all(payment == seller.payments[0] for payment in seller.payments)
 
@@ -189,29 +190,36 @@ def moving(seller: Seller) -> Callable[[Call], Answer | None]:
     return unpaid
 
 
-async def test_a_seller_that_redirects_elsewhere_each_time_is_paid_three_times(
-    seller: Seller, opened: Open
-) -> None:
+async def test_answered_calls_are_limited_by_the_budgets_only(seller: Seller, opened: Open) -> None:
     seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(200)
     async with opened(follow_redirects=True) as http:
-        paid = [await status(http, f"{seller.url}/data") for _ in range(4)]
-    assert paid == [200, 200, 200, Code.RETRY_STORM]
-    assert len(seller.payments) == 3
+        paid = [await status(http, f"{seller.url}/data") for _ in range(6)]
+    assert paid == [200] * 6
+    assert len(seller.payments) == 6
 
 
-async def test_a_fragment_does_not_make_another_request(seller: Seller, opened: Open) -> None:
+async def test_a_fragment_does_not_make_another_purchase(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(503)
     async with opened() as http:
-        paid = [await status(http, f"{seller.url}/data#{number}") for number in range(4)]
-    assert paid == [200, 200, 200, Code.RETRY_STORM]
+        for number in range(4):
+            assert await status(http, f"{seller.url}/data#{number}") == 503
+        assert len(http.guard.journal.payments()) == 1
 
 
-async def test_a_lost_payment_is_sent_again_to_where_the_same_request_is_redirected_now(
+async def test_lost_payment_is_sent_again_only_to_the_url_that_it_was_signed_for(
     seller: Seller, opened: Open
 ) -> None:
-    seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(503)
+    target = "/data?1"
+
+    def unpaid(call: Call) -> Answer | None:
+        return Answer(302, {"Location": f"{seller.url}{target}"}) if call.path == "/data" else None
+
+    seller.unpaid, seller.answer = unpaid, lambda _call: Answer(503)
     async with opened(follow_redirects=True) as http:
         assert await status(http, f"{seller.url}/data") == 503
-        seller.answer = lambda _call: receipt()
+        seller.answer, target = (lambda _call: receipt()), "/data?2"
+        assert await status(http, f"{seller.url}/data") == Code.PAYMENT_UNRESOLVED
+        target = "/data?1"
         assert await status(http, f"{seller.url}/data") == 200
     assert seller.payments[0] == seller.payments[1]
     assert len(seller.payments) == 2
@@ -252,7 +260,9 @@ async def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
     seller: Seller, opened: Open, tmp_path: Path
 ) -> None:
     file = tmp_path / "journal.sqlite"
-    refusing = "CREATE TRIGGER full BEFORE UPDATE ON payment BEGIN SELECT RAISE(ABORT, 'full'); END"
+    refusing = (
+        "CREATE TRIGGER full BEFORE UPDATE ON payments BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
 
     def answer(_call: Call) -> Answer:
         with contextlib.closing(sqlite3.connect(file)) as rows:
@@ -262,8 +272,8 @@ async def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
     seller.answer = answer
     async with opened(journal=file) as http:
         assert await status(http, f"{seller.url}/data") == 200
-        (entry,) = http.guard.unsettled()
-    assert entry.outcome == Outcome.IN_FLIGHT
+        (entry,) = http.guard.unresolved()
+    assert entry.state == State.IN_FLIGHT
     assert len(seller.payments) == 1
 
 
@@ -272,14 +282,15 @@ async def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_
 ) -> None:
     seller.answer = lambda _call: Answer(is_cut=True)
     async with opened() as http:
-        with pytest.raises(PaymentError):
+        with pytest.raises(httpx.TransportError) as lost:
             await http.post(f"{seller.url}/data", content=b"order")
-        (entry,) = http.guard.unsettled()
-        assert entry.outcome == Outcome.OPEN
+        (entry,) = http.guard.unresolved()
+        assert getattr(lost.value, HANDLE) == entry.handle
+        assert entry.state == State.OPEN
         seller.answer = lambda _call: receipt()
         assert (await http.post(f"{seller.url}/data", content=b"order")).status_code == 200
-        (entry,) = http.guard.journal.entries()
-        assert entry.outcome == Outcome.SETTLED
+        (entry,) = http.guard.journal.payments()
+        assert entry.state == State.DELIVERED
     assert len(seller.payments) == 2
     assert seller.payments[0] == seller.payments[1]
 
@@ -290,11 +301,11 @@ async def test_a_restarted_client_sends_the_payment_of_the_one_before_again(
     seller.answer = lambda _call: Answer(503)
     async with opened(journal=tmp_path / "journal.sqlite") as http:
         assert (await http.get(f"{seller.url}/data")).status_code == 503
-        assert len(http.guard.unsettled()) == 1
+        assert len(http.guard.unresolved()) == 1
     seller.answer = lambda _call: receipt()
     async with opened(journal=tmp_path / "journal.sqlite") as http:
         assert (await http.get(f"{seller.url}/data")).status_code == 200
-        assert http.guard.unsettled() == ()
+        assert http.guard.unresolved() == ()
     assert seller.payments[0] == seller.payments[1]
 
 
@@ -307,7 +318,7 @@ async def test_a_payment_that_a_seller_wants_later_is_sent_again_and_no_second_o
         assert await status(http, f"{seller.url}/data") == later
         seller.answer = lambda _call: receipt()
         assert await status(http, f"{seller.url}/data") == 200
-        assert len(http.guard.journal.entries()) == 1
+        assert len(http.guard.journal.payments()) == 1
     assert seller.payments[0] == seller.payments[1]
 
 
@@ -315,8 +326,8 @@ async def test_an_error_after_payment_is_written_down(seller: Seller, opened: Op
     seller.answer = lambda _call: Answer(404)
     async with opened() as http:
         await http.get(f"{seller.url}/data")
-        (entry,) = http.guard.journal.entries()
-    assert (entry.outcome, entry.status, entry.settlement) == (Outcome.OPEN, 404, None)
+        (entry,) = http.guard.journal.payments()
+    assert (entry.state, entry.status, entry.settlement) == (State.OPEN, 404, None)
 
 
 @pytest.mark.parametrize("text", ["", "e30=", "!", "W10=", "bnVsbA=="])
@@ -326,8 +337,8 @@ async def test_a_receipt_that_cannot_be_read_is_none(
     seller.answer = lambda _call: Answer(200, {"PAYMENT-RESPONSE": text})
     async with opened() as http:
         await http.get(f"{seller.url}/data")
-        (entry,) = http.guard.journal.entries()
-    assert entry.outcome == Outcome.ANSWERED
+        (entry,) = http.guard.journal.payments()
+    assert entry.state == State.DELIVERED
 
 
 async def test_a_body_that_is_a_stream_is_paid_for(seller: Seller, opened: Open) -> None:
@@ -364,11 +375,9 @@ async def test_consent_goes_over_no_budget(seller: Seller, opened: Open) -> None
 
     def ask(question: Ask, _url: str) -> bool:
         for number in range(4):
-            request = PaidRequest(
-                host="127.0.0.1", resource="", digest=str(number), payers=(payer,)
-            )
-            reserved = spent[0].reserve(request, question.terms, payer, limits, now)
-            assert isinstance(reserved, int)
+            bought = purchase(path=f"/{number}", payer=payer)
+            reserved = spent[0].reserve(bought, question.terms, payer, limits, now)
+            assert isinstance(reserved, Payment)
         return True
 
     seller.amount = "20000"
@@ -425,7 +434,7 @@ async def test_a_client_pays_through_the_proxy_that_it_is_given(
     seller.change = name_itself
     async with opened(transport=None, verify=False, proxy=seller.url) as http:
         assert (await http.get(url)).status_code == 200
-        assert [entry.resource for entry in http.guard.journal.entries()] == [url]
+        assert [entry.resource for entry in http.guard.journal.payments()] == [url]
     assert len(seller.payments) == 1
 
 
@@ -446,7 +455,7 @@ async def test_a_client_pays_through_the_proxy_of_the_environment_and_is_guarded
     no_proxies.setenv("HTTP_PROXY", seller.url)
     async with opened(transport=None, verify=False) as http:
         assert (await http.get(url)).status_code == 200
-        assert [entry.resource for entry in http.guard.journal.entries()] == [url]
+        assert [entry.resource for entry in http.guard.journal.payments()] == [url]
         seller.amount = "20000"
         assert await status(http, url) == Code.UNKNOWN_RESOURCE
     assert len(seller.payments) == 1
@@ -481,8 +490,8 @@ async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
     async with opened(policy=Policy(max_call=1)) as mean, opened() as kind:
         assert await status(mean, f"{seller.url}/data") == Code.OVER_CALL_CAP
         assert await status(kind, f"{seller.url}/data") == 200
-        assert len(kind.guard.journal.entries()) == 1
-        assert mean.guard.journal.entries() == ()
+        assert len(kind.guard.journal.payments()) == 1
+        assert mean.guard.journal.payments() == ()
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])

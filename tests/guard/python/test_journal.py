@@ -1,9 +1,11 @@
-"""The journal: budgets hold among threads and processes, and nothing that was signed is lost."""
+"""The journal: budgets hold across threads and processes, and nothing that was signed is lost."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,21 +14,31 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.guard_payments import PAYER, account, authorization, pay, request, terms
+from tests.support.guard_payments import (
+    PAYER,
+    authorization,
+    exposure,
+    pay,
+    purchase,
+    terms,
+)
 from tests.support.prepared import command
 
-from tollgauge_guard import process as process_module
-from tollgauge_guard.decision import Code, Refuse, Spent
-from tollgauge_guard.entry import Outcome
-from tollgauge_guard.journal import DAY_S, KEEP_S, Journal
-from tollgauge_guard.journal_file import MEMORY, JournalError
+from tollgauge_guard import journal_file
+from tollgauge_guard.budget import DAY_S
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import Refuse
+from tollgauge_guard.journal import KEEP_REFUSALS_S, KEEP_S, MAX_REFUSALS, Journal, Refusal
+from tollgauge_guard.journal_file import MEMORY, JournalError, is_alive
+from tollgauge_guard.payment import TRANSITIONS, Event, Payment, State
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.signed import CLOCK_SLACK_S
+from tollgauge_guard.purchase_key import account_id, legacy_key
 
 NOW = 1_767_225_600 + 3_600
-POLICY = Policy(max_repeats=99)
+POLICY = Policy()
 OTHER_PAYER = "0x" + "7e" * 20
 
 
@@ -37,195 +49,204 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]
     opened.close()
 
 
-def test_what_is_reserved_counts_as_spent_and_what_is_released_does_not(journal: Journal) -> None:
-    reserved = journal.reserve(request(), terms(), PAYER, POLICY, NOW)
-    assert isinstance(reserved, int)
-    assert journal.spent(request(), account(), NOW).day == 5_000
-    journal.release(reserved)
-    assert journal.spent(request(), account(), NOW).day == 0
+def paid(journal: Journal, number: int, now: int = NOW, **options: Any) -> Payment:
+    payment = pay(journal, number, POLICY, now, **options)
+    assert isinstance(payment, Payment)
+    return payment
 
 
-def test_reservation_lasts_until_what_is_signed_for_it_expires(journal: Journal) -> None:
-    expires = NOW + terms().timeout + CLOCK_SLACK_S
-    reserved = journal.reserve(request(), terms(), PAYER, POLICY, NOW)
-    assert isinstance(reserved, int)
-    assert journal.spent(request(), account(), expires - 1).day == 5_000
-    assert journal.spent(request(), account(), expires).day == 0
-    with pytest.raises(JournalError, match="no reservation any more"):
-        journal.sign(reserved, authorization(1, expires + 60), "header", expires)
+def state_of(journal: Journal, payment: Payment) -> State | None:
+    found = journal.payment(payment.id)
+    return None if found is None else found.state
+
+
+def day(journal: Journal, now: int = NOW) -> int:
+    return journal.spent(exposure(now)).day
+
+
+def test_reserved_exposure_counts_until_nothing_was_signed(journal: Journal) -> None:
+    reserved = journal.reserve(purchase(), terms(), PAYER, POLICY, NOW)
+    assert isinstance(reserved, Payment)
+    assert day(journal) == 5_000
+    assert journal.change(reserved.id, Event.NOT_SIGNED, NOW)
+    assert day(journal) == 0
+    assert journal.payment(reserved.id) is None
 
 
 def test_slow_signer_does_not_exceed_a_budget(journal: Journal) -> None:
-    hour = replace(terms(400_000), timeout=3_600)
     policy = Policy(max_day=500_000)
-    slow = journal.reserve(request(), hour, PAYER, policy, NOW)
-    assert isinstance(slow, int)
+    slow = journal.reserve(purchase(), terms(400_000), PAYER, policy, NOW)
+    assert isinstance(slow, Payment)
     later = NOW + 900
-    other = journal.reserve(request(path="/b"), hour, PAYER, policy, later)
+    other = journal.reserve(purchase(path="/b"), terms(400_000), PAYER, policy, later)
     assert isinstance(other, Refuse)
     assert other.code == Code.OVER_DAY_BUDGET
-    journal.sign(slow, authorization(1, later + 60, 400_000), "header", later)
-    assert journal.spent(request(), account(), later).day == 400_000
+    journal.sign(slow.id, authorization(1, later + 60, 400_000), "header", later)
+    assert day(journal, later) == 400_000
 
 
-def test_a_restarted_process_takes_over_what_one_of_the_same_number_left(
+def test_reservation_of_a_dead_process_is_given_back_before_a_budget_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a container every start has the same process number."""
-    path = tmp_path / "journal.sqlite"
+    journal, policy = Journal(tmp_path / "journal.sqlite"), Policy(max_day=5_000)
     with monkeypatch.context() as before:
-        before.setattr(process_module, "_START", 1)
-        left = pay(Journal(path), 1, POLICY, NOW)
-    assert isinstance(left, int)
-    again = Journal(path)
-    assert again.send_again(left, NOW) == "header 1"
-    assert again.send_again(left, NOW) is None
+        before.setattr(journal_file, "_START", "dead")
+        assert isinstance(journal.reserve(purchase(), terms(), PAYER, policy, NOW), Payment)
+    again = journal.reserve(purchase(path="/b"), terms(), PAYER, policy, NOW)
+    assert isinstance(again, Payment)
 
 
-def test_another_host_and_another_day_have_budgets_of_their_own(journal: Journal) -> None:
-    pay(journal, 1, POLICY, NOW)
-    other = journal.spent(request(host="other.example.com"), account(), NOW)
-    assert (other.host_day, other.day) == (0, 5_000)
-    assert journal.spent(request(), account(), NOW - NOW % DAY_S + DAY_S - 1).host_day == 5_000
-    assert journal.spent(request(), account(), NOW - NOW % DAY_S + DAY_S).day == 0
+def test_payment_of_an_earlier_process_with_the_same_number_is_not_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container every start has the same process ID."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    with monkeypatch.context() as before:
+        before.setattr(journal_file, "_START", "dead")
+        left = paid(journal, 1)
+    assert not is_alive(left.owner)
+    assert journal.change(left.id, Event.PROCESS_DIED, NOW, expected=State.IN_FLIGHT)
+    assert state_of(journal, left) is State.OPEN
 
 
-def test_payers_networks_and_tokens_have_budgets_of_their_own(journal: Journal) -> None:
-    assert isinstance(pay(journal, 1, POLICY, NOW), int)
-    finish_all(journal)
-    assert journal.spent(request(), account(), NOW).day == 5_000
-    for other in (
-        account(OTHER_PAYER),
-        replace(account(), network="eip155:1"),
-        replace(account(), asset="0x" + "1" * 40),
-    ):
-        assert journal.spent(request(), other, NOW) == Spent()
+def test_every_pair_outside_the_table_changes_nothing(journal: Journal) -> None:
+    payment = paid(journal, 1)
+    for state in State:
+        with journal.file.transaction() as rows:
+            rows.execute("UPDATE payments SET state = ?", (state,))
+        for event in Event:
+            if (state, event) not in TRANSITIONS:
+                assert not journal.change(payment.id, event, NOW)
+                assert state_of(journal, payment) is state
 
 
-def test_unsettled_and_unresolved_are_those_of_a_payer(journal: Journal) -> None:
-    mine = pay(journal, 1, POLICY, NOW)
-    assert isinstance(pay(journal, 2, POLICY, NOW, payer=OTHER_PAYER), int)
-    assert [entry.id for entry in journal.unsettled([PAYER])] == [mine]
-    assert [entry.id for entry in journal.unresolved([PAYER])] == [mine]
-    assert len(journal.unsettled()) == len(journal.unresolved()) == 2
+def test_transition_requires_the_state_that_was_read(journal: Journal) -> None:
+    payment = paid(journal, 1)
+    assert not journal.change(payment.id, Event.ANSWER, NOW, expected=State.OPEN)
+    assert state_of(journal, payment) is State.IN_FLIGHT
 
 
 def test_open_payment_counts_until_it_is_dead(journal: Journal) -> None:
-    number = pay(journal, 1, POLICY, NOW)
-    assert isinstance(number, int)
-    journal.finish(number, Outcome.OPEN)
-    entry = journal.entry(number)
-    assert entry is not None
-    later = NOW + 3_600
-    assert journal.spent(request(), account(), later).day == 5_000
-    assert journal.unsettled() == (entry,)
-    assert journal.close_unfinished(entry, Outcome.DEAD, later)
-    assert journal.spent(request(), account(), later).day == 0
-    assert journal.unsettled() == ()
-    assert not journal.close_unfinished(entry, Outcome.WRITTEN_OFF, later)
+    payment = paid(journal, 1)
+    journal.change(payment.id, Event.NO_ANSWER, NOW)
+    assert day(journal, NOW + 3_600) == 5_000
+    assert [found.id for found in journal.unresolved()] == [payment.id]
+    assert journal.change(payment.id, Event.CHAIN_DEAD, NOW + 3_600)
+    assert day(journal, NOW + 3_600) == 0
+    assert journal.unresolved() == ()
 
 
-@pytest.mark.parametrize(
-    "outcome", [Outcome.PAID_UNANSWERED, Outcome.LAPSED, Outcome.WRITTEN_OFF], ids=str
-)
-def test_payment_that_is_not_dead_stays_spent(journal: Journal, outcome: Outcome) -> None:
-    number = pay(journal, 1, POLICY, NOW)
-    assert isinstance(number, int)
-    journal.finish(number, Outcome.OPEN)
-    entry = journal.entry(number)
-    assert entry is not None
-    assert journal.close_unfinished(entry, outcome, NOW)
-    assert journal.spent(request(), account(), NOW).day == 5_000
+@pytest.mark.parametrize("event", [Event.CHAIN_USED, Event.WINDOW_OVER, Event.WRITE_OFF])
+def test_payment_that_is_not_dead_stays_spent(journal: Journal, event: Event) -> None:
+    payment = paid(journal, 1)
+    journal.change(payment.id, Event.NO_ANSWER, NOW)
+    assert journal.change(payment.id, event, NOW)
+    spent = journal.spent(exposure(NOW))
+    assert (spent.day, spent.lost, spent.losses) == (5_000, 5_000, 1)
+
+
+def test_settled_amount_that_the_chain_shows_replaces_the_ceiling(journal: Journal) -> None:
+    payment = paid(journal, 1)
+    journal.change(payment.id, Event.NO_ANSWER, NOW)
+    journal.change(payment.id, Event.CHAIN_USED, NOW, settled=1_200)
+    assert day(journal) == 1_200
+    journal.change(payment.id, Event.CHAIN_USED, NOW, settled=9_000)
+    assert day(journal) == 1_200
 
 
 def test_no_second_payment_of_a_purchase_is_reserved_before_the_first_has_ended(
     journal: Journal,
 ) -> None:
-    first = pay(journal, 1, POLICY, NOW)
-    assert isinstance(first, int)
+    first = paid(journal, 1)
     assert pay(journal, 2, POLICY, NOW) is None
-    journal.finish(first, Outcome.OPEN, 402)
+    journal.change(first.id, Event.ERROR_ANSWER, NOW, status=402)
     assert pay(journal, 2, POLICY, NOW + 10**6) is None
-    assert isinstance(pay(journal, 3, POLICY, NOW, payer=OTHER_PAYER), int)
-    journal.finish(first, Outcome.ANSWERED, 200)
-    assert isinstance(pay(journal, 4, POLICY, NOW), int)
+    paid(journal, 3, payer=OTHER_PAYER)
+    journal.change(first.id, Event.ANSWER, NOW, status=200)
+    paid(journal, 4)
 
 
-def test_late_answer_does_not_open_a_payment_that_has_ended(journal: Journal) -> None:
-    number = pay(journal, 1, POLICY, NOW)
-    assert isinstance(number, int)
-    journal.finish(number, Outcome.SETTLED, 200, "0xab")
-    journal.finish(number, Outcome.OPEN, 500)
-    (entry,) = journal.entries()
-    assert (entry.outcome, entry.status) == (Outcome.SETTLED, 200)
+def test_client_with_a_further_wallet_sees_the_purchases_of_its_first_one(
+    journal: Journal,
+) -> None:
+    first = paid(journal, 1)
+    wallets = (PAYER, OTHER_PAYER)
+    wider = replace(purchase(), wallets=wallets, account=account_id(wallets))
+    found = journal.unfinished(wider)
+    assert found is not None
+    assert found.id == first.id
 
 
-def test_the_same_request_is_paid_as_often_as_the_policy_says(journal: Journal) -> None:
-    policy = Policy()
-    for number in range(3):
-        assert isinstance(pay(journal, number, policy, NOW + number), int)
-        finish_all(journal)
-    refused = pay(journal, 4, policy, NOW + 5)
-    assert isinstance(refused, Refuse)
-    assert refused.code == Code.RETRY_STORM
-    assert isinstance(pay(journal, 5, policy, NOW + 5, path="/b"), int)
-    assert isinstance(pay(journal, 6, policy, NOW + 601), int)
+def test_late_answer_does_not_open_a_payment_that_was_answered(journal: Journal) -> None:
+    payment = paid(journal, 1)
+    journal.change(payment.id, Event.ANSWER, NOW, status=200, settlement="0xab")
+    assert not journal.change(payment.id, Event.ERROR_ANSWER, NOW, status=500)
+    (found,) = journal.payments()
+    assert (found.state, found.status) == (State.DELIVERED, 200)
 
 
-def test_a_payment_is_written_down_once(journal: Journal) -> None:
-    pay(journal, 1, POLICY, NOW)
-    second = journal.reserve(request(path="/b"), terms(), PAYER, POLICY, NOW)
-    assert isinstance(second, int)
+def test_payment_that_the_owner_wrote_off_is_named_by_the_next_one(journal: Journal) -> None:
+    first = paid(journal, 1)
+    journal.change(first.id, Event.NO_ANSWER, NOW)
+    journal.change(first.id, Event.WRITE_OFF, NOW)
+    second = paid(journal, 2)
+    assert second.replaces == first.id
+    journal.change(second.id, Event.ANSWER, NOW)
+    assert paid(journal, 3).replaces is None
+
+
+def test_one_authorization_is_recorded_once(journal: Journal) -> None:
+    paid(journal, 1)
+    second = journal.reserve(purchase(path="/b"), terms(), PAYER, POLICY, NOW)
+    assert isinstance(second, Payment)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(1, NOW + 60), "header", NOW)
+        journal.sign(second.id, authorization(1, NOW + 60), "header", NOW)
+    journal.change(second.id, Event.NOT_SIGNED, NOW)
     with pytest.raises(JournalError):
-        journal.sign(second, authorization(2, NOW + 60, payer=OTHER_PAYER), "header", NOW)
-    journal.release(second)
-    with pytest.raises(JournalError):
-        journal.sign(second, authorization(2, NOW + 60), "header", NOW)
+        journal.sign(second.id, authorization(2, NOW + 60), "header", NOW)
 
 
-def test_the_header_is_kept_only_while_there_is_no_answer(tmp_path: Path) -> None:
+def test_payload_is_deleted_once_the_payment_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
-    entry = pay(journal, 1, POLICY, NOW)
-    assert isinstance(entry, int)
-    journal.finish(entry, Outcome.SETTLED, 200, "0xab")
+    payment = paid(journal, 1)
+    assert payment.payload == "header 1"
+    journal.change(payment.id, Event.ANSWER, NOW, status=200)
     journal.close()
     assert b"header 1" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_open_payment_is_sent_again_once_at_a_time_while_it_is_valid(journal: Journal) -> None:
-    entry = pay(journal, 1, POLICY, NOW)
-    assert isinstance(entry, int)
-    assert journal.send_again(entry, NOW) is None  # it is on its way
-    journal.finish(entry, Outcome.OPEN)
-    assert journal.send_again(entry, NOW + 54) is None  # 6 seconds are left
-    assert journal.send_again(entry, NOW + 53) == "header 1"
-    assert journal.send_again(entry, NOW + 53) is None
-    journal.finish(entry, Outcome.OPEN, 402)
-    assert journal.send_again(entry, NOW) == "header 1"
-    journal.finish(entry, Outcome.ANSWERED, 200)
-    assert journal.send_again(entry, NOW) is None
+def test_final_payments_are_deleted_in_time_and_unfinished_ones_kept(journal: Journal) -> None:
+    answered, lost = paid(journal, 1), paid(journal, 2, path="/b")
+    journal.change(answered.id, Event.ANSWER, NOW)
+    paid(journal, 3, NOW + KEEP_S - DAY_S, path="/c")
+    assert len(journal.payments()) == 3
+    last = paid(journal, 4, NOW + KEEP_S, path="/d")
+    assert [payment.id for payment in journal.payments()] == [lost.id, 3, last.id]
 
 
-def test_answered_payments_are_forgotten_in_time_and_unanswered_ones_kept(
-    journal: Journal,
-) -> None:
-    answered, lost = pay(journal, 1, POLICY, NOW), pay(journal, 2, POLICY, NOW, path="/b")
-    assert isinstance(answered, int)
-    journal.finish(answered, Outcome.ANSWERED, 200)
-    pay(journal, 3, POLICY, NOW + KEEP_S - DAY_S, path="/c")
-    assert len(journal.entries()) == 3
-    last = pay(journal, 4, POLICY, NOW + KEEP_S, path="/d")
-    assert [entry.id for entry in journal.entries()] == [lost, 3, last]
+def test_refusals_are_kept_for_30_days(journal: Journal) -> None:
+    for at in (NOW, NOW + KEEP_REFUSALS_S):
+        refusal = Refusal(
+            at=at,
+            account="a",
+            host="api.example.com",
+            resource="https://api.example.com/a",
+            decision="refuse",
+            code="avoid",
+            reason="",
+        )
+        journal.refuse(refusal)
+    paid(journal, 1, NOW + KEEP_REFUSALS_S)
+    assert [found.at for found in journal.refusals()] == [NOW + KEEP_REFUSALS_S]
+    assert MAX_REFUSALS == 100_000
 
 
 def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
-    policy = Policy(max_host_day=50_000, max_repeats=99)
+    policy = Policy(max_host_day=50_000)
 
-    def attempt(number: int) -> int | Refuse | None:
+    def attempt(number: int) -> Payment | Refuse | None:
         return pay(journal, number, policy, NOW, path=f"/{number}")
 
     with ThreadPoolExecutor(50) as pool:
@@ -233,12 +254,68 @@ def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
     refusals = [result for result in results if isinstance(result, Refuse)]
     assert {refusal.code for refusal in refusals} == {Code.OVER_HOST_BUDGET}
     assert len(refusals) == 40
-    assert sum(entry.micro_usd for entry in journal.entries()) == 50_000
+    assert sum(payment.exposure for payment in journal.payments()) == 50_000
 
 
-def finish_all(journal: Journal) -> None:
-    for entry in journal.unresolved():
-        journal.finish(entry.id, Outcome.ANSWERED, 200)
+EARLIER = """
+CREATE TABLE payment (
+  id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
+  request_digest TEXT NOT NULL, network TEXT NOT NULL, asset TEXT NOT NULL, pay_to TEXT NOT NULL,
+  amount TEXT NOT NULL, micro_usd INTEGER NOT NULL, owner INTEGER NOT NULL, payer TEXT, nonce TEXT,
+  valid_before INTEGER, header TEXT, outcome TEXT NOT NULL, status INTEGER, settlement TEXT,
+  found_at INTEGER, UNIQUE (network, asset, payer, nonce));
+CREATE VIEW entry AS SELECT id FROM payment;
+PRAGMA user_version = 1;
+"""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "state", "counted"),
+    [
+        ("in-flight", None, State.IN_FLIGHT, 5_000),
+        ("open", 402, State.OPEN, 5_000),
+        ("settled", 200, State.DELIVERED, 5_000),
+        ("answered", 500, State.OPEN, 5_000),
+        ("paid-unanswered", None, State.PAID_UNANSWERED, 5_000),
+        ("dead", None, State.DEAD, 0),
+        ("lapsed", None, State.LAPSED, 5_000),
+    ],
+)
+def test_earlier_journal_is_imported_once(
+    tmp_path: Path, outcome: str, status: int | None, state: State, counted: int
+) -> None:
+    path, bought = tmp_path / "journal.sqlite", purchase()
+    digest = legacy_key("GET", bought.resource, b"").removeprefix("legacy:")
+    signed = authorization(1, NOW + 60)
+    row: tuple[object, ...] = (
+        NOW,
+        bought.host,
+        bought.resource,
+        digest,
+        terms().network,
+        terms().asset,
+    )
+    row = (*row, terms().pay_to, "5000", 5_000, 1, PAYER, signed.nonce, NOW + 60, "header 1")
+    with contextlib.closing(sqlite3.connect(path)) as rows:
+        rows.executescript(EARLIER)
+        marks = ", ".join("?" * len((*row, outcome, status)))
+        rows.execute(
+            "INSERT INTO payment (at, host, resource, request_digest, network, asset, pay_to, "
+            "amount, micro_usd, owner, payer, nonce, valid_before, header, outcome, status) "
+            f"VALUES ({marks})",
+            (*row, outcome, status),
+        )
+        rows.commit()
+
+    for _ in range(2):
+        journal = Journal(path)
+        (payment,) = journal.payments()
+        assert (payment.state, payment.nonce) == (state, signed.nonce)
+        assert payment.payload == ("header 1" if state in (State.IN_FLIGHT, State.OPEN) else None)
+        assert day(journal) == counted
+        is_live = state in (State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
+        assert (journal.unfinished(bought) is not None) == is_live
+        journal.close()
 
 
 def payer(words: list[str], path: Path, count: int, limit: int) -> subprocess.Popen[str]:
@@ -260,7 +337,9 @@ def test_processes_share_one_budget(tmp_path: Path) -> None:
     assert [process.returncode for process in running] == [0, 0, 0]
     written = [line for output in outputs for line in output.split()]
     assert len(written) == len(set(written)) == 200
-    assert {int(entry.nonce, 16) for entry in Journal(path).entries()} == set(map(int, written))
+    assert {int(str(entry.nonce), 16) for entry in Journal(path).payments()} == set(
+        map(int, written)
+    )
 
 
 @pytest.mark.usefixtures("one_day")
@@ -278,9 +357,9 @@ def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal
     os.kill(process.pid, signal.SIGKILL)
     left += process.communicate(timeout=60)[0].splitlines()
     journal = Journal(path)
-    unsettled = {int(entry.nonce, 16): entry for entry in journal.unsettled()}
-    assert {int(line) for line in left if line.strip()} <= set(unsettled)
-    first = unsettled[int(left[0])]
-    assert journal.spent(request(), account(), int(time.time())).day >= 20 * 5_000
-    again = journal.send_again(first.id, first.at)
-    assert again == f"header {int(left[0])}"  # its process is dead
+    written = {int(str(found.nonce), 16): found for found in journal.payments()}
+    assert {int(line) for line in left if line.strip()} <= set(written)
+    first = written[int(left[0])]
+    assert journal.spent(exposure(int(time.time()))).day >= 20 * 5_000
+    assert not is_alive(first.owner)
+    assert first.payload == f"header {int(left[0])}"

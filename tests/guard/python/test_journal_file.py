@@ -11,10 +11,11 @@ from tests.support.guard_payments import pay
 
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import JournalError
+from tollgauge_guard.payment import Payment
 from tollgauge_guard.policy import Policy
 
 NOW = 1_767_225_600 + 3_600
-POLICY = Policy(max_repeats=99)
+POLICY = Policy()
 
 
 def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_a_new_journal_is_opened_by_many_at_once(tmp_path: Path) -> None:
         def opened(path: Path = path, start: Barrier = start) -> int:
             start.wait()
             journal = Journal(path)
-            count = len(journal.entries())
+            count = len(journal.payments())
             journal.close()
             return count
 
@@ -42,7 +43,7 @@ def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path
     path = tmp_path / "journal.sqlite"
     for replace in (False, True):
         journal = Journal(path)
-        assert isinstance(pay(journal, 1, POLICY, NOW), int)
+        assert isinstance(pay(journal, 1, POLICY, NOW), Payment)
         path.unlink()
         if replace:
             Journal(path).close()
@@ -59,4 +60,4 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"x" * 4096 + content[8192:])
     with pytest.raises(JournalError, match=r"journal\.sqlite cannot be read or written"):
-        Journal(path).entries()
+        Journal(path).payments()

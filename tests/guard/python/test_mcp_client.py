@@ -17,15 +17,15 @@ from x402 import x402Client
 from tollgauge_guard import Code, Guard, PaymentRefusedError, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.entry import Outcome
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.mcp_client import GuardedTools
 from tollgauge_guard.mcp_messages import (
     McpPaymentError,
-    call_digest,
+    call_keys,
     payment_of,
     payment_required,
 )
+from tollgauge_guard.payment import State
 
 URL = "https://tools.example.com/mcp"
 
@@ -56,10 +56,10 @@ async def test_a_paid_tool_is_paid_and_the_journal_says_so(
         tools = GuardedTools(guard, payer, session, url=URL)
         result = await tools.call_tool("weather", {"city": "Bern"})
     assert "sunny in Bern" in result.model_dump_json()
-    (entry,) = guard.journal.entries()
+    (entry,) = guard.journal.payments()
     (payment,) = payments(log)
     assert payment["payload"]["authorization"]["nonce"].lower() == entry.nonce
-    assert (entry.outcome, entry.settlement) == (Outcome.SETTLED, "0x" + "cd" * 32)
+    assert (entry.state, entry.settlement) == (State.DELIVERED, "0x" + "cd" * 32)
     assert (entry.host, entry.resource) == ("tools.example.com", URL)
 
 
@@ -67,7 +67,7 @@ async def test_a_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: P
     async with connected(log) as session:
         result = await GuardedTools(guard, payer, session, url=URL).call_tool("hello")
     assert "hello" in result.model_dump_json()
-    assert guard.journal.entries() == ()
+    assert guard.journal.payments() == ()
 
 
 async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Path) -> None:
@@ -77,7 +77,7 @@ async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Pa
             await tools.call_tool("weather", {"city": "Rome"})
     assert refused.value.code == Code.PAYTO_UNKNOWN
     assert payments(log) == []
-    assert guard.journal.entries() == ()
+    assert guard.journal.payments() == ()
 
 
 async def test_a_server_without_an_address_is_unknown(
@@ -85,7 +85,7 @@ async def test_a_server_without_an_address_is_unknown(
 ) -> None:
     async with connected(log) as session:
         await GuardedTools(guard, payer, session).call_tool("weather", {"city": "Rome"})
-    (entry,) = guard.journal.entries()
+    (entry,) = guard.journal.payments()
     assert entry.resource == "mcp://tool/weather"
     assert len(payments(log)) == 1
 
@@ -127,10 +127,10 @@ def test_a_payment_that_cannot_be_read_is_an_error(payment: object) -> None:
 
 def test_another_tool_or_other_arguments_are_another_call_and_their_order_is_not() -> None:
     calls = [
-        call_digest(URL, "weather", {"city": "Bern", "day": 1}),
-        call_digest(URL, "weather", {"city": "Bern", "day": 2}),
-        call_digest(URL, "forecast", {"city": "Bern", "day": 1}),
-        call_digest("https://other.example.com/mcp", "weather", {"city": "Bern", "day": 1}),
+        call_keys(URL, "weather", {"city": "Bern", "day": 1}),
+        call_keys(URL, "weather", {"city": "Bern", "day": 2}),
+        call_keys(URL, "forecast", {"city": "Bern", "day": 1}),
+        call_keys("https://other.example.com/mcp", "weather", {"city": "Bern", "day": 1}),
     ]
     assert len(set(calls)) == 4
-    assert call_digest(URL, "weather", {"day": 1, "city": "Bern"}) == calls[0]
+    assert call_keys(URL, "weather", {"day": 1, "city": "Bern"}) == calls[0]

@@ -23,9 +23,9 @@ from x402.schemas import PaymentRequired
 from tollgauge_guard import Guard, Policy
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.entry import Outcome
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.mcp_proxy import ToolGate
+from tollgauge_guard.payment import State
 
 URL = "https://tools.example.com/mcp"
 RECORD: Row = ["proceed", "B", 84.0, [[PAYEE, 1]], BASE, "5000", []]
@@ -87,12 +87,12 @@ async def test_a_payment_for_the_tool_s_own_offer_passes_and_is_written_down(
 ) -> None:
     offered(gate, required())
     assert gate.to_server(call(2, await paid(payer, required()))) is None
-    (entry,) = guard.unsettled()
-    assert (entry.outcome, entry.pay_to) == (Outcome.IN_FLIGHT, PAYEE)
+    (entry,) = guard.unresolved()
+    assert (entry.state, entry.pay_to) == (State.IN_FLIGHT, PAYEE)
     receipt = {"success": True, "transaction": "0xab", "network": BASE}
     gate.to_client(answer(2, content=[], _meta={"x402/payment-response": receipt}))
-    (entry,) = guard.journal.entries()
-    assert (entry.outcome, entry.settlement) == (Outcome.SETTLED, "0xab")
+    (entry,) = guard.journal.payments()
+    assert (entry.state, entry.settlement) == (State.DELIVERED, "0xab")
 
 
 async def test_a_payment_that_the_decision_refuses_does_not_pass(
@@ -106,7 +106,7 @@ async def test_a_payment_that_the_decision_refuses_does_not_pass(
     assert code(gate.to_server(call(3, await paid(payer, required(amount="20000"))))) == (
         "price-jump"
     )
-    assert guard.journal.entries() == ()
+    assert guard.journal.payments() == ()
 
 
 async def test_a_payment_that_was_never_asked_for_does_not_pass(
@@ -116,7 +116,7 @@ async def test_a_payment_that_was_never_asked_for_does_not_pass(
     assert code(gate.to_server(call(1, payment))) == "resource-mismatch"
     offered(gate, required(amount="4000"))
     assert code(gate.to_server(call(2, payment))) == "resource-mismatch"
-    assert guard.journal.entries() == ()
+    assert guard.journal.payments() == ()
 
 
 async def test_a_payment_whose_signed_fields_are_others_than_it_says_does_not_pass(
@@ -149,10 +149,10 @@ async def test_the_same_payment_passes_again_for_the_same_call_alone(
     assert code(gate.to_server(call(3, payment))) == "payment-unresolved"  # it is on its way
     gate.to_client(answer(2, isError=True, content=[]))
     (entry,) = guard.unresolved()
-    assert entry.outcome == Outcome.OPEN
+    assert entry.state == State.OPEN
     assert gate.to_server(call(4, payment)) is None
     assert code(gate.to_server(call(5, payment, city="Rome"))) == "signed-differs"
-    assert len(guard.journal.entries()) == 1
+    assert len(guard.journal.payments()) == 1
 
 
 async def test_second_payment_for_a_call_without_an_answer_does_not_pass(
@@ -164,7 +164,7 @@ async def test_second_payment_for_a_call_without_an_answer_does_not_pass(
     offered(gate, required())
     assert code(gate.to_server(call(3, await paid(payer, required())))) == "payment-unresolved"
     (entry,) = guard.unresolved()
-    assert entry.outcome == Outcome.OPEN
+    assert entry.state == State.OPEN
 
 
 async def test_payment_that_passes_again_is_judged_again(
@@ -188,7 +188,7 @@ async def test_another_payment_with_the_nonce_of_one_that_passed_does_not_pass(
     dear = required(amount="900000")
     offered(gate, dear)
     assert code(gate.to_server(call(3, await paid(payer, dear)))) == "signed-differs"
-    (entry,) = guard.journal.entries()
+    (entry,) = guard.journal.payments()
     assert entry.amount == 5_000
 
 
@@ -199,7 +199,7 @@ async def test_payment_that_its_owner_wrote_off_does_not_pass_again(
     payment = await paid(payer, required())
     assert gate.to_server(call(2, payment)) is None
     gate.to_client(answer(2, isError=True, content=[]))
-    guard.resolve(guard.journal.entries()[0].nonce, write_off=True)
+    guard.resolve(guard.journal.payments()[0].handle, write_off=True)
     assert code(gate.to_server(call(3, payment))) == "signed-differs"
     offered(gate, required())
     assert gate.to_server(call(4, await paid(payer, required()))) is None
@@ -211,8 +211,8 @@ async def test_a_server_that_ends_leaves_the_payment_unknown(
     offered(gate, required())
     gate.to_server(call(2, await paid(payer, required())))
     gate.close()
-    (entry,) = guard.unsettled()
-    assert entry.outcome == Outcome.OPEN
+    (entry,) = guard.unresolved()
+    assert entry.state == State.OPEN
 
 
 @pytest.mark.parametrize("payment", [1, [], {}, "x", "null", {"payload": {}}, True], ids=str)
@@ -235,8 +235,8 @@ async def test_an_error_after_payment_leaves_it_unknown(
     offered(gate, required())
     gate.to_server(call(2, await paid(payer, required())))
     gate.to_client({"jsonrpc": "2.0", "id": 2, "error": {"code": -32_603, "message": "broken"}})
-    (entry,) = guard.unsettled()
-    assert entry.outcome == Outcome.OPEN
+    (entry,) = guard.unresolved()
+    assert entry.state == State.OPEN
 
 
 def test_a_batch_does_not_pass(gate: ToolGate) -> None:
@@ -267,6 +267,6 @@ async def test_a_client_and_a_server_work_through_the_command(
         assert "sunny in Bern" in await weather("Bern")
         assert "payto-unknown" in await weather("Rome")
         assert "hello" in (await client.call_tool("hello")).model_dump_json()
-    (entry,) = Journal(tmp_path / "journal.sqlite").entries()
-    assert entry.outcome == Outcome.SETTLED
+    (entry,) = Journal(tmp_path / "journal.sqlite").payments()
+    assert entry.state == State.DELIVERED
     assert len(log.read_text().splitlines()) == 1

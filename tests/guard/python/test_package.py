@@ -31,10 +31,12 @@ PROVIDED = {
     "idna": {"idna"},
     "mcp": {"mcp"},
     "requests": {"requests"},
-    "x402": {"x402", "pydantic", "eth_keys", "eth_utils"},
+    "x402": {"x402", "pydantic", "eth_keys", "eth_utils", "solders"},
     "zstandard": {"zstandard"},
 }
-"""What may be imported for a dependency: the SDK brings pydantic, and eth-keys with `evm`."""
+"""What may be imported for a dependency: the SDK installs pydantic, eth-keys with `evm`, and
+solders with `svm`.
+"""
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -1,27 +1,35 @@
-"""The first payment of a purchase stays the only one: what a node, time and the owner decide."""
+"""Never twice: a purchase has one payment until the chain or the owner decides."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from guard.cases.sample_bundle import Row
-from tests.support.guard_seller import Answer, Seller, receipt
+from guard.cases.sample_bundle import PAYEE, Row
+from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller, receipt
 from tests.support.paying_clients import payer_of
 from x402 import x402Client
+from x402.http.clients.httpx import PaymentError
 
 from tollgauge.demo.chain import ACCOUNTS, NETWORK, Chain, run_chain
-from tollgauge_guard import GuardedClient, PaymentRefusedError, PaymentUnresolved, guarded
+from tollgauge_guard import (
+    Ask,
+    GuardedClient,
+    PaymentRefusedError,
+    PaymentUnresolved,
+    guarded,
+    paying,
+)
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
-from tollgauge_guard.decision import Code
-from tollgauge_guard.entry import Outcome
+from tollgauge_guard.codes import Code
+from tollgauge_guard.nodes import NodeReader, Reading
+from tollgauge_guard.payment import Evidence, Payment, State
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Open = Callable[..., GuardedClient]
@@ -58,7 +66,7 @@ async def unresolved(http: GuardedClient, url: str) -> PaymentUnresolved:
 
 
 def pending(_call: object) -> Answer:
-    """A 402 as the official SDK answers where a settlement takes long."""
+    """A 402 as the official SDK answers while a settlement is pending."""
     return Answer(402, {"PAYMENT-RESPONSE": "e30="}, b'{"error":"settlement_pending"}')
 
 
@@ -98,84 +106,280 @@ async def test_without_a_node_an_expired_payment_is_unresolved_until_its_purchas
     seller.answer = lambda _call: Answer(503)
     async with opened() as http:
         await http.get(f"{seller.url}/data")
-        (entry,) = http.guard.unresolved()
-    clock = [float(entry.valid_before)]
+        (payment,) = http.guard.unresolved()
+    clock = [float(payment.valid_before)]
     async with opened() as http:
-        object.__setattr__(http.guard, "clock", lambda: clock[0])
+        http.guard.clock = lambda: clock[0]
         error = await unresolved(http, f"{seller.url}/data")
-        assert (error.code, error.nonce) == (Code.PAYMENT_UNRESOLVED, entry.nonce)
-        assert (error.state, error.network) == (Outcome.OPEN, entry.network)
-        assert "tollgauge-guard resolve" in str(error)
-        clock[0] = entry.ends_at - 1
+        assert (error.code, error.nonce) == (Code.PAYMENT_UNRESOLVED, payment.nonce)
+        assert (error.state, error.network) == (State.OPEN, payment.network)
+        assert (error.handle, error.retry_until) == (payment.handle, payment.valid_before - 6)
+        assert f"tollgauge-guard unresolved --journal {http.guard.journal.path}" in error.remedy
+        clock[0] = payment.ends_at - 1
         await unresolved(http, f"{seller.url}/data")
-        clock[0] = entry.ends_at
-        with pytest.raises(PaymentRefusedError) as refused:  # what is signed now is not of then
+        clock[0] = payment.ends_at
+        with pytest.raises(PaymentRefusedError) as refused:  # the SDK signs by the real clock
             await http.get(f"{seller.url}/data")
         assert refused.value.code == Code.SIGNED_DIFFERS
-        lapsed = http.guard.journal.entry(entry.id)
+        lapsed = http.guard.journal.payment(payment.id)
     assert lapsed is not None
-    assert lapsed.outcome == Outcome.LAPSED
+    assert lapsed.state == State.LAPSED
     assert len(seller.payments) == 1
 
 
-async def test_a_node_that_shows_a_payment_taken_ends_the_signing(
+async def test_given_purchase_never_ends(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        with paying(purchase="order-42"):
+            await http.get(f"{seller.url}/data")
+            (payment,) = http.guard.unresolved()
+            http.guard.clock = lambda: payment.ends_at + 10**6
+            await unresolved(http, f"{seller.url}/data?other=1")
+        (payment,) = http.guard.unresolved()
+    assert (payment.purchase, payment.state) == ("key:order-42", State.OPEN)
+    assert len(seller.payments) == 1
+
+
+async def test_another_purchase_of_the_same_url_is_paid(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        for order in ("1", "2"):
+            with paying(purchase=order):
+                await http.get(f"{seller.url}/data")
+        assert len(http.guard.unresolved()) == 2
+
+
+async def test_values_of_a_call_tighten(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        with paying(max_amount=4_999), pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+        assert refused.value.code == Code.OVER_CALL_CAP
+        with paying(expect_pay_to=OTHER_PAYEE), pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+        assert refused.value.code == Code.PAYTO_UNEXPECTED
+        with paying(max_amount=5_000, expect_pay_to=PAYEE):
+            assert (await http.get(f"{seller.url}/data")).status_code == 200
+    assert len(seller.payments) == 1
+
+
+async def test_node_that_shows_a_payment_used_ends_the_signing(
     seller: Seller, opened: Open, chain: Chain
 ) -> None:
-    """The owner alone lets the guard pay for that purchase again."""
+    """Only the owner lets the guard pay for that purchase again."""
     seller.answer = lambda _call: Answer(503)
     async with opened(nodes={NETWORK: chain.rpc_url}) as http:
         await http.get(f"{seller.url}/data")
         (paid,) = seller.payments
         await chain.mint(ACCOUNTS[1].address, 1_000_000)
         await settle(chain, paid)
-        (entry,) = http.guard.unresolved()
-        later = replace(http.guard, clock=lambda: float(entry.valid_before))
-        found = await asyncio.to_thread(later.resolve, entry.nonce)
-        assert found.outcome == Outcome.PAID_UNANSWERED
+        (payment,) = http.guard.unresolved()
+        http.guard.clock = lambda: float(payment.valid_before)
+        found = await asyncio.to_thread(http.guard.resolve, payment.handle)
+        assert found.state == State.PAID_UNANSWERED
         error = await unresolved(http, f"{seller.url}/data")
-        assert error.state == Outcome.PAID_UNANSWERED
-        assert "--write-off" in str(error)
-        written_off = await asyncio.to_thread(later.resolve, entry.nonce, write_off=True)
-        assert written_off.outcome == Outcome.WRITTEN_OFF
+        assert error.state == State.PAID_UNANSWERED
+        assert "pay-again" in error.remedy
+        closed = await asyncio.to_thread(http.guard.resolve, payment.handle, write_off=True)
+        assert closed.state == State.WRITTEN_OFF
+        http.guard.clock = time.time
         seller.answer = lambda _call: receipt()
         assert (await http.get(f"{seller.url}/data")).status_code == 200
+        (_, second) = http.guard.journal.payments()
+    assert second.replaces == payment.id
     assert len({paid["payload"]["authorization"]["nonce"] for paid in seller.payments}) == 2
 
 
-async def test_a_node_that_shows_a_payment_dead_makes_way_for_the_next(
+async def test_node_that_shows_a_payment_dead_makes_way_for_the_next(
     seller: Seller, opened: Open, chain: Chain
 ) -> None:
-    """Dead is what is unused at a block after its validity, with twelve blocks on top of it."""
+    """Dead: unused at a block after its validity, with twelve blocks on top of it."""
     seller.answer = lambda _call: Answer(503)
     async with opened(nodes={NETWORK: chain.rpc_url}) as http:
         await http.get(f"{seller.url}/data")
-        (entry,) = http.guard.unresolved()
-        ahead = max(0, entry.valid_before - int(time.time())) + 5
+        (payment,) = http.guard.unresolved()
+        ahead = max(0, payment.valid_before - int(time.time())) + 5
         await chain.rpc("evm_increaseTime", ahead)
         await chain.rpc("anvil_mine", hex(1))
-        fresh = await asyncio.to_thread(http.guard.resolve, entry.nonce)
-        assert fresh.outcome == Outcome.OPEN, "too few blocks"
+        fresh = await asyncio.to_thread(http.guard.resolve, payment.handle)
+        assert fresh.state == State.OPEN, "too few blocks"
         await chain.rpc("anvil_mine", hex(12))
-        dead = await asyncio.to_thread(http.guard.resolve, entry.nonce)
-        assert dead.outcome == Outcome.DEAD
+        dead = await asyncio.to_thread(http.guard.resolve, str(payment.nonce))
+        assert (dead.state, dead.exposure) == (State.DEAD, 0)
         seller.answer = lambda _call: receipt()
         assert (await http.get(f"{seller.url}/data")).status_code == 200
     assert len({paid["payload"]["authorization"]["nonce"] for paid in seller.payments}) == 2
 
 
-async def test_a_kept_payment_is_judged_again_before_it_is_sent(
+@pytest.mark.parametrize("answer", [True, False])
+async def test_owner_is_asked_before_a_lost_purchase_is_paid_again(
+    seller: Seller, opened: Open, answer: bool
+) -> None:
+    questions: list[Code] = []
+
+    def ask(question: Ask, _url: str) -> bool:
+        questions.append(question.code)
+        return answer
+
+    seller.answer = lambda _call: Answer(503)
+    async with opened(ask=ask) as http:
+        await http.get(f"{seller.url}/data")
+        (payment,) = http.guard.unresolved()
+        used = NodesThatShow(Evidence.USED)
+        http.guard.nodes = used
+        seller.pay_to = OTHER_PAYEE  # the payment must not be sent again for another offer
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+        found = http.guard.journal.payment(payment.id)
+    assert found is not None
+    assert questions == [Code.PAY_AGAIN]
+    assert found.state == (State.WRITTEN_OFF if answer else State.PAID_UNANSWERED)
+    assert refused.value.code == (Code.PAYTO_UNKNOWN if answer else Code.PAYMENT_UNRESOLVED)
+
+
+async def test_reorganisation_opens_a_paid_payment_again(seller: Seller, opened: Open) -> None:
+    changes: list[State] = []
+    seller.answer = lambda _call: Answer(503)
+    async with opened(on_change=lambda payment, _event: changes.append(payment.state)) as http:
+        await http.get(f"{seller.url}/data")
+        (payment,) = http.guard.unresolved()
+        for evidence in (Evidence.USED, Evidence.UNUSED, Evidence.UNKNOWN, Evidence.DEAD):
+            http.guard.nodes = NodesThatShow(evidence)
+            http.guard.resolve(payment.handle)
+    assert changes == [
+        *(State.OPEN, State.PAID_UNANSWERED, State.OPEN, State.OPEN, State.DEAD),
+    ]
+
+
+async def test_loss_budget_asks_for_payments_at_that_host(seller: Seller, opened: Open) -> None:
+    seller.answer = lambda _call: Answer(503)
+    async with opened() as http:
+        for number in range(3):
+            await http.get(f"{seller.url}/data?{number}")
+        for payment in http.guard.unresolved():
+            http.guard.resolve(payment.handle, write_off=True)
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data?next")
+    assert refused.value.code == Code.OVER_LOSS_BUDGET
+    assert len(seller.payments) == 3
+
+
+async def test_stopped_guard_refuses_everything(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        assert (await http.get(f"{seller.url}/data")).status_code == 200
+        http.guard.stop()
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+    assert refused.value.code == Code.STOPPED
+    assert len(seller.payments) == 1
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_owner_decides_what_answers_a_purchase(
+    seller: Seller, opened: Open, is_good: bool
+) -> None:
+    seen: list[tuple[int, bytes]] = []
+
+    def is_answer(status: int, _headers: Mapping[str, str], body: bytes) -> bool:
+        seen.append((status, body))
+        return is_good
+
+    async with opened(is_answer=is_answer) as http:
+        answer = await http.get(f"{seller.url}/data")
+        assert answer.json() == {"ok": True}
+        payment = http.guard.payment(answer)
+    assert seen == [(200, b'{"ok": true}')]
+    assert payment is not None
+    assert payment.state == (State.DELIVERED if is_good else State.OPEN)
+
+
+async def test_open_payment_is_judged_again_before_it_is_sent(
     seller: Seller, opened: Open, known: Callable[..., Row], bundle_of: Callable[..., Bundle]
 ) -> None:
     seller.answer = lambda _call: Answer(503)
     async with opened() as http:
         await http.get(f"{seller.url}/data")
-    avoided = FixedBundle(bundle_of({f"{seller.url}/data": known("avoid")}))
     async with opened() as http:
-        object.__setattr__(http.guard, "bundles", avoided)
+        http.guard.bundles = FixedBundle(bundle_of({f"{seller.url}/data": known("avoid")}))
         with pytest.raises(PaymentRefusedError) as refused:
             await http.get(f"{seller.url}/data")
     assert refused.value.code == Code.AVOID
     assert len(seller.payments) == 1
+
+
+async def test_first_allowed_offer_is_paid_in_the_seller_s_order(
+    seller: Seller, opened: Open
+) -> None:
+    def add(required: dict[str, Any]) -> None:
+        (offer,) = required["accepts"]
+        required["accepts"] = [
+            offer | {"payTo": OTHER_PAYEE, "amount": "1"},
+            offer | {"amount": "6000"},
+            offer,
+        ]
+
+    seller.change = add
+    async with opened() as http:
+        assert (await http.get(f"{seller.url}/data")).status_code == 200
+        assert http.guard.journal.refusals() == ()
+    (paid,) = seller.payments
+    assert paid["payload"]["authorization"]["value"] == "6000"
+
+
+async def test_refusal_of_the_best_offer_is_raised_and_recorded(
+    seller: Seller, opened: Open
+) -> None:
+    def add(required: dict[str, Any]) -> None:
+        (offer,) = required["accepts"]
+        required["accepts"] = [offer | {"payTo": OTHER_PAYEE}, offer | {"maxTimeoutSeconds": 9_999}]
+
+    seller.change = add
+    async with opened() as http:
+        with pytest.raises(PaymentRefusedError) as refused:
+            await http.get(f"{seller.url}/data")
+        (recorded,) = http.guard.journal.refusals()
+    assert refused.value.code == recorded.code == Code.PAYTO_UNKNOWN
+    assert refused.value.remedy
+    assert recorded.host == "127.0.0.1"
+
+
+async def test_refusal_of_the_sdk_is_recorded(seller: Seller, opened: Open) -> None:
+    payer = payer_of(ACCOUNTS[1])
+    payer.set_spend_controls({"max_amount_per_payment": "$0.001"})
+    async with opened(payer) as http:
+        with pytest.raises(PaymentError, match="spend_controls"):
+            await http.get(f"{seller.url}/data")
+        (recorded,) = http.guard.journal.refusals()
+    assert recorded.code == Code.SDK_REFUSED
+
+
+async def test_purchase_is_named_to_a_seller_that_wants_an_identifier(
+    seller: Seller, opened: Open
+) -> None:
+    def declare(required: dict[str, Any]) -> None:
+        info, schema = {"required": False}, {"type": "object"}
+        required["extensions"] = {"payment-identifier": {"info": info, "schema": schema}}
+
+    seller.change, seller.answer = declare, lambda _call: Answer(503)
+    async with opened() as http:
+        for _ in range(2):
+            await http.get(f"{seller.url}/data")
+        seller.answer = lambda _call: receipt()
+        for _ in range(2):
+            await http.get(f"{seller.url}/data")
+    names = [paid["extensions"]["payment-identifier"]["info"]["id"] for paid in seller.payments]
+    assert names[0] == names[1] == names[2]
+    assert names[3] != names[0]
+
+
+class NodesThatShow(NodeReader):
+    """Nodes that show the same of every payment."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__()
+        self._evidence = evidence
+
+    def read(self, _payment: Payment) -> Reading:
+        return Reading(self._evidence)
 
 
 async def settle(chain: Chain, paid: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from tollgauge.jobs import bundle as job
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge_guard.bundle_source import RemoteBundle
 from tollgauge_guard.resource import parse
-from tollgauge_guard.signature import pin
+from tollgauge_guard.signature import pin_keys
 
 
 async def test_the_guard_reads_the_bundle_of_a_running_service(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ async def test_the_guard_reads_the_bundle_of_a_running_service(tmp_path: Path) -
         async with serve(running.app) as port:
             address = f"http://127.0.0.1:{port}/trust/bundle"
             sources = [
-                RemoteBundle(url, pin(KEY.fingerprint), cache=tmp_path, verify=False)
+                RemoteBundle(url, pin_keys(KEY.fingerprint), cache=tmp_path, verify=False)
                 for url in (address, f"{address}/avoid")
             ]
             for source in sources:

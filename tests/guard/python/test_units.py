@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
+from x402.mechanisms.svm import constants
 
 from tollgauge.core.base.units import ASSETS
 from tollgauge_guard.address import parse_address
@@ -21,8 +22,18 @@ def test_usdc_is_where_the_service_says() -> None:
     ours = {
         (asset.network, asset.address, asset.decimals, asset.domain_name, asset.domain_version)
         for asset in USDC
+        if asset.network.startswith("eip155:")
     }
     assert ours == theirs
+
+
+def test_usdc_on_solana_is_where_the_sdk_says() -> None:
+    ours = {asset.network: asset.address for asset in USDC if "solana:" in asset.network}
+    assert ours == {
+        constants.SOLANA_MAINNET_CAIP2: constants.USDC_MAINNET_ADDRESS,
+        constants.SOLANA_DEVNET_CAIP2: constants.USDC_DEVNET_ADDRESS,
+        constants.SOLANA_TESTNET_CAIP2: constants.USDC_TESTNET_ADDRESS,
+    }
 
 
 def test_networks_of_version_1_are_the_chains_that_the_sdk_signs_for() -> None:

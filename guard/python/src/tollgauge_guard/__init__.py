@@ -1,32 +1,38 @@
-"""A guard for x402 clients: it refuses a bad payment before it is signed.
+"""A guard for x402 clients: it refuses a bad payment before it is signed, and never has two
+unanswered payments for one purchase.
 
     http = guarded(x402Client, bundle="https://trust.example.com/trust/bundle", key=FINGERPRINT)
 
-The parts: `decision` judges an offer (pure), `bundle` says what is known of an endpoint, `journal`
-keeps budgets and payments, `guard` ties them, and `hooks` with one module for each client plugs it
-into the official x402 SDK.
+`decision` judges an offer (pure), `payment` is the table of states, `bundle` contains the records
+of endpoints, `journal` records payments and budgets, `guard` connects them, and `hooks` with one
+module per client plugs it into the official x402 SDK.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from x402 import x402Client, x402ClientSync
 
 from tollgauge_guard import defaults
+from tollgauge_guard.approval import ApprovalQueue
 from tollgauge_guard.bundle import read_bundle
 from tollgauge_guard.bundle_source import BundleSource, FileBundle, FixedBundle, RemoteBundle
-from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse, decide
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import Allow, Ask, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.guard import AskFunction, Guard
+from tollgauge_guard.guard import AskFunction, Guard, IsAnswer, OnChange
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import MEMORY
-from tollgauge_guard.policy import CENT, DOLLAR, Pin, Policy, Unknown
-from tollgauge_guard.request import PaymentRefusedError, PaymentUnresolved
-from tollgauge_guard.signature import pin
+from tollgauge_guard.nodes import NodeReader
+from tollgauge_guard.payment import PayAgain, Payment, State
+from tollgauge_guard.policy import CENT, DOLLAR, Policy, Trust, Unknown
+from tollgauge_guard.request import PaymentRefusedError, PaymentUnresolved, paying
+from tollgauge_guard.signature import pin_keys
 from tollgauge_guard.units import Asset
 
 if TYPE_CHECKING:
@@ -44,15 +50,19 @@ __all__ = [
     "Guard",
     "GuardError",
     "GuardedClient",
+    "PayAgain",
+    "Payment",
     "PaymentRefusedError",
     "PaymentUnresolved",
-    "Pin",
     "Policy",
     "Refuse",
+    "State",
+    "Trust",
     "Unknown",
     "decide",
     "guarded",
     "open_guard",
+    "paying",
 ]
 
 Key = str | Mapping[str, object]
@@ -62,98 +72,89 @@ Bundles = str | Path | tuple[bytes, str] | BundleSource
 def open_guard(
     *,
     bundle: Bundles,
-    key: Key = "",
+    key: Key | Sequence[Key] = (),
     policy: Policy | None = None,
     journal: Path | str | None = None,
+    durable: bool = False,
     ask: AskFunction | None = None,
+    approver: str | None = None,
     cache: Path | None = None,
-    nodes: Mapping[str, str] | None = None,
+    nodes: Mapping[str, str | Sequence[str]] | None = None,
+    is_answer: IsAnswer | None = None,
+    on_change: OnChange | None = None,
 ) -> Guard:
-    """A guard.
+    """Open a guard.
 
-    `bundle` is a URL, the path of a file with its signature beside it (`.jws`), a pair of the
-    bundle's bytes and its signature, or a source of your own. `key` is the public JWK that signs
-    bundles, or its fingerprint. `journal` is a file (default: one for each user) or `MEMORY`;
-    `cache` is the folder where bundles are kept. `ask` is called where a payment needs consent.
-    `nodes` are URLs of JSON-RPC nodes by network, such as `{"eip155:8453": "https://…"}`: they say
-    what became of a payment without an answer. Without one no second payment is signed for it.
+    Args:
+        bundle: a URL, the path of a file whose signature is in the file with the suffix `.jws`, a
+            pair of bytes and signature, or a source of your own.
+        key: the public JWK that signs bundles, or its fingerprint; one or several.
+        policy: the owner's rules. Default: `Policy()`.
+        journal: a file, or `MEMORY`. Default: one file per user.
+        durable: a signed payment also survives a power failure.
+        ask: called if a payment needs consent.
+        approver: the public key of the approver who answers with `tollgauge-guard approve`; used
+            if there is no `ask`.
+        cache: the folder for downloaded bundles. Default: one per user.
+        nodes: URLs of JSON-RPC nodes by network, such as `{"eip155:8453": "https://…"}`: they show
+            what became of a payment without an answer. Without one, no payment is assumed dead.
+        is_answer: called with status, headers and body of a complete 2xx; False means that it does
+            not answer the purchase.
+        on_change: called after each change of a payment's state.
 
-    Raises GuardError where the key, the file or the journal cannot be used.
+    Raises:
+        GuardError: a key, a file, a URL or the journal cannot be used.
     """
+    opened = Journal(defaults.journal_file() if journal is None else journal, durable=durable)
     return Guard(
         bundles=_source(bundle, key, cache or defaults.cache_folder()),
         policy=policy or Policy(),
-        journal=Journal(defaults.journal_file() if journal is None else journal),
+        journal=opened,
         ask=ask,
-        nodes=nodes or {},
+        queue=None if approver is None else ApprovalQueue(opened.file, approver),
+        nodes=NodeReader(nodes),
+        is_answer=is_answer,
+        on_change=on_change,
     )
 
 
 @overload
-def guarded(
-    client: x402Client,
-    *,
-    bundle: Bundles,
-    key: Key = "",
-    policy: Policy | None = None,
-    journal: Path | str | None = None,
-    ask: AskFunction | None = None,
-    cache: Path | None = None,
-    nodes: Mapping[str, str] | None = None,
-    **options: Any,
-) -> GuardedClient: ...
+def guarded(client: x402Client, **options: Any) -> GuardedClient: ...
 
 
 @overload
-def guarded(
-    client: x402ClientSync,
-    *,
-    bundle: Bundles,
-    key: Key = "",
-    policy: Policy | None = None,
-    journal: Path | str | None = None,
-    ask: AskFunction | None = None,
-    cache: Path | None = None,
-    nodes: Mapping[str, str] | None = None,
-    **options: Any,
-) -> GuardedSession: ...
+def guarded(client: x402ClientSync, **options: Any) -> GuardedSession: ...
 
 
-def guarded(
-    client: x402Client | x402ClientSync,
-    *,
-    bundle: Bundles,
-    key: Key = "",
-    policy: Policy | None = None,
-    journal: Path | str | None = None,
-    ask: AskFunction | None = None,
-    cache: Path | None = None,
-    nodes: Mapping[str, str] | None = None,
-    **options: Any,
-) -> GuardedClient | GuardedSession:
-    """An HTTP client that pays with an x402 client, and only what the guard allows.
+def guarded(client: x402Client | x402ClientSync, **options: Any) -> GuardedClient | GuardedSession:
+    """Return an HTTP client that pays with an x402 client, and only what the guard allows.
 
-    An `x402Client` becomes an `httpx.AsyncClient`, with that client's own `options`; an
-    `x402ClientSync` becomes a `requests.Session`, with the `options` of requests' `HTTPAdapter`.
-    The other arguments are those of `open_guard`. Raises GuardError.
+    An `x402Client` becomes an `httpx.AsyncClient`, an `x402ClientSync` a `requests.Session`.
+
+    Args:
+        client: the official client with its wallets.
+        options: the arguments of `open_guard`; all others are those of `httpx.AsyncClient`, or of
+            requests' `HTTPAdapter`.
+
+    Raises:
+        GuardError: as `open_guard`.
     """
-    guard = open_guard(
-        bundle=bundle, key=key, policy=policy, journal=journal, ask=ask, cache=cache, nodes=nodes
-    )
+    names = inspect.signature(open_guard).parameters
+    guard = open_guard(**{name: options.pop(name) for name in names if name in options})
     if isinstance(client, x402Client):
         return GuardedClient(guard, client, **options)
-    from tollgauge_guard.requests_client import GuardedSession  # only who uses it has requests
+    from tollgauge_guard.requests_client import GuardedSession  # requests is optional
 
     return GuardedSession(guard, client, **options)
 
 
-def _source(bundle: Bundles, key: Key, cache: Path) -> BundleSource:
+def _source(bundle: Bundles, key: Key | Sequence[Key], cache: Path) -> BundleSource:
     if isinstance(bundle, tuple):
-        return FixedBundle(read_bundle(*bundle, pin(key)))
+        return FixedBundle(read_bundle(*bundle, pin_keys(key)))
     if isinstance(bundle, Path):
-        return FileBundle(bundle, pin(key))
+        return FileBundle(bundle, pin_keys(key))
     if isinstance(bundle, str):
         if bundle.startswith(("https://", "http://")):
-            return RemoteBundle(bundle, pin(key), cache=cache)
-        return FileBundle(Path(bundle), pin(key))
+            return RemoteBundle(bundle, pin_keys(key), cache=cache)
+        return FileBundle(Path(bundle), pin_keys(key))
     return bundle

@@ -1,23 +1,25 @@
-"""Bundle: what the service knows of all endpoints, signed, as one file.
+"""The bundle: what the service knows about all endpoints, signed, as one file.
 
-A bundle is one zstd frame of lines of JSON: a header, then one array an endpoint, sorted by key.
-The lines stay as they are: a record is looked for by bisection and only its own line is parsed, so
-100,000 records cost no more memory than their text. Where bundles come from is bundle_source's.
+A bundle is one zstd frame of lines of JSON: a header, then one array per endpoint, host or payTo,
+sorted by key. Unknown members of the header and unknown trailing places of a record are ignored.
+A record is found by bisection and only its own line is parsed, so 100,000 records need no more
+memory than their text.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass
 from typing import Final
 
 import zstandard
 
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.record import Record, read_record
+from tollgauge_guard.record import Conduct, Record, read_conduct, read_record
 from tollgauge_guard.resource import DEFAULT_PORTS, Resource
-from tollgauge_guard.signature import PinnedKey, decode_base64url, encode_base64url, verify
+from tollgauge_guard.signature import Keyring, decode_base64url, encode_base64url, verify
 
 FORMAT: Final = 1
 SIZE_MAX: Final = 32 * 2**20
@@ -48,12 +50,26 @@ class Bundle:
     start: int
 
     def record(self, resource: Resource) -> Record | None:
-        """What is known of a resource, None where it is not in the bundle.
+        """Return the record of a resource, None if the bundle has none.
 
-        A resource that was asked by plain `http` is looked for as `https`: the bundle knows no
-        other, and whoever can read the connection can change what it says.
+        A resource that was requested by plain `http` is looked up as `https`: whoever can read the
+        connection can change what it contains.
         """
-        target = self._key(resource)
+        url = resource.url
+        if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
+            url = "https" + url.removeprefix("http")
+        row = self._find(url)
+        return None if row is None else read_record(row)
+
+    def conduct(self, name: str) -> Conduct | None:
+        """Return the record of `host:<host>` or `payto:<address>`, None if the bundle has none."""
+        row = self._find(name)
+        return None if row is None else read_conduct(row)
+
+    def _find(self, name: str) -> object | None:
+        """Find a line by bisection: its key is a digest, which reveals no name."""
+        digest = hashlib.sha256(self.salt + name.encode()).digest()[:16]
+        target = encode_base64url(digest).encode()
         low, high = self.start, len(self.lines)
         while low < high:
             middle = (low + high) // 2
@@ -61,27 +77,20 @@ class Bundle:
             end = self.lines.find(b"\n", middle)
             key = self.lines[line + _KEY.start : line + _KEY.stop]
             if key == target:
-                return read_record(json.loads(self.lines[line:end]))
+                return json.loads(self.lines[line:end])  # type: ignore[no-any-return]
             low, high = (end + 1, high) if key < target else (low, line)
         return None
 
-    def _key(self, resource: Resource) -> bytes:
-        """The name of a resource in this bundle, which tells nobody the resource."""
-        url = resource.url
-        if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
-            url = "https" + url.removeprefix("http")
-        return encode_base64url(hashlib.sha256(self.salt + url.encode()).digest()[:16]).encode()
 
-
-def read_bundle(body: bytes, signature: str, key: PinnedKey) -> Bundle:
-    """The bundle of a body that the pinned key signed.
+def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None = None) -> Bundle:
+    """Return the bundle of a body that an accepted key signed.
 
     The signature is verified before anything is decompressed. Raises SignatureError and
     BundleError.
     """
     if len(body) > SIZE_MAX:
         raise BundleError(f"The bundle is larger than {SIZE_MAX >> 20} MB.")
-    verify(signature, body, key)
+    verify(signature, body, keys, int(time.time()) if now is None else now)
     lines = _decompressed(body)
     start = lines.find(b"\n") + 1
     try:

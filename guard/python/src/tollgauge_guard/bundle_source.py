@@ -24,7 +24,7 @@ import httpx
 from tollgauge_guard.bundle import SIZE_MAX, Bundle, BundleError, read_bundle
 from tollgauge_guard.decision import STALE_S
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.signature import PinnedKey, from_jwks
+from tollgauge_guard.signature import Keyring
 
 SIGNATURE_HEADER: Final = "Tollgauge-Signature"
 SIGNATURE_SUFFIX: Final = ".jws"
@@ -67,6 +67,17 @@ class FixedBundle:
         return True
 
 
+class NoBundle:
+    """No bundle, for commands that decide about no offer."""
+
+    def current(self) -> None:
+        """Return no bundle."""
+
+    def is_ready(self) -> bool:
+        """Always."""
+        return True
+
+
 class FileBundle:
     """A bundle in a file, with its signature in the file of the same name and `.jws`.
 
@@ -74,7 +85,7 @@ class FileBundle:
     GuardError at once where the file cannot be used; later, the last good bundle stays in use.
     """
 
-    def __init__(self, path: Path, key: PinnedKey) -> None:
+    def __init__(self, path: Path, key: Keyring) -> None:
         self._path, self._key = path, key
         self._signature = path.with_name(path.name + SIGNATURE_SUFFIX)
         self._lock = threading.Lock()
@@ -136,7 +147,7 @@ class RemoteBundle:
     def __init__(
         self,
         url: str,
-        key: PinnedKey,
+        key: Keyring,
         *,
         cache: Path | None,
         timeout: float = 5.0,
@@ -152,6 +163,7 @@ class RemoteBundle:
         self._next = 0.0
         self._etag = ""
         self._bundle: Bundle | None = None
+        self._jwks: object = {}
         self._load()
 
     def current(self) -> Bundle | None:
@@ -214,16 +226,31 @@ class RemoteBundle:
                     signature=answer.headers.get(SIGNATURE_HEADER, ""),
                     etag=answer.headers.get("ETag", ""),
                 )
-            if self._key.public is None:
-                jwks = urljoin(self._url, "/.well-known/jwks.json")
-                with http.stream("GET", jwks) as answer:
-                    document = _json(_limited(answer, _JWKS_MAX))
-                self._key = from_jwks(document, self._key.fingerprint)
+            self._fetch_keys(http)
         return download
+
+    def _fetch_keys(self, http: httpx.Client) -> None:
+        jwks = urljoin(self._url, "/.well-known/jwks.json")
+        try:
+            with http.stream("GET", jwks) as answer:
+                if answer.status_code == httpx.codes.OK:
+                    self._follow(_json(_limited(answer, _JWKS_MAX)))
+        except (httpx.HTTPError, BundleError):
+            if any(key.public is None for key in self._key.keys):
+                raise
+            # The pinned keys are complete, and need nothing from the service.
+
+    def _follow(self, document: object) -> None:
+        """Accept the successors of the pinned keys, and the end of retired ones."""
+        is_known = self._bundle is not None
+        self._jwks = document
+        self._key = self._key.follow(document, int(self._clock()), is_known=is_known)
 
     def _use(self, download: _Download) -> bool:
         """Use what was downloaded, unless what is in use is newer."""
-        bundle = _as_named(read_bundle(download.body, download.signature, self._key), self._url)
+        now = int(self._clock())
+        read = read_bundle(download.body, download.signature, self._key, now=now)
+        bundle = _as_named(read, self._url)
         if newer(self._bundle, bundle) is not bundle:
             return False
         self._bundle, self._etag = bundle, download.etag
@@ -235,9 +262,11 @@ class RemoteBundle:
             return
         try:
             with self._file.open("rb") as file:
-                first = json.loads(file.readline(65_536))
+                first = json.loads(file.readline(_JWKS_MAX))
                 body = file.read(SIZE_MAX + 1)
-            self._key = from_jwks({"keys": [first["key"]]}, self._key.fingerprint)
+            # This file was written here: its keys were accepted before.
+            self._jwks = first["jwks"]
+            self._key = self._key.follow(self._jwks, int(self._clock()), is_known=True)
             self._use(_Download(body=body, signature=first["signature"], etag=first["etag"]))
         except FileNotFoundError:
             return
@@ -251,7 +280,7 @@ class RemoteBundle:
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             first = json.dumps(
-                {"signature": download.signature, "etag": download.etag, "key": self._key.jwk}
+                {"signature": download.signature, "etag": download.etag, "jwks": self._jwks}
             )
             with tempfile.NamedTemporaryFile(dir=self._file.parent, delete=False) as file:
                 file.write(first.encode() + b"\n" + download.body)

@@ -1,4 +1,4 @@
-"""The command `tollgauge-guard`. Exit codes: 0 good, 1 what was examined is bad, 2 it failed."""
+"""The command `tollgauge-guard`. Exit codes: 0 good, 1 the examined thing is bad, 2 failed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from decimal import Decimal, InvalidOperation
 from importlib import metadata
 from typing import Final
 
-from tollgauge_guard import cli_journal, open_guard
+from tollgauge_guard import cli_journal, cli_quote, open_guard
 from tollgauge_guard.cli_journal import BAD, FAILED, GOOD, Commands
-from tollgauge_guard.decision import Allow, Decision, Spent, decide
+from tollgauge_guard.decision import Allow, Asked, Decision, Spent, decide
 from tollgauge_guard.errors import GuardError
+from tollgauge_guard.lookup import look_up
 from tollgauge_guard.offer import read_offer
 from tollgauge_guard.policy import DOLLAR, GRADES, Policy, Unknown
 from tollgauge_guard.record import Record
@@ -32,12 +33,12 @@ _WHICH_KEY: Final = (
     "It is the fingerprint of the key that signs the bundle, from the service's operator "
     "(`kid` in /.well-known/jwks.json)."
 )
-_NOBODY: Final = "0x" + "0" * 39 + "1"
-"""A payee for an offer of which none was given."""
+_PLACEHOLDER: Final = "0x" + "0" * 39 + "1"
+"""The payTo of an offer for which none was given."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; `arguments` are those of the process unless given. Returns the exit code."""
+    """Run a command, by default with the arguments of the process. Returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -49,30 +50,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Print what is known of a URL, and whether an offer of it would be paid."""
+    """Print the bundle's record of a URL, and whether an offer would be paid."""
     bundle = open_guard(bundle=_bundle(options), key=_key(options), journal=":memory:").bundles
     current = bundle.current()
     if current is None:
         raise GuardError(
-            f"No bundle could be had from {_bundle(options)}.",
+            f"No bundle could be loaded from {_bundle(options)}.",
             hint="Nothing would be paid now, unless the policy fails open.",
         )
     resource = parse(options.url)
     record = current.record(resource)
+    offer = read_offer(_offer(options, record), options.url)
     decision = decide(
-        record,
-        read_offer(_offer(options, record), options.url),
-        options.url,
+        look_up(current, resource, (), offer.pay_to),
+        offer,
+        Asked(url=options.url),
         _policy(options),
         int(time.time()),
-        bundle_as_of=current.as_of,
-        spent=Spent(),
+        Spent(),
     )
     if options.json:
         print(json.dumps(_checked(resource.url, record, decision)))
     else:
         _print_checked(resource.url, record, decision, options)
     return GOOD if isinstance(decision, Allow) else BAD
+
+
+def quote(options: argparse.Namespace) -> int:
+    """Fetch a 402 without paying, and print the decision about each offer."""
+    guard = open_guard(
+        bundle=_bundle(options), key=_key(options), policy=_policy(options), journal=":memory:"
+    )
+    return cli_quote.quote(guard, options)
+
+
+def try_out(_options: argparse.Namespace) -> int:
+    """Pay a good seller and refuse a bad one, on this machine."""
+    from tollgauge_guard import cli_try  # needs the extra `evm`
+
+    return cli_try.run()
 
 
 def proxy(options: argparse.Namespace) -> int:
@@ -96,26 +112,53 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tollgauge-guard",
         description="Refuse bad x402 payments before they are signed.",
-        epilog="Exit codes: 0 good, 1 what was examined is bad, 2 the command failed.",
+        epilog="Exit codes: 0 good, 1 the examined thing is bad, 2 the command failed.",
     )
     version = f"%(prog)s {metadata.version('tollgauge-guard')}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_try(commands)
     _add_check(commands)
+    _add_quote(commands)
     cli_journal.add_commands(commands)
     _add_proxy(commands)
     return parser
 
 
+def _add_try(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "try",
+        help="a purchase and a refusal on this machine, without a service",
+        description="Start one good and one bad seller on 127.0.0.1, and pay both with a guarded "
+        "client and a throw-away wallet. No chain and no service are involved.",
+    )
+    command.set_defaults(run=try_out)
+
+
+def _add_quote(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "quote",
+        help="fetch a 402 without paying, and print the decision",
+        description="Request a URL without a payment, and print whether each offer of its 402 "
+        "would be paid.",
+    )
+    command.add_argument("url", metavar="URL")
+    command.add_argument("--method", default="GET", help="default: %(default)s")
+    command.add_argument("--data", metavar="TEXT", help="the body")
+    _add_policy(command)
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=quote)
+
+
 def _add_check(commands: Commands[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "check",
-        help="what is known of a URL, and whether it would be paid",
-        description="Print what the bundle knows of a URL, and whether an offer of it would be "
-        "paid. What you do not give is taken from the bundle. The URL is not asked.",
+        help="the bundle's record of a URL, and whether it would be paid",
+        description="Print the bundle's record of a URL, and whether an offer would be paid. "
+        "Values that you do not give come from the bundle. The URL is not requested.",
     )
     command.add_argument("url", metavar="URL")
-    command.add_argument("--pay-to", metavar="ADDRESS", help="whom the offer asks to be paid to")
+    command.add_argument("--pay-to", metavar="ADDRESS", help="the offer's payTo")
     command.add_argument("--amount", metavar="UNITS", help="its amount in atomic units of USDC")
     command.add_argument("--network", metavar="CAIP-2", help="its network, such as eip155:8453")
     _add_policy(command)
@@ -127,16 +170,16 @@ def _add_proxy(commands: Commands[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "proxy",
         help="guard the paid tools of an MCP server on stdio",
-        description="Start an MCP server and stand before it: payments that the guard refuses are "
-        "not passed on.",
+        description="Start an MCP server and pass its messages on, except payments that the guard "
+        "refuses.",
     )
-    command.add_argument("--url", help="the server's address, by which the bundle may know it")
+    command.add_argument("--url", help="the server's address in the bundle")
     command.add_argument(
         "--node",
         action="append",
         type=_node,
         metavar="CAIP-2=URL",
-        help="a JSON-RPC node of a network, which says what became of a payment",
+        help="a JSON-RPC node of a network, to see what became of a payment",
     )
     _add_policy(command)
     cli_journal.add_file(command)
@@ -149,10 +192,10 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     command.add_argument("--bundle", metavar="URL|FILE", help=f"the bundle (default: {BUNDLE})")
     command.add_argument("--key", help=f"its public JWK or fingerprint (default: {KEY})")
     for name, meaning in (
-        ("max_call", "most for one payment"),
-        ("max_host_day", "most for a host on a day"),
-        ("max_day", "most on a day"),
-        ("unknown_max", "most for an endpoint that is not known"),
+        ("max_call", "limit of one payment"),
+        ("max_host_day", "limit per host within 24 hours"),
+        ("max_day", "limit within 24 hours"),
+        ("unknown_max", "limit for an unknown endpoint"),
     ):
         command.add_argument(
             f"--{name.replace('_', '-')}",
@@ -184,7 +227,7 @@ def _micro_usd(text: str) -> int:
     try:
         value = Decimal(text.removeprefix("$")) * DOLLAR
     except InvalidOperation as error:
-        raise argparse.ArgumentTypeError(f"{text} is no number of dollars") from error
+        raise argparse.ArgumentTypeError(f"{text} is not a number of dollars") from error
     if not value.is_finite() or value != int(value) or value < 0:
         raise argparse.ArgumentTypeError(f"{text} has more than six decimals, or is negative")
     return int(value)
@@ -214,10 +257,10 @@ def _key(options: argparse.Namespace) -> str:
 
 
 def _offer(options: argparse.Namespace, record: Record | None) -> dict[str, object]:
-    """The offer that was given; what is missing is what the bundle knows."""
+    """Return the offer of the options; missing values come from the bundle."""
     network = options.network or (record and record.network) or BASE
     amount = options.amount or str((record and record.amount) or 1)
-    known = record.payees[0].address if record and record.payees else _NOBODY
+    known = record.payees[0].address if record and record.payees else _PLACEHOLDER
     asset = next((asset.address for asset in USDC if asset.network == network), None)
     return {
         "scheme": "exact",

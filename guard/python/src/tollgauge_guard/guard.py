@@ -1,257 +1,216 @@
-"""Guard: decides about each payment, reserves it, and checks what was signed and what leaves.
+"""The guard: decides about each payment, reserves it, and checks what was signed and what leaves.
 
-The steps of one payment, in order; each raises or refuses where anything is not as it must be:
+The steps of one payment, in order; each raises or refuses if anything is not as it must be:
 
-1. `begin`: which wallets may pay, and that the request was not paid already
-2. `purchase.find_kept`: no earlier payment of the same purchase may still be taken
+1. `begin`: the request was not paid already
+2. `purchase.make_way`: no earlier payment of the same purchase may still be taken
 3. `judge`: may this offer be paid? (before it is signed)
-4. `reserve`: the amount is set aside in the journal, and goes over no budget (before it is signed)
+4. `reserve`: the exposure is reserved in the journal and exceeds no budget (before it is signed)
 5. `check_signed`: what was signed is what was allowed (after it is signed)
-6. `seal`: the payload that will be sent is still the one that was checked, and is written down
+6. `seal`: the payload that will be sent is still the one that was checked, and is recorded
 7. `check_leaving`: the header of a request that leaves is the one that was sealed
 8. `conclude`: what became of it
 
-Which client calls them, and when, is the work of `hooks` and of the module of each client.
+`hooks` and the module of each client call them.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from typing import Any, Final
 
 from x402.http.utils import decode_payment_signature_header, encode_payment_signature_header
-from x402.schemas import PaymentPayload
-from x402.schemas.v1 import PaymentPayloadV1
 
-from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.approval import ApprovalQueue
+from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle_source import BundleSource
-from tollgauge_guard.decision import Allow, Ask, Code, Decision, Refuse, decide
-from tollgauge_guard.entry import Account, Entry, Outcome
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import Allow, Ask, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.inherited import inherited
-from tollgauge_guard.journal import Journal
-from tollgauge_guard.offer import Offer, Terms
+from tollgauge_guard.journal import Journal, Refusal
+from tollgauge_guard.lookup import look_up
+from tollgauge_guard.nodes import NodeReader
+from tollgauge_guard.offer import Offer, Terms, signing_extensions
+from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase import resolve, unresolved
-from tollgauge_guard.receipt import Answer, is_redirect, outcome_of
-from tollgauge_guard.request import CALL, Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.purchase_key import account_id
+from tollgauge_guard.receipt import Answer, event_of, is_redirect
+from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
-from tollgauge_guard.signed import Authorization, difference, read_signed, signer
-from tollgauge_guard.wallets import AnyClient, payers_of
+from tollgauge_guard.signed import Authorization, Payload, difference, find_signer, read_signed
+from tollgauge_guard.wallets import AnyClient, list_wallets
 
-Payload = PaymentPayload | PaymentPayloadV1
 AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
-"""Called with a question and the URL; only an answer that is True lets pay."""
+"""Called with a question and the URL; only the answer True allows the payment."""
+IsAnswer = Callable[[int, Mapping[str, str], bytes], bool]
+"""Called with status, headers and body of a complete 2xx; False: it is not an answer."""
+OnChange = Callable[[Payment, Event], None]
+"""Called after each change of state, with the payment as it is now."""
+HANDLE: Final = "tollgauge_payment"
+"""Name under which responses and errors carry the handle of their payment."""
 _log = logging.getLogger("tollgauge_guard")
+_WARNED: Final = frozenset({State.OPEN, State.PAID_UNANSWERED, State.LAPSED, State.WRITTEN_OFF})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """What stands between a wallet and the sellers that its software meets.
+    """Stands between the wallets of an agent and the sellers that it meets.
 
-    `ask` is called where a payment needs consent; without it such a payment is refused. `nodes` are
-    the JSON-RPC nodes that say what became of a payment, by network (CAIP-2). `clock` returns unix
-    seconds. `clients` are the official clients that pay with it.
+    Args:
+        bundles: source of the bundle.
+        policy: the owner's rules.
+        journal: where payments are recorded.
+        ask: is called if a payment needs consent; without `ask` and `queue` it is refused.
+        queue: questions for `tollgauge-guard approve`, used if there is no `ask`.
+        nodes: reads what happened to a payment from the owner's nodes.
+        clock: returns unix seconds.
+        is_answer: what answers a purchase, in addition to a complete 2xx.
+        on_change: is called after each change of a payment's state.
     """
 
-    bundles: BundleSource
-    policy: Policy
-    journal: Journal
-    ask: AskFunction | None = None
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    clock: Callable[[], float] = time.time
-    clients: list[AnyClient] = field(default_factory=list)
+    def __init__(
+        self,
+        *,
+        bundles: BundleSource,
+        policy: Policy,
+        journal: Journal,
+        ask: AskFunction | None = None,
+        queue: ApprovalQueue | None = None,
+        nodes: NodeReader | None = None,
+        clock: Callable[[], float] = time.time,
+        is_answer: IsAnswer | None = None,
+        on_change: OnChange | None = None,
+    ) -> None:
+        self.bundles, self.policy, self.journal = bundles, policy, journal
+        self.ask, self.queue, self.nodes = ask, queue, nodes or NodeReader()
+        self.clock, self.is_answer, self.on_change = clock, is_answer, on_change
+        self.session = secrets.token_urlsafe(12)
+        self.clients: list[AnyClient] = []
+        self.is_stopped = False
 
     @property
     def now(self) -> int:
         """Unix seconds."""
         return int(self.clock())
 
-    def unsettled(self) -> tuple[Entry, ...]:
-        """The payments of this guard's wallets that were signed and got no receipt: with payer and
-        nonce, the chain says whether one was taken.
-        """
-        return self.journal.unsettled(self._payers())
+    @property
+    def has_approver(self) -> bool:
+        """Whether questions can be answered."""
+        return self.ask is not None or self.queue is not None
 
-    def unresolved(self) -> tuple[Entry, ...]:
-        """The payments of this guard's wallets after which no other one is signed for the same
-        purchase.
-        """
-        return self.journal.unresolved(self._payers())
+    def stop(self) -> None:
+        """Refuse every payment from now on, also those that were signed and have not left."""
+        self.is_stopped = True
 
-    def resolve(self, nonce: str, *, node: str | None = None, write_off: bool = False) -> Entry:
-        """Ask a node (by default the one of `nodes`) what became of a payment, and write it down.
-        `write_off` is your consent to pay for the same purchase again. Raises GuardError.
+    def unresolved(self) -> tuple[Payment, ...]:
+        """Return the payments of this guard's clients that block their purchase."""
+        if not self.clients:
+            return self.journal.unresolved()
+        accounts = {account_id(list_wallets(client)) for client in self.clients}
+        return tuple(found for name in sorted(accounts) for found in self.journal.unresolved(name))
+
+    def resolve(self, handle: str, *, write_off: bool = False) -> Payment:
+        """Read from the owner's nodes what happened to a payment, and record it.
+
+        Args:
+            handle: of the payment, or its nonce.
+            write_off: the owner's consent to pay for the same purchase again, if the payment is
+                still unresolved afterwards. Its exposure stays counted.
+
+        Raises:
+            GuardError: there is no such payment, or a running call waits for its answer.
         """
-        networks = [entry.network for entry in self.journal.of_nonce(nonce)]
-        named = next((self.nodes[network] for network in networks if network in self.nodes), None)
-        return resolve(self.journal, nonce, node=node or named, write_off=write_off, now=self.now)
+        return resolve(self, handle, write_off=write_off)
+
+    def payment(self, response: object) -> Payment | None:
+        """Return the payment that a response answers, None if the request was not paid."""
+        extensions = getattr(response, "extensions", None)
+        handle = extensions.get(HANDLE) if isinstance(extensions, dict) else None
+        handle = handle or getattr(response, HANDLE, None)
+        return None if handle is None else self.journal.find(str(handle))
+
+    def change(self, payment: Payment, event: Event, **values: Any) -> bool:
+        """Apply an event to a payment that still has the state that was read."""
+        if not self.journal.change(payment.id, event, self.now, expected=payment.state, **values):
+            return False
+        self._report(payment.id, event)
+        return True
 
     def begin(self, attempt: Attempt) -> None:
-        """Start to pay a request. Raises PaymentRefusedError for one that was paid already: a hook
-        that says it has recovered from a refusal does not get a second payment.
+        """Start to pay a request.
+
+        Raises PaymentRefusedError for one that was paid already: a hook that reports to have
+        recovered from a refusal does not get a second payment.
         """
         if attempt.stage is Stage.CONCLUDED:
-            reason = "This request was paid already, and is not paid a second time."
-            attempt.refusal = Refuse(Code.RETRY_STORM, reason)
+            attempt.refusal = Refuse(Code.PAID_ALREADY, "This request was paid already.")
             raise PaymentRefusedError(attempt.refusal)
         self.give_up(attempt)
-        attempt.is_behind = False
+        attempt.is_behind, attempt.refusal = False, None
+        attempt.dropped.clear()
 
     def judge(
-        self, attempt: Attempt, offer: Offer, bundle: Bundle | None, *, again: Entry | None = None
+        self, attempt: Attempt, offer: Offer, payer: str, again: Payment | None = None
     ) -> Decision:
-        """Whether the offer that answered a request may be paid, by what a bundle knows. `again` is
-        the payment that is to be sent again, which is not counted twice.
-        """
+        """Decide about an offer that `payer` would sign; `again` is the payment that is resent."""
         try:
             resource = attempt.resource
+            purchase = attempt.purchase(self.session)
         except ResourceError as error:
-            return Refuse(Code.RESOURCE_MISMATCH, f"The URL that was asked cannot be read. {error}")
-        payer = attempt.payer if again is None else again.payer
+            return Refuse(Code.RESOURCE_MISMATCH, f"The requested URL cannot be read. {error}")
         if not payer:
-            reason = "The guard cannot read which account would sign."
-            return Refuse(Code.SIGNED_DIFFERS, reason)
-        now = self.now
-        account = Account(payer=payer, network=str(offer.network), asset=str(offer.asset).lower())
-        without = 0 if again is None else again.id
-        decision = decide(
-            None if bundle is None else bundle.record(resource),
-            offer,
-            attempt.url,
-            self.policy,
-            now,
-            bundle_as_of=None if bundle is None else bundle.as_of,
-            spent=self.journal.spent(attempt.paid_request, account, now, without=without),
-            inherited=() if bundle is None else inherited(bundle, resource, attempt.hops),
+            return Refuse(Code.SIGNED_DIFFERS, "The guard cannot read which account would sign.")
+        now, network = self.now, str(offer.network)
+        asset = str(offer.asset)
+        where = Exposure(
+            account=purchase.account,
+            network=network,
+            asset=asset.lower() if asset.startswith("0x") else asset,
+            host=resource.host,
+            session=self.session,
+            at=now,
         )
+        spent = self.journal.spent(where)
+        if again is not None:
+            is_same_session = again.session == self.session
+            spent = spent.without(again.exposure, is_same_session=is_same_session)
+        known = look_up(attempt.bundle, resource, attempt.hops, offer.pay_to)
+        asked = attempt.asked(is_stopped=self.is_stopped)
+        decision = decide(known, offer, asked, self.policy, now, spent)
         if isinstance(decision, Allow) and decision.warning is not None:
             named = offer.resource_url
             _log.warning("payment.resource_mismatch asked=%s named=%r", resource.url, named)
         return decision
 
     def reserve(self, attempt: Attempt, terms: Terms) -> Refuse | None:
-        """Set the amount aside, or say which budget it would go over. From here on, these terms and
-        no others may be signed for the request. An attempt that finds an unfinished payment of the
-        same purchase `is_behind`.
+        """Reserve the exposure; from here on, only these terms may be signed for the request.
+
+        Returns the refusal if a budget is exceeded. If an unfinished payment of the same purchase
+        was found, the attempt `is_behind`.
         """
         self.give_up(attempt)
-        if (call := CALL.get()) is not None and call.paid not in (None, attempt):
-            return Refuse(Code.RETRY_STORM, "The answer to the payment leads to another price.")
-        reserved = self.journal.reserve(
-            attempt.paid_request, terms, attempt.payer, self.policy, self.now
-        )
+        if attempt.call is not None and attempt.call.paid not in (None, attempt):
+            return Refuse(Code.PAID_ALREADY, "The answer to the payment leads to another price.")
+        purchase = attempt.purchase(self.session)
+        reserved = self.journal.reserve(purchase, terms, attempt.payer, self.policy, self.now)
         if reserved is None:
             attempt.is_behind = True
-            found = self.journal.unfinished(attempt.paid_request, self.now)
-            entry = None if found is None else found.entry
-            return unresolved(self.journal, attempt.resource.url, entry)
+            return unresolved(self.journal, purchase.resource, None)
         if isinstance(reserved, Refuse):
             return reserved
-        attempt.terms, attempt.entry, attempt.signed, attempt.header = terms, reserved, None, None
+        attempt.terms, attempt.signed, attempt.header = terms, None, None
+        attempt.payment, attempt.handle = reserved.id, reserved.handle
         attempt.stage = Stage.RESERVED
         return None
 
-    def check_signed(self, attempt: Attempt, payload: Payload) -> None:
-        """Raises PaymentRefusedError unless what was signed is what was allowed."""
-        attempt.signed = self._as_allowed(attempt, payload)
+    def check_signed(self, attempt: Attempt, payload: Payload, declared: object) -> None:
+        """Raise PaymentRefusedError unless what was signed is what was allowed.
 
-    def seal(self, attempt: Attempt, payload: Payload) -> None:
-        """Write the payment down, and fix the header that may leave. Raises PaymentRefusedError
-        unless the payload still holds what was checked when it was signed: extensions and other
-        hooks may have changed it since.
+        `declared` are the extensions of the 402: nothing may be signed for them in addition.
         """
-        if attempt.entry is None or attempt.signed is None or _read(payload) != attempt.signed:
-            raise self.refusal(attempt, "The payment is not the one that was checked.")
-        header = encode_payment_signature_header(payload)
-        self.journal.sign(attempt.entry, attempt.signed, header, self.now)
-        attempt.header, attempt.stage = header, Stage.SIGNED
-        _paid_by(attempt)
-
-    def keep(self, attempt: Attempt, entry: int, header: str) -> Payload:
-        """Send a payment again that was signed earlier for the same purchase."""
-        attempt.entry, attempt.header, attempt.stage = entry, header, Stage.KEPT
-        _paid_by(attempt)
-        return decode_payment_signature_header(header)
-
-    def check_leaving(self, attempt: Attempt | None, url: str, headers: list[str]) -> Attempt:
-        """The request that a payment leaves with. Raises PaymentRefusedError unless the payment
-        headers of what leaves are exactly the one that was sealed for this URL.
-        """
-        if attempt is None or attempt.header is None or headers != [attempt.header]:
-            raise self.refusal(attempt, "A payment was about to leave that was not allowed.")
-        if url != attempt.url:
-            raise self.refusal(attempt, "The payment was about to leave to another URL.")
-        return attempt
-
-    def answered(self, attempt: Attempt, outcome: Outcome, answer: Answer) -> None:
-        """Write down the answer to a payment."""
-        if is_redirect(answer.status) and (call := CALL.get()) is not None:
-            call.redirected = attempt
-        self._conclude(attempt, outcome, answer.status, answer.transaction)
-
-    def leave(self, attempt: Attempt) -> None:
-        """A payment leaves by a transport that is not the guard's: its answer may not be seen."""
-        if not attempt.is_of_transport and attempt.stage in (Stage.SIGNED, Stage.KEPT):
-            self._conclude(attempt, Outcome.OPEN)
-
-    def note_answer(self, payload: Payload, answer: Answer) -> None:
-        """Write down an answer that only the SDK saw."""
-        signed = _read(payload)
-        entry = None if signed is None else self.journal.signed(signed)
-        if entry is not None:
-            self.journal.finish(entry.id, outcome_of(answer), answer.status, answer.transaction)
-
-    def has_left(self, attempt: Attempt) -> None:
-        """The answer to a payment has begun, and is written down when it has ended."""
-        attempt.stage = Stage.CONCLUDED
-
-    def unanswered(self, attempt: Attempt) -> None:
-        """Write down that a payment left and its answer did not come."""
-        self._conclude(attempt, Outcome.OPEN)
-
-    def give_up(self, attempt: Attempt) -> None:
-        """End an attempt: what did not leave cannot be taken and counts as spent no longer."""
-        match attempt.stage, attempt.entry:
-            case Stage.RESERVED, int(entry):
-                self.journal.release(entry)
-            case Stage.SIGNED, int():
-                self._conclude(attempt, Outcome.DEAD)
-            case Stage.KEPT, int():
-                self._conclude(attempt, Outcome.OPEN)
-        if attempt.stage is not Stage.CONCLUDED:
-            attempt.stage, attempt.entry, attempt.header = Stage.ASKED, None, None
-
-    def _payers(self) -> set[str] | None:
-        """The addresses of the wallets that pay with this guard, None where it knows of none."""
-        return {payer for client in self.clients for payer in payers_of(client)} or None
-
-    def _conclude(
-        self,
-        attempt: Attempt,
-        outcome: Outcome,
-        status: int | None = None,
-        transaction: str | None = None,
-    ) -> None:
-        attempt.stage = Stage.CONCLUDED
-        if attempt.entry is None:
-            return
-        try:
-            self.journal.finish(attempt.entry, outcome, status, transaction)
-        except GuardError as error:
-            # The answer was paid for, and the journal names the payment as unanswered.
-            _log.warning("journal.outcome_not_written entry=%d reason=%s", attempt.entry, error)
-
-    def refusal(self, attempt: Attempt | None, reason: str) -> PaymentRefusedError:
-        """The error for something that is not what was allowed; it ends the attempt."""
-        refuse = Refuse(Code.SIGNED_DIFFERS, reason)
-        if attempt is not None:
-            attempt.refusal, attempt.header = refuse, None
-        return PaymentRefusedError(refuse)
-
-    def _as_allowed(self, attempt: Attempt, payload: Payload) -> Authorization:
         terms, signed = attempt.terms, _read(payload)
         if terms is None or signed is None or attempt.stage is not Stage.RESERVED:
             raise self.refusal(attempt, "What was signed cannot be read, or nothing was allowed.")
@@ -259,20 +218,182 @@ class Guard:
             raise self.refusal(attempt, f"What was signed has another {other} than was allowed.")
         if signed.payer != attempt.payer:
             raise self.refusal(attempt, "It was signed by another account than was allowed.")
-        if not self.policy.is_contract_wallet and signer(signed, terms) != signed.payer:
+        if not self.policy.is_contract_wallet and find_signer(signed, terms) != signed.payer:
             raise self.refusal(attempt, "It was signed for another token, chain or account.")
-        return signed
+        sent, asked = getattr(payload, "extensions", None) or {}, declared or {}
+        for name in signing_extensions(sent):
+            is_echo = isinstance(asked, Mapping) and sent.get(name) == asked.get(name)
+            if not is_echo and name not in self.policy.allow_extensions:
+                raise self.refusal(attempt, f"The extension {name} had the wallet sign more.")
+        attempt.signed = signed
+
+    def seal(self, attempt: Attempt, payload: Payload) -> None:
+        """Record the payment, and fix the header that may leave.
+
+        Raises PaymentRefusedError unless the payload still contains what was checked when it was
+        signed: extensions and other hooks may have changed it since.
+        """
+        signed, terms = attempt.signed, attempt.terms
+        if attempt.payment is None or signed is None or terms is None or _read(payload) != signed:
+            raise self.refusal(attempt, "The payment is not the one that was checked.")
+        header = encode_payment_signature_header(payload)
+        found: dict[str, Any] = {"evidence": signed.evidence, "payment_id": _payment_id(payload)}
+        if signed.exposed is not None:
+            found["settled"] = -(-terms.exposure * signed.exposed // terms.exposed)
+        if terms.method == "solana":
+            found["valid_height"] = self.nodes.last_valid_height(terms.network)
+        self.journal.sign(attempt.payment, signed, header, self.now, **found)
+        attempt.header, attempt.stage = header, Stage.SIGNED
+        _mark_paid(attempt)
+
+    def keep(self, attempt: Attempt, payment: Payment) -> Payload:
+        """Send a payment again that was signed earlier for the same purchase."""
+        header = str(payment.payload)
+        attempt.payment, attempt.handle = payment.id, payment.handle
+        attempt.header, attempt.stage = header, Stage.KEPT
+        _mark_paid(attempt)
+        return decode_payment_signature_header(header)
+
+    def check_leaving(self, attempt: Attempt | None, url: str, headers: list[str]) -> Attempt:
+        """Return the attempt that a payment leaves with, recorded as in flight.
+
+        Raises PaymentRefusedError unless the payment headers are exactly the one that was sealed
+        for this URL.
+        """
+        if attempt is None or attempt.header is None or headers != [attempt.header]:
+            raise self.refusal(attempt, "A payment was about to leave that was not allowed.")
+        if url != attempt.url:
+            raise self.refusal(attempt, "The payment was about to leave to another URL.")
+        if self.is_stopped:
+            raise self._refuse(attempt, Refuse(Code.STOPPED, "Payments were stopped."))
+        if attempt.stage is Stage.SIGNED and attempt.payment is not None:
+            expected = State.SIGNED
+            if not self.journal.change(attempt.payment, Event.SEND, self.now, expected=expected):
+                raise self.refusal(attempt, "The payment was changed by another process.")
+            attempt.stage = Stage.KEPT
+        return attempt
+
+    def answered(self, attempt: Attempt, answer: Answer, event: Event | None = None) -> None:
+        """Record the answer to a payment; `event` if it is not a complete answer."""
+        if is_redirect(answer.status) and attempt.call is not None:
+            attempt.call.redirected = attempt
+        self._conclude(attempt, event or event_of(answer), answer)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Record that a payment leaves by a transport that is not the guard's."""
+        if attempt.is_of_transport or attempt.payment is None:
+            return
+        if attempt.stage is Stage.SIGNED:
+            self.journal.change(attempt.payment, Event.SEND, self.now)
+        if attempt.stage in (Stage.SIGNED, Stage.KEPT):
+            # Its answer may never be seen, and the call may not be made again by this process.
+            self._conclude(attempt, Event.NO_ANSWER)
+
+    def note_answer(self, payload: Payload, answer: Answer) -> None:
+        """Record an answer that only the SDK saw."""
+        signed = _read(payload)
+        payment = None if signed is None else self.journal.signed(signed)
+        if payment is not None:
+            hint: dict[str, Any] = {"status": answer.status, "settlement": answer.transaction}
+            self.journal.change(payment.id, event_of(answer), self.now, **hint)
+
+    def has_left(self, attempt: Attempt) -> None:
+        """The answer to a payment has begun, and is recorded when it has ended."""
+        attempt.stage = Stage.CONCLUDED
+
+    def unanswered(self, attempt: Attempt, error: BaseException | None = None) -> None:
+        """Record that a payment left and its answer did not come; give the error its handle."""
+        if error is not None:
+            setattr(error, HANDLE, attempt.handle)
+        self._conclude(attempt, Event.NO_ANSWER)
+
+    def give_up(self, attempt: Attempt) -> None:
+        """End an attempt: what did not leave cannot be taken and is given back."""
+        match attempt.stage, attempt.payment:
+            case Stage.RESERVED, int(payment):
+                self.journal.change(payment, Event.NOT_SIGNED, self.now)
+            case ((Stage.SIGNED | Stage.KEPT), int()):
+                self._conclude(attempt, Event.NOT_SENT)
+        if attempt.stage is not Stage.CONCLUDED:
+            attempt.stage, attempt.payment, attempt.header = Stage.ASKED, None, None
+
+    def refusal(self, attempt: Attempt | None, reason: str) -> PaymentRefusedError:
+        """Return the error for something that is not what was allowed; it ends the attempt."""
+        return self._refuse(attempt, Refuse(Code.SIGNED_DIFFERS, reason))
+
+    def record(self, attempt: Attempt, refusal: Refuse | Ask, offer: Offer | None = None) -> None:
+        """Record a decision other than allow."""
+        try:
+            resource = attempt.resource
+            host, url = resource.host, resource.url
+        except ResourceError:
+            host, url = "", ""
+        self.journal.refuse(
+            Refusal(
+                at=self.now,
+                account=account_id(attempt.wallets),
+                host=host,
+                resource=url,
+                decision="ask" if isinstance(refusal, Ask) else "refuse",
+                code=refusal.code,
+                reason=refusal.reason,
+                network=None if offer is None else str(offer.network)[:64],
+                pay_to=None if offer is None else str(offer.pay_to)[:128],
+                amount=None if offer is None else str(offer.amount)[:80],
+            )
+        )
+
+    def _refuse(self, attempt: Attempt | None, refuse: Refuse) -> PaymentRefusedError:
+        if attempt is not None:
+            attempt.refusal, attempt.header = refuse, None
+        return PaymentRefusedError(refuse)
+
+    def _conclude(self, attempt: Attempt, event: Event, answer: Answer | None = None) -> None:
+        attempt.stage = Stage.CONCLUDED
+        if attempt.payment is None:
+            return
+        hint: dict[str, Any] = {}
+        if answer is not None:
+            hint["status"] = answer.status
+            if answer.transaction is not None:
+                hint["settlement"] = answer.transaction
+        try:
+            if self.journal.change(attempt.payment, event, self.now, **hint):
+                self._report(attempt.payment, event)
+        except GuardError as error:
+            # The answer was paid for, and the journal names the payment as unanswered.
+            _log.warning("journal.outcome_not_written id=%d reason=%s", attempt.payment, error)
+
+    def _report(self, number: int, event: Event) -> None:
+        payment = self.journal.payment(number)
+        if payment is None:
+            return
+        if payment.state in _WARNED:
+            _log.warning(
+                "payment.%s handle=%s resource=%s exposure=%d",
+                *(payment.state, payment.handle, payment.resource, payment.exposure),
+            )
+        if self.on_change is not None:
+            self.on_change(payment, event)
 
 
 def _read(payload: Payload) -> Authorization | None:
-    """What a payload authorizes, None where that cannot be read."""
+    """Return what a payload authorizes, None if it cannot be read."""
     try:
         return read_signed(payload)
     except GuardError:
         return None
 
 
-def _paid_by(attempt: Attempt) -> None:
-    """Remember that the call is paid: its redirects are not."""
-    if (call := CALL.get()) is not None:
-        call.paid = attempt
+def _payment_id(payload: Payload) -> str | None:
+    """Return the ID of the extension payment-identifier in a payload."""
+    extension = (getattr(payload, "extensions", None) or {}).get("payment-identifier")
+    info = extension.get("info") if isinstance(extension, dict) else None
+    name = info.get("id") if isinstance(info, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _mark_paid(attempt: Attempt) -> None:
+    """Mark the call as paid: its redirects are not paid."""
+    if attempt.call is not None:
+        attempt.call.paid = attempt

@@ -8,7 +8,6 @@ for it, and writes down what was answered. A redirect is a request of its own an
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import Any, Final
 from urllib.request import getproxies
 
@@ -17,31 +16,32 @@ from x402 import x402Client
 from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.entry import Outcome
-from tollgauge_guard.guard import Guard
-from tollgauge_guard.hooks import GuardedHTTPClient
+from tollgauge_guard.guard import HANDLE, Guard
+from tollgauge_guard.http_clients import GuardedHTTPClient
+from tollgauge_guard.payment import Event
 from tollgauge_guard.receipt import (
-    is_conditional,
+    event_of,
+    has_conditions,
     is_redirect,
-    outcome_of,
     payments_of,
     read_answer,
 )
 from tollgauge_guard.request import (
-    CALL,
     CURRENT,
+    MAX_REDIRECTS,
     Attempt,
+    Call,
     PaymentRefusedError,
     PaymentUnresolved,
     Unresolved,
     asking,
     attempt_of,
-    calling,
     drop_credentials,
 )
 
 _OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
-"""Options of an httpx client that it passes on to its own transport, and to no other."""
+"""Options of an httpx client that it passes to its own transport only."""
+_CALL: Final = "tollgauge_guard.call"
 
 
 class HttpxPaymentRefusedError(PaymentRefusedError, PaymentError):
@@ -53,9 +53,14 @@ class HttpxPaymentUnresolved(PaymentUnresolved, PaymentError):  # noqa: N818  # 
 
 
 class GuardedClient(httpx.AsyncClient):
-    """An httpx client that pays, guarded. `guard` has the journal. Requests leave by `transport`,
-    or as those of httpx do, with the `options` that concern connections and by the proxies that
-    the environment names (HTTPS_PROXY and so on; `trust_env=False` leaves them out).
+    """An httpx client that pays, guarded.
+
+    Args:
+        guard: decides and records.
+        client: the official x402 client.
+        transport: what requests leave by. Default: httpx's own, with the `options` that concern
+            connections and the proxies of the environment (`trust_env=False` ignores them).
+        options: of `httpx.AsyncClient`.
     """
 
     def __init__(
@@ -68,13 +73,14 @@ class GuardedClient(httpx.AsyncClient):
     ) -> None:
         own = {name: options.pop(name) for name in _OF_CONNECTIONS if name in options}
         leaving = transport or _leaving(trust_env=options.get("trust_env", True), **own)
+        options.setdefault("max_redirects", MAX_REDIRECTS)
         super().__init__(transport=GuardedTransport(guard, client, leaving), **options)
         self.guard = guard
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Send a request and follow its redirects, as httpx does; it is paid once at most."""
-        with calling():
-            return await super().send(request, **options)
+        request.extensions[_CALL] = Call()
+        return await super().send(request, **options)
 
 
 def _error_of(refusal: Refuse) -> PaymentRefusedError:
@@ -84,22 +90,23 @@ def _error_of(refusal: Refuse) -> PaymentRefusedError:
 
 
 def _leaving(*, trust_env: bool, **options: Any) -> httpx.AsyncBaseTransport:
-    """What requests leave by, where the caller names no transport."""
+    """Return the transport for a caller that names none."""
     if trust_env and getproxies():
         return _ByEnvironment(trust_env=True, **options)
     return httpx.AsyncHTTPTransport(trust_env=trust_env, **options)
 
 
 class _ByEnvironment(httpx.AsyncBaseTransport):
-    """Sends a request by the proxy that the environment names for its URL. httpx looks for one only
-    in a client without a transport of its own, which `GuardedClient` is not.
+    """Sends a request by the proxy that the environment names for its URL.
+
+    httpx looks for one only in a client without a transport of its own.
     """
 
     def __init__(self, **options: Any) -> None:
         self._client = httpx.AsyncClient(**options)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request as it is: its redirects and its credentials are the caller's."""
+        """Send the request as it is, without following redirects or adding credentials."""
         return await self._client.send(request, stream=True, auth=httpx.Auth())
 
     async def aclose(self) -> None:
@@ -108,7 +115,7 @@ class _ByEnvironment(httpx.AsyncBaseTransport):
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """A transport that pays, guarded. Requests leave by `transport`, httpx's own where None."""
+    """A transport that pays, guarded. Requests leave by `transport`. Default: httpx's own."""
 
     def __init__(
         self, guard: Guard, client: x402Client, transport: httpx.AsyncBaseTransport | None = None
@@ -119,21 +126,29 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self._paying = x402AsyncTransport(self._payer, self._gate)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and pay for it where that is asked and allowed. After a payment the
-        redirects of the same call are followed unpaid.
+        """Send a request, and pay for it if that is asked and allowed.
 
-        Raises HttpxPaymentRefusedError where the guard refuses, HttpxPaymentUnresolved where an
-        earlier payment of the same purchase has no answer, PaymentError where the SDK fails.
+        Redirects of the call after a payment are followed without it.
+
+        Raises:
+            HttpxPaymentRefusedError: the guard refuses.
+            HttpxPaymentUnresolved: an earlier payment of the same purchase has no answer.
+            PaymentError: the SDK fails.
+            httpx.TransportError: the request failed; its `tollgauge_payment` names the payment.
         """
+        # A redirect is a request of its own, to which httpx copies the extensions of the first.
+        call = request.extensions.setdefault(_CALL, Call())
         url, body = str(request.url), await request.aread()
-        attempt = attempt_of(self._payer, request.method, url, body)
+        attempt = attempt_of(self._payer, call, request.method, url, request.headers, body)
         drop_credentials(attempt, request.headers)
-        if (call := CALL.get()) is not None and call.redirected is not None:
+        if call.redirected is not None:
             return await self._gate.follow(request, call.redirected)
         with asking(attempt):
             try:
                 return await self._paying.handle_async_request(request)
             except (PaymentError, PaymentRefusedError) as error:
+                if isinstance(error.__cause__, httpx.TransportError):
+                    raise error.__cause__ from None
                 if attempt.refusal is None:
                     raise
                 raise _error_of(attempt.refusal) from error
@@ -146,7 +161,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
 
 class _Gate(httpx.AsyncBaseTransport):
-    """The last thing that a request passes: no payment leaves but the one that was allowed."""
+    """The last thing that a request passes: only the payment that was allowed leaves."""
 
     def __init__(self, guard: Guard, transport: httpx.AsyncBaseTransport) -> None:
         self._guard, self._transport = guard, transport
@@ -158,64 +173,96 @@ class _Gate(httpx.AsyncBaseTransport):
         attempt = self._guard.check_leaving(CURRENT.get(), str(request.url), payments)
         try:
             answer = await self._transport.handle_async_request(request)
-        except BaseException:
-            self._guard.unanswered(attempt)
+        except BaseException as error:
+            self._guard.unanswered(attempt, error)
             raise
-        is_conditioned = is_conditional(request.headers)
-        return self._watch(attempt, answer, is_conditional=is_conditioned)
+        return await self._watch(attempt, answer, is_conditional=has_conditions(request.headers))
 
     async def follow(self, request: httpx.Request, paid: Attempt) -> httpx.Response:
         """Follow the redirect that answered a payment, without it: its answer is the payment's."""
         if payments_of(request.headers.multi_items()):
             raise self._guard.refusal(None, "A payment was about to follow a redirect.")
         answer = await self._transport.handle_async_request(request)
-        return answer if is_redirect(answer.status_code) else self._watch(paid, answer)
+        if is_redirect(answer.status_code):
+            return answer
+        return await self._watch(paid, answer, is_conditional=False)
 
-    def _watch(
-        self, attempt: Attempt, answer: httpx.Response, *, is_conditional: bool = False
+    async def _watch(
+        self,
+        attempt: Attempt,
+        answer: httpx.Response,
+        *,
+        is_conditional: bool,
     ) -> httpx.Response:
-        """Write down what became of a payment when the body of the answer has come."""
+        """Record what became of a payment once the body of the answer has come."""
+        answer.extensions[HANDLE] = attempt.handle
         read = read_answer(answer.status_code, answer.headers.get)
-        outcome = outcome_of(read, is_conditional=is_conditional)
-        is_whole = answer.is_closed  # its transport has read it: nobody will read its stream
-        if (
-            outcome is Outcome.OPEN
-            or is_whole
-            or not isinstance(answer.stream, httpx.AsyncByteStream)
-        ):
-            self._guard.answered(attempt, outcome, read)
+        event = event_of(read, is_conditional=is_conditional)
+        # A transport that has read the body closed its stream.
+        stream = answer.stream
+        is_whole = answer.is_closed or not isinstance(stream, httpx.AsyncByteStream)
+        if event is Event.ERROR_ANSWER or (is_whole and self._guard.is_answer is None):
+            self._guard.answered(attempt, read, event)
+            return answer
+        if is_whole or not isinstance(stream, httpx.AsyncByteStream):
+            self._guard.answered(attempt, read, self._judge(answer, answer.content))
             return answer
         self._guard.has_left(attempt)
-        conclude = partial(self._guard.answered, attempt, answer=read)
-        answer.stream = _WatchedStream(answer.stream, outcome, conclude)
+
+        def conclude(body: bytes | None) -> None:
+            result = Event.CUT if body is None else self._judge(answer, body)
+            self._guard.answered(attempt, read, result)
+
+        keeps_body = self._guard.is_answer is not None
+        answer.stream = _WatchedStream(
+            stream, conclude, handle=attempt.handle, keeps_body=keeps_body
+        )
         return answer
+
+    def _judge(self, answer: httpx.Response, body: bytes) -> Event:
+        is_answer = self._guard.is_answer
+        if is_answer is None:
+            return Event.ANSWER
+        read = httpx.Response(answer.status_code, headers=answer.headers, content=body)
+        is_good = is_answer(answer.status_code, dict(answer.headers), read.content) is True
+        return Event.ANSWER if is_good else Event.ERROR_ANSWER
 
     async def aclose(self) -> None:
         await self._transport.aclose()
 
 
 class _WatchedStream(httpx.AsyncByteStream):
-    """A body that says whether all of it came."""
+    """A body that reports whether all of it came; `conclude` gets it, or None if it was cut."""
 
     def __init__(
         self,
         stream: httpx.AsyncByteStream,
-        outcome: Outcome,
-        conclude: Callable[..., None],
+        conclude: Callable[[bytes | None], None],
+        *,
+        handle: str | None,
+        keeps_body: bool,
     ) -> None:
-        self._stream, self._outcome, self._conclude = stream, outcome, conclude
+        self._stream, self._conclude = stream, conclude
+        self._handle, self._keeps_body = handle, keeps_body
+        self._chunks: list[bytes] = []
         self._is_concluded = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            yield chunk
-        self._end(self._outcome)
+        try:
+            async for chunk in self._stream:
+                if self._keeps_body:
+                    self._chunks.append(chunk)
+                yield chunk
+        except BaseException as error:
+            setattr(error, HANDLE, self._handle)
+            raise
+        self._end(b"".join(self._chunks))
 
     async def aclose(self) -> None:
-        self._end(Outcome.OPEN)
+        self._end(None)
         await self._stream.aclose()
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, body: bytes | None) -> None:
         if not self._is_concluded:
             self._is_concluded = True
-            self._conclude(outcome=outcome)
+            self._conclude(body)

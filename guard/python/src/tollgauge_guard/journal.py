@@ -1,291 +1,391 @@
-"""Journal: every payment that was signed, written before it leaves, and its state since.
+"""Journal: every payment from its reservation on, budgets, refusals and approvals.
 
-One SQLite file (or memory) for all threads and processes of a user. A payment is first reserved:
-the budgets of its account and the earlier payments of its purchase are checked in the same
-transaction that writes the row, so concurrent payments never exceed a budget, and no purchase has
-two payments that may both be taken. What was signed counts as spent on its day unless it is dead.
+One SQLite file (or memory) for all threads and processes of a user, in Python and TypeScript. Each
+transition of a payment is one transaction; a reservation checks the earlier payments of its
+purchase and the budgets in the transaction that writes the row.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tollgauge_guard.decision import REPEAT_S, Refuse, Spent, over_budget
-from tollgauge_guard.entry import (
-    SETTLE_MARGIN_S,
-    UNFINISHED,
-    UNSETTLED,
-    Account,
-    Entry,
-    Outcome,
-    PaidRequest,
-    Unfinished,
-)
-from tollgauge_guard.journal_file import MEMORY, JournalError, JournalFile
-from tollgauge_guard.offer import Terms
+from tollgauge_guard.budget import BUCKET_S, DAY_S, Exposure, add_exposure, load_spent
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import Refuse, Spent, over_budget
+from tollgauge_guard.journal_file import MEMORY, JournalError, JournalFile, is_alive, this_process
+from tollgauge_guard.offer import CHANNEL, Terms
+from tollgauge_guard.payment import TRANSITIONS, UNFINISHED, Event, Payment, State
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.process import is_alive, this_process
 from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
 
-DAY_S: Final = 86_400
 KEEP_S: Final = 90 * DAY_S
-"""How long payments are kept whose outcome is known."""
-_RESERVE: Final = """
-INSERT INTO payment (at, host, resource, request_digest, network, asset, pay_to, amount, micro_usd,
-  payer, valid_before, owner, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_COUNTS: Final = """
-payer = :payer AND network = :network AND asset = :asset AND outcome <> 'dead'
-AND (nonce IS NOT NULL OR valid_before > :now) AND id <> :without
-"""
-"""What counts as spent by an account. A reservation counts until what is being signed expires."""
-_SPENT: Final = f"""
-SELECT coalesce(sum(CASE WHEN host = :host THEN micro_usd END), 0), coalesce(sum(micro_usd), 0)
-FROM payment WHERE at >= :today AND {_COUNTS}
-"""  # noqa: S608  # of constants
-_REPEATS: Final = f"""
-SELECT count(*) FROM payment WHERE request_digest = :digest AND at > :recent AND {_COUNTS}
-"""  # noqa: S608  # of constants
+KEEP_REFUSALS_S: Final = 30 * DAY_S
+MAX_REFUSALS: Final = 100_000
+_FINAL: Final = (State.DELIVERED, State.DEAD, State.LAPSED, State.WRITTEN_OFF)
 _UNFINISHED: Final = """
-SELECT id, owner, header, outcome FROM payment
-WHERE request_digest = :digest AND payer IN (SELECT value FROM json_each(:payers))
-AND (outcome IN ('in-flight', 'open', 'paid-unanswered')
-  OR outcome = 'reserved' AND valid_before > :now)
+SELECT * FROM payments
+WHERE purchase IN (:purchase, :legacy)
+AND (account = :account OR payer IN (SELECT value FROM json_each(:wallets)))
+AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')
 ORDER BY id
 """
-_SEND_AGAIN: Final = """
-UPDATE payment SET outcome = 'in-flight', owner = :owner WHERE id = :id AND header IS NOT NULL
-AND valid_before > :now + :margin
-AND (outcome = 'open' OR outcome = 'in-flight' AND owner = :seen)
-RETURNING header
+_LAST_WRITTEN_OFF: Final = """
+SELECT id FROM payments WHERE purchase = ? AND account = ? AND state = 'written-off'
+AND id NOT IN (SELECT replaces FROM payments WHERE replaces IS NOT NULL)
+ORDER BY id DESC LIMIT 1
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """What is bought: the request, by keys that do not contain its query or body.
+
+    `wallets` are the addresses of the client's wallets, `account` is their digest. `legacy` is the
+    key that earlier versions used for the same request.
+    """
+
+    account: str
+    wallets: tuple[str, ...]
+    session: str
+    key: str
+    legacy: str
+    host: str
+    resource: str
+    url_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A decision other than allow, as the journal records it."""
+
+    at: int
+    account: str
+    host: str
+    resource: str
+    decision: str
+    code: str
+    reason: str
+    network: str | None = None
+    pay_to: str | None = None
+    amount: str | None = None
 
 
 class Journal:
-    """An open journal: a file, or memory, which forgets with its process."""
+    """An open journal: a file, or memory, which ends with its process.
 
-    def __init__(self, path: Path | str = MEMORY) -> None:
+    With `durable`, a signed payment also survives a power failure. Raises JournalError.
+    """
+
+    def __init__(self, path: Path | str = MEMORY, *, durable: bool = False) -> None:
         self.path = str(path)
-        self._file = JournalFile(self.path)
+        self.file = JournalFile(self.path, is_durable=durable)
         self._pruned_day = 0
 
     def reserve(
-        self, request: PaidRequest, terms: Terms, payer: str, policy: Policy, now: int
-    ) -> int | Refuse | None:
-        """Set an amount aside for a payment that is about to be signed by `payer`.
+        self, purchase: Purchase, terms: Terms, payer: str, policy: Policy, now: int
+    ) -> Payment | Refuse | None:
+        """Set the exposure of a payment aside before it is signed by `payer`.
 
-        Returns the id of its row, the refusal where it would go over a budget, or None where an
-        earlier payment of the same purchase is unfinished.
+        Returns the reserved payment, the refusal if it exceeds a budget, or None if an earlier
+        payment of the same purchase is unfinished.
         """
-        account = Account(payer=payer, network=terms.network, asset=terms.asset)
-        with self._file.transaction() as rows:
+        where = exposure_of(purchase, terms, now)
+        with self.file.transaction() as rows:
             if self._pruned_day != now // DAY_S:
                 _prune(rows, now)
                 self._pruned_day = now // DAY_S
-            if next(_unfinished(rows, request, now), None) is not None:
+            if next(_unfinished(rows, purchase), None) is not None:
                 return None
-            if refusal := over_budget(
-                terms.micro_usd, _spent(rows, request, account, now, without=0), policy
-            ):
+            if terms.method == CHANNEL and _is_channel_busy(rows, terms, payer):
+                reason = "A call through the same payment channel has no answer yet."
+                return Refuse(Code.PAYMENT_UNRESOLVED, reason)
+            refusal = over_budget(terms.exposure, load_spent(rows, where), policy)
+            if refusal is not None:
+                _release_dead(rows)
+                refusal = over_budget(terms.exposure, load_spent(rows, where), policy)
+            if refusal is not None:
                 return refusal
-            cursor = rows.execute(
-                _RESERVE,
-                (
-                    *(now, request.host, request.resource, request.digest),
-                    *(terms.network, terms.asset, terms.pay_to, str(terms.amount)),
-                    *(terms.micro_usd, payer, now + terms.timeout + CLOCK_SLACK_S),
-                    *(this_process(), Outcome.RESERVED),
-                ),
-            )
-            return int(cursor.lastrowid or 0)
+            replaced = rows.execute(_LAST_WRITTEN_OFF, (purchase.key, purchase.account)).fetchone()
+            values = {
+                "handle": secrets.token_urlsafe(16),
+                "account": purchase.account,
+                "purchase": purchase.key,
+                "session": purchase.session,
+                "owner": this_process(),
+                "state": State.RESERVED,
+                "at": now,
+                "changed_at": now,
+                "host": purchase.host,
+                "resource": purchase.resource,
+                "url_digest": purchase.url_digest,
+                "scheme": terms.scheme,
+                "method": terms.method,
+                "network": terms.network,
+                "asset": terms.asset,
+                "pay_to": terms.pay_to,
+                "amount": str(terms.amount),
+                "exposure": terms.exposure,
+                "payer": payer,
+                "valid_before": now + terms.timeout + CLOCK_SLACK_S,
+                "replaces": None if replaced is None else replaced[0],
+            }
+            names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+            statement = f"INSERT INTO payments ({names}) VALUES ({marks}) RETURNING *"  # noqa: S608
+            (payment,) = _read(rows.execute(statement, values))
+            add_exposure(rows, where, terms.exposure)
+            return payment
 
-    def release(self, entry: int) -> None:
-        """Give back what was reserved for a payment that was not signed."""
-        with self._file.transaction() as rows:
-            rows.execute("DELETE FROM payment WHERE id = ? AND nonce IS NULL", (entry,))
+    def sign(
+        self, payment: int, signed: Authorization, payload: str, now: int, **found: Any
+    ) -> None:
+        """Record what was signed, before it leaves.
 
-    def sign(self, entry: int, signed: Authorization, header: str, now: int) -> None:
-        """Write down what was signed, with the header that will carry it, so that it can be sent
-        again while it has no answer. Raises JournalError where its reservation is gone or has
-        expired, or where the same authorization was written before: it must not leave then.
+        Args:
+            payment: row ID of the reservation.
+            signed: the authorization.
+            payload: value of the header that will carry it.
+            now: unix seconds.
+            found: `valid_height`, `evidence` or `payment_id`, where the scheme has them;
+                `settled` if less is exposed than was reserved (micro-dollars).
+
+        Raises:
+            JournalError: the reservation is gone, or the same authorization was recorded before.
+                The payment must not leave.
         """
-        values = (signed.nonce, signed.valid_before, header, Outcome.IN_FLIGHT)
-        with self._file.transaction() as rows:
-            try:
-                cursor = rows.execute(
-                    "UPDATE payment SET nonce = ?, valid_before = ?, header = ?, outcome = ? "
-                    "WHERE id = ? AND nonce IS NULL AND payer = ? AND valid_before > ?",
-                    (*values, entry, signed.payer, now),
-                )
-            except sqlite3.IntegrityError as error:
-                raise JournalError("This authorization was signed before.") from error
-        if cursor.rowcount != 1:
+        values: dict[str, Any] = {"nonce": signed.nonce, "payload": payload}
+        if signed.valid_before:
+            values["valid_before"] = signed.valid_before
+        try:
+            is_changed = self.change(
+                payment, Event.SIGNED, now, expected=State.RESERVED, **values, **found
+            )
+        except sqlite3.IntegrityError as error:
+            raise JournalError("This authorization was signed before.") from error
+        if not is_changed:
             raise JournalError("The payment has no reservation any more; it is not sent.")
 
-    def finish(
-        self, entry: int, outcome: Outcome, status: int | None = None, settlement: str | None = None
-    ) -> None:
-        """Write down what became of a payment that was sent. Its header is forgotten unless it is
-        open. An answer that comes late does not open again what has ended.
+    def change(
+        self,
+        payment: int,
+        event: Event,
+        now: int,
+        *,
+        expected: State | None = None,
+        settled: int | None = None,
+        **values: Any,
+    ) -> bool:
+        """Apply an event to a payment, in one transaction.
+
+        Args:
+            payment: row ID.
+            event: what happened.
+            now: unix seconds.
+            expected: the state that was read; nothing changes if the row has another one.
+            settled: micro-dollars that the chain shows as settled, or that were signed.
+            values: other columns to set.
+
+        Returns:
+            False if the table of states has no transition for it.
         """
-        with self._file.transaction() as rows:
+        with self.file.transaction() as rows:
+            found = _read(rows.execute("SELECT * FROM payments WHERE id = ?", (payment,)))
+            row = next(found, None)
+            if row is None or (expected is not None and row.state is not expected):
+                return False
+            transition = TRANSITIONS.get((row.state, event))
+            if transition is None:
+                return False
+            exposure = 0 if transition.release else row.exposure
+            # A voucher without a deposit exposes less than was reserved.
+            if settled is not None and (transition.settle or event is Event.SIGNED):
+                exposure = min(exposure, settled)
+            add_exposure(rows, _where(row), exposure - row.exposure)
+            if transition.to is None:
+                rows.execute("DELETE FROM payments WHERE id = ?", (payment,))
+                return True
+            values |= {"state": transition.to, "exposure": exposure}
+            if transition.to is not row.state:
+                values["changed_at"] = now
+            if transition.drop_payload:
+                values["payload"] = None
+            if transition.to is State.PAID_UNANSWERED and row.found_at is None:
+                values["found_at"] = now
+            if event is Event.SEND:
+                values["owner"] = this_process()
+            # The names are those of this module's callers, never of a seller.
+            names = ", ".join(f"{name} = :{name}" for name in values)
             rows.execute(
-                "UPDATE payment SET outcome = ?1, status = coalesce(?2, status), "
-                "settlement = coalesce(?3, settlement), "
-                "header = CASE ?1 WHEN 'open' THEN header END "
-                "WHERE id = ?4 AND (outcome IN ('in-flight', 'open') "
-                "OR ?1 IN ('answered', 'settled') AND outcome <> 'dead')",
-                (outcome, status, settlement, entry),
+                f"UPDATE payments SET {names} WHERE id = :id",  # noqa: S608
+                values | {"id": payment},
             )
+            return True
 
-    def close_unfinished(self, entry: Entry, outcome: Outcome, now: int) -> bool:
-        """Write down what the chain, the end of its purchase, or its owner says of a payment that
-        is open. Returns False where its state has changed since it was read.
-        """
-        with self._file.transaction() as rows:
-            cursor = rows.execute(
-                "UPDATE payment SET outcome = ?, header = NULL, found_at = coalesce(found_at, ?) "
-                "WHERE id = ? AND outcome = ?",
-                (outcome, now, entry.id, entry.outcome),
-            )
-            return cursor.rowcount == 1
+    def unfinished(self, purchase: Purchase) -> Payment | None:
+        """Return the first unfinished payment of a purchase."""
+        with self.file.reading() as rows:
+            return next(_unfinished(rows, purchase), None)
 
-    def unfinished(self, request: PaidRequest, now: int) -> Unfinished | None:
-        """The first payment that is in the way of another one for the same purchase."""
-        with self._file.reading() as rows:
-            found = next(_unfinished(rows, request, now), None)
-        if found is None:
-            return None
-        number, owner, header, outcome = found
-        is_sent = outcome != Outcome.RESERVED
-        is_busy = outcome in (Outcome.RESERVED, Outcome.IN_FLIGHT) and is_alive(owner)
-        return Unfinished(number, self.entry(number) if is_sent else None, is_busy, header)
+    def spent(self, where: Exposure) -> Spent:
+        """Return what counts as spent at `where.at`."""
+        with self.file.reading() as rows:
+            return load_spent(rows, where)
 
-    def send_again(self, entry: int, now: int) -> str | None:
-        """Take over a payment that is open, to send it again. Returns its header, or None where it
-        cannot be sent again or another process has taken it over.
-        """
-        with self._file.transaction() as rows:
-            row = rows.execute(
-                "SELECT owner, outcome FROM payment WHERE id = ?", (entry,)
-            ).fetchone()
-            if row is None or (row[1] == Outcome.IN_FLIGHT and is_alive(row[0])):
-                return None
-            values = {"id": entry, "now": now, "margin": SETTLE_MARGIN_S, "seen": row[0]}
-            taken = rows.execute(_SEND_AGAIN, values | {"owner": this_process()}).fetchone()
-            return None if taken is None else str(taken[0])
+    def payment(self, payment: int) -> Payment | None:
+        """Return the payment with this row ID."""
+        return next(iter(self.select("id = ?", payment)), None)
 
-    def spent(self, request: PaidRequest, account: Account, now: int, *, without: int = 0) -> Spent:
-        """What counts as spent when this request is paid by an account at `now`, without the
-        payment of one row.
-        """
-        with self._file.reading() as rows:
-            return _spent(rows, request, account, now, without)
+    def find(self, name: str) -> Payment | None:
+        """Return the payment with this handle or nonce, an unfinished one first."""
+        found = self.select("handle = ? OR nonce = ?", name, name.lower())
+        return min(found, key=lambda payment: payment.state not in UNFINISHED, default=None)
 
-    def entry(self, number: int) -> Entry | None:
-        """One signed payment, None where there is none with this id."""
-        entries = self._entries("SELECT * FROM entry WHERE id = ?", (number,))
-        return next(iter(entries), None)
-
-    def of_nonce(self, nonce: str) -> tuple[Entry, ...]:
-        """The payments with a nonce; payers on several networks could choose the same."""
-        return self._entries("SELECT * FROM entry WHERE nonce = ?", (nonce.lower(),))
-
-    def signed(self, signed: Authorization) -> Entry | None:
-        """The payment with this authorization, None where it was not written down."""
-        key = (signed.payer, signed.nonce, signed.network)
-        entries = self._entries(
-            "SELECT * FROM entry WHERE payer = ? AND nonce = ? AND network = ?", key
+    def signed(self, signed: Authorization) -> Payment | None:
+        """Return the payment with this authorization."""
+        found = self.select(
+            "payer = ? AND nonce = ? AND network = ?", signed.payer, signed.nonce, signed.network
         )
-        return next(iter(entries), None)
+        return next(iter(found), None)
 
-    def entries(self) -> tuple[Entry, ...]:
-        """All payments that were signed, oldest first."""
-        return self._entries("SELECT * FROM entry ORDER BY id", ())
+    def payments(self) -> tuple[Payment, ...]:
+        """Return all payments that were signed, oldest first."""
+        return self.select("nonce IS NOT NULL")
 
-    def unsettled(self, payers: Iterable[str] | None = None) -> tuple[Entry, ...]:
-        """The payments, of all payers or of some, that were signed and got no receipt, oldest
-        first. With payer and nonce anyone can ask the chain whether one was taken.
+    def unresolved(self, account: str | None = None) -> tuple[Payment, ...]:
+        """Return the payments that block their purchase (of one account), oldest first."""
+        return self.select(
+            "state IN (SELECT value FROM json_each(?)) AND nonce IS NOT NULL "
+            "AND (?2 IS NULL OR account = ?2)",
+            json.dumps(UNFINISHED),
+            account,
+        )
+
+    def payment_id(self, purchase: str, account: str) -> str:
+        """Return the ID for the extension payment-identifier: one per purchase.
+
+        A purchase that was not paid because its payment is dead keeps its ID; a purchase that was
+        answered before is another one, whose ID would get the old answer.
         """
-        return self._of(UNSETTLED, payers)
+        found = self.select("purchase = ? AND account = ? AND nonce IS NOT NULL", purchase, account)
+        last = found[-1] if found else None
+        if last is not None and last.state is State.DEAD and last.payment_id is not None:
+            return last.payment_id
+        return f"pay_{secrets.token_hex(16)}"
 
-    def unresolved(self, payers: Iterable[str] | None = None) -> tuple[Entry, ...]:
-        """The payments, of all payers or of some, that are in the way of another one for the same
-        purchase, oldest first.
-        """
-        return self._of(UNFINISHED, payers)
+    def refuse(self, refusal: Refusal) -> None:
+        """Record a decision other than allow."""
+        names = Refusal.__slots__
+        marks = ", ".join("?" * len(names))
+        with self.file.transaction() as rows:
+            rows.execute(
+                f"INSERT INTO refusals ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
+                [getattr(refusal, name) for name in names],
+            )
 
-    def is_busy(self, entry: int) -> bool:
-        """Whether a process that runs waits for the answer to a payment."""
-        with self._file.reading() as rows:
-            row = rows.execute(
-                "SELECT owner FROM payment WHERE id = ? AND outcome = 'in-flight'", (entry,)
-            ).fetchone()
-        return row is not None and is_alive(row[0])
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Return the recorded refusals, oldest first."""
+        names = ", ".join(Refusal.__slots__)
+        with self.file.reading() as rows:
+            found = rows.execute(f"SELECT {names} FROM refusals ORDER BY id").fetchall()  # noqa: S608
+        return tuple(Refusal(**dict(zip(Refusal.__slots__, row, strict=True))) for row in found)
 
     def close(self) -> None:
-        """Close the file; whatever is asked next opens it again."""
-        self._file.close()
+        """Close the file; the next read or write opens it again."""
+        self.file.close()
 
-    def _of(self, outcomes: tuple[Outcome, ...], payers: Iterable[str] | None) -> tuple[Entry, ...]:
-        found = self._entries(
-            "SELECT * FROM entry WHERE outcome IN (SELECT value FROM json_each(?)) ORDER BY id",
-            (json.dumps(outcomes),),
-        )
-        wanted = None if payers is None else set(payers)
-        return tuple(entry for entry in found if wanted is None or entry.payer in wanted)
-
-    def _entries(self, statement: str, values: tuple[object, ...]) -> tuple[Entry, ...]:
-        with self._file.reading() as rows:
-            cursor = rows.execute(statement, values)
-            names = [column[0] for column in cursor.description]
-            return tuple(_entry(dict(zip(names, row, strict=True))) for row in cursor)
+    def select(self, condition: str, *values: object) -> tuple[Payment, ...]:
+        """Return the payments that match an SQL condition, oldest first."""
+        with self.file.reading() as rows:
+            statement = f"SELECT * FROM payments WHERE {condition} ORDER BY id"  # noqa: S608
+            return tuple(_read(rows.execute(statement, values)))
 
 
-def _prune(rows: sqlite3.Connection, now: int) -> None:
-    """Forget payments whose outcome has been known for KEEP_S, and reservations that expired."""
-    rows.execute("DELETE FROM payment WHERE nonce IS NULL AND valid_before <= ?", (now,))
-    rows.execute(
-        "DELETE FROM payment WHERE at <= ? AND outcome NOT IN (?, ?, ?)",
-        (now - KEEP_S, *UNFINISHED),
+def exposure_of(purchase: Purchase, terms: Terms, now: int) -> Exposure:
+    """Return where a payment with these terms counts."""
+    return Exposure(
+        account=purchase.account,
+        network=terms.network,
+        asset=terms.asset,
+        host=purchase.host,
+        session=purchase.session,
+        at=now,
     )
 
 
-def _unfinished(
-    rows: sqlite3.Connection, request: PaidRequest, now: int
-) -> Iterator[tuple[int, int, str | None, str]]:
-    """Rows that are in the way of another payment for the purchase: id, owner, header, outcome. A
-    reservation of a process that has died is not: what it signed was not written and did not leave.
+def _where(payment: Payment) -> Exposure:
+    return Exposure(
+        account=payment.account,
+        network=payment.network,
+        asset=payment.asset,
+        host=payment.host,
+        session=payment.session,
+        at=payment.at,
+    )
+
+
+def _prune(rows: sqlite3.Connection, now: int) -> None:
+    _release_dead(rows)
+    marks = ", ".join("?" * len(_FINAL))
+    rows.execute(
+        f"DELETE FROM payments WHERE changed_at <= ? AND state IN ({marks})",  # noqa: S608
+        (now - KEEP_S, *_FINAL),
+    )
+    oldest = (now - DAY_S) // BUCKET_S - 12  # an hour more, for clocks that are set back
+    rows.execute("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", (oldest,))
+    rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
+    rows.execute(
+        "DELETE FROM refusals WHERE id <= (SELECT max(id) FROM refusals) - ?", (MAX_REFUSALS,)
+    )
+    rows.execute("DELETE FROM approvals WHERE expires_at <= ?", (now - KEEP_REFUSALS_S,))
+
+
+def _is_channel_busy(rows: sqlite3.Connection, terms: Terms, payer: str) -> bool:
+    """Whether a voucher of the payer to this payTo is unanswered: no higher one may be signed."""
+    condition = "method = 'channel' AND network = ? AND asset = ? AND pay_to = ? AND payer = ?"
+    values = (terms.network, terms.asset, terms.pay_to, payer)
+    found = rows.execute(f"SELECT * FROM payments WHERE {condition}", values)  # noqa: S608
+    blocking = (State.SIGNED, State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
+    return any(
+        payment.state in blocking or (payment.state is State.RESERVED and is_alive(payment.owner))
+        for payment in _read(found)
+    )
+
+
+def _release_dead(rows: sqlite3.Connection) -> None:
+    """Delete the reservations of processes that died: what they signed did not leave."""
+    for payment in _read(rows.execute("SELECT * FROM payments WHERE state = 'reserved'")):
+        if not is_alive(payment.owner):
+            add_exposure(rows, _where(payment), -payment.exposure)
+            rows.execute("DELETE FROM payments WHERE id = ?", (payment.id,))
+
+
+def _unfinished(rows: sqlite3.Connection, purchase: Purchase) -> Iterator[Payment]:
+    """Yield the payments that block a purchase.
+
+    A reservation of a process that died does not: what it signed was not recorded and did not
+    leave.
     """
-    values = {"digest": request.digest, "payers": json.dumps(request.payers), "now": now}
-    for row in rows.execute(_UNFINISHED, values).fetchall():
-        if row[3] != Outcome.RESERVED or is_alive(row[1]):
-            yield row
-
-
-def _spent(
-    rows: sqlite3.Connection, request: PaidRequest, account: Account, now: int, without: int
-) -> Spent:
     values = {
-        "payer": account.payer,
-        "network": account.network,
-        "asset": account.asset,
-        "host": request.host,
-        "digest": request.digest,
-        "today": now - now % DAY_S,
-        "recent": now - REPEAT_S,
-        "now": now,
-        "without": without,
+        "purchase": purchase.key,
+        "legacy": purchase.legacy,
+        "account": purchase.account,
+        "wallets": json.dumps(purchase.wallets),
     }
-    host_day, day = rows.execute(_SPENT, values).fetchone()
-    (repeats,) = rows.execute(_REPEATS, values).fetchone()
-    return Spent(host_day=host_day, day=day, repeats=repeats)
+    for payment in _read(rows.execute(_UNFINISHED, values)):
+        if payment.state is not State.RESERVED or is_alive(payment.owner):
+            yield payment
 
 
-def _entry(row: dict[str, object]) -> Entry:
-    fields = row | {"amount": int(str(row["amount"])), "outcome": Outcome(str(row["outcome"]))}
-    return Entry(**fields)  # type: ignore[arg-type]  # the columns of our own table
+def _read(rows: Iterable[Any]) -> Iterator[Payment]:
+    names: list[str] | None = None
+    cursor: Any = rows
+    for row in cursor.fetchall():
+        names = names or [column[0] for column in cursor.description]
+        fields = dict(zip(names, row, strict=True))
+        fields["amount"], fields["state"] = int(fields["amount"]), State(fields["state"])
+        yield Payment(**fields)

@@ -38,8 +38,7 @@ CREATE TABLE payments (
   replaces INTEGER                    -- id of the payment that the owner wrote off for this one
 ) STRICT;
 CREATE UNIQUE INDEX payments_nonce ON payments (network, asset, payer, nonce);
-CREATE INDEX payments_unfinished ON payments (purchase)
-  WHERE state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered');
+CREATE INDEX payments_purchase ON payments (purchase);
 CREATE INDEX payments_lost ON payments (host, changed_at)
   WHERE state IN ('paid-unanswered', 'lapsed', 'written-off');
 CREATE INDEX payments_changed ON payments (changed_at);

@@ -1,13 +1,12 @@
 """The journal's file: an SQLite database that threads and processes share, or memory.
 
-It says how the file is opened, read and written safely. What is in it is the journal's.
+Opens it, brings it to the current schema, and gives out transactions.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
+import secrets
 import sqlite3
 import sys
 import tempfile
@@ -16,45 +15,18 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from tollgauge_guard.address import parse_address
+from tollgauge_guard import journal_import
 from tollgauge_guard.errors import GuardError
 
 MEMORY: Final = ":memory:"
+VERSION: Final = 2  # user_version of journal.sql
 _BUSY_S: Final = 10.0
-VERSION: Final = 1
-"""Of the schema (`user_version`). Files without one were written before payers had budgets."""
-_TABLE: Final = """
-CREATE TABLE IF NOT EXISTS payment (
-  id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
-  request_digest TEXT NOT NULL, network TEXT NOT NULL, asset TEXT NOT NULL, pay_to TEXT NOT NULL,
-  amount TEXT NOT NULL, micro_usd INTEGER NOT NULL, owner INTEGER NOT NULL, payer TEXT, nonce TEXT,
-  valid_before INTEGER, header TEXT, outcome TEXT NOT NULL, status INTEGER, settlement TEXT,
-  UNIQUE (network, asset, payer, nonce));
-CREATE INDEX IF NOT EXISTS payment_at ON payment (at);
-CREATE INDEX IF NOT EXISTS payment_request ON payment (request_digest, at);
-"""
-_PAYER_OF_HEADER: Final = """
-UPDATE payment SET payer = lower(payer_of(header)) WHERE payer IS NULL AND header IS NOT NULL
-"""
-_MIGRATION: Final = """
-ALTER TABLE payment ADD COLUMN found_at INTEGER;
-DELETE FROM payment WHERE nonce IS NULL AND header IS NULL;
-UPDATE payment SET outcome = CASE
-  WHEN outcome = 'unanswered' THEN 'in-flight'
-  WHEN outcome IN ('unknown', 'refused') THEN 'open'
-  WHEN outcome IN ('answered', 'settled') AND status NOT BETWEEN 200 AND 299 THEN 'open'
-  WHEN outcome = 'taken' THEN 'paid-unanswered'
-  WHEN outcome = 'not-taken' THEN 'dead'
-  ELSE outcome END;
-CREATE INDEX payment_nonce ON payment (nonce);
-DROP VIEW IF EXISTS entry;
-CREATE VIEW entry AS SELECT id, at, host, resource, request_digest, network, asset, pay_to, amount,
-  micro_usd, payer, nonce, valid_before, outcome, status, settlement, found_at FROM payment
-  WHERE nonce IS NOT NULL;
-"""
+_START: Final = secrets.token_hex(5)  # process IDs are reused, in containers at every start
+_SCHEMA: Final = files("tollgauge_guard").joinpath("journal.sql").read_text(encoding="utf-8")
 
 
 class JournalError(GuardError):
@@ -62,12 +34,14 @@ class JournalError(GuardError):
 
 
 class JournalFile:
-    """An open file, or memory, which forgets with its process. Raises JournalError where it cannot
-    be opened.
+    """An open file, or memory, which ends with its process.
+
+    With `is_durable` a transaction also survives a power failure. Raises JournalError if the file
+    cannot be opened.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, *, is_durable: bool = False) -> None:
+        self._path, self._is_durable = path, is_durable
         self._lock = threading.RLock()
         self._inode = 0
         self._connection: sqlite3.Connection | None = None
@@ -78,7 +52,7 @@ class JournalFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The rows as they are, without waiting for a writer."""
+        """Read without waiting for a writer."""
         with self._lock:
             try:
                 yield self._opened()
@@ -88,7 +62,7 @@ class JournalFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, alone among threads and processes."""
+        """Run one write transaction, exclusive among threads and processes."""
         with self.reading() as connection:
             if self._inode != _inode(self._path):
                 raise JournalError(
@@ -104,31 +78,32 @@ class JournalFile:
             connection.commit()
 
     def close(self) -> None:
-        """Close the file; whatever is asked next opens it again."""
+        """Close the file; the next read or write opens it again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     def _opened(self) -> sqlite3.Connection:
-        """The connection of this process, opened where there is none."""
+        """Return the connection of this process; open it if there is none."""
         if self._connection is None:
-            self._connection = _connect(self._path)
+            self._connection = _connect(self._path, is_durable=self._is_durable)
             self._inode = _inode(self._path)
         return self._connection
 
 
 def _close_before_forks(file: JournalFile) -> None:
-    """Have a file closed before this process forks. With an open connection the new process would
-    believe that it has the locks that only this one has, and lose what it writes when this one
-    closes the file (https://sqlite.org/howtocorrupt.html, section 2.6).
+    """Close a file before this process forks.
+
+    A child that inherits a connection assumes locks that it does not have, and loses writes when
+    the parent closes the file (https://sqlite.org/howtocorrupt.html, section 2.6).
     """
     close = weakref.WeakMethod(file.close)
     if sys.platform != "win32":
         os.register_at_fork(before=lambda: (method := close()) and method())
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def _connect(path: str, *, is_durable: bool) -> sqlite3.Connection:
     try:
         if path != MEMORY:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -137,9 +112,9 @@ def _connect(path: str) -> sqlite3.Connection:
             path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
         _write_ahead(connection)
-        # Safe from the death of any process; a power cut may take the last moments. To wait for
-        # the disk at each step would cost a payment several milliseconds.
-        connection.execute("PRAGMA synchronous = NORMAL")
+        # NORMAL survives the death of any process; FULL also a power failure, and costs a wait for
+        # the disk per transition.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
         connection.execute("PRAGMA secure_delete = ON")
         _migrate(connection)
     except (OSError, sqlite3.Error) as error:
@@ -151,9 +126,10 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 def _create(path: Path) -> None:
-    """Make the file, for its owner alone. It is not opened under its name: to close any descriptor
-    of an SQLite file drops the locks of this process's other connections to it
-    (https://sqlite.org/howtocorrupt.html, section 2.2).
+    """Create the file with mode 0600.
+
+    It is not opened under its own name: closing any descriptor of an SQLite file drops the locks
+    of this process's other connections to it (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
     if path.exists():
         return
@@ -162,7 +138,7 @@ def _create(path: Path) -> None:
     try:
         os.link(name, path)
     except FileExistsError:
-        pass  # another one made it meanwhile
+        pass  # another process created it
     finally:
         Path(name).unlink()
 
@@ -178,27 +154,23 @@ def _migrate(connection: sqlite3.Connection) -> None:
                 hint="Install a newer tollgauge-guard. Nothing was changed, and nothing is paid.",
             )
         if version < VERSION:
-            connection.create_function("payer_of", 1, payer_of, deterministic=True)
-            for statement in (*_TABLE.split(";"), _PAYER_OF_HEADER, *_MIGRATION.split(";")):
+            for statement in _statements(_SCHEMA):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            journal_import.import_earlier(connection)
     except BaseException:
         connection.rollback()
         raise
     connection.commit()
 
 
-def payer_of(header: str) -> str | None:
-    """Who signed the EIP-3009 authorization of a payment header, None where it names nobody."""
-    try:
-        payload = json.loads(base64.b64decode(header))["payload"]
-        return parse_address(payload["authorization"]["from"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+def _statements(schema: str) -> Iterator[str]:
+    # executescript() would commit the transaction that is open.
+    lines = (line.partition("--")[0] for line in schema.splitlines())
+    return (statement for statement in "\n".join(lines).split(";") if statement.strip())
 
 
 def _inode(path: str) -> int:
-    """The number of a file; 0 for memory, and for none."""
+    """Return the inode of a file; 0 for memory and for a missing file."""
     try:
         return 0 if path == MEMORY else Path(path).stat().st_ino
     except OSError:
@@ -206,9 +178,8 @@ def _inode(path: str) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Have SQLite write ahead (WAL), so that reading waits for no writer. SQLite itself does not
-    wait here for another process that opens the same new file.
-    """
+    """Switch to WAL, so that readers do not wait for a writer."""
+    # SQLite does not apply its busy timeout here when another process opens the same new file.
     until = time.monotonic() + _BUSY_S
     while True:
         try:
@@ -219,3 +190,25 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+def this_process() -> str:
+    """Return a name of this process that no earlier process of this machine had."""
+    return f"{os.getpid()}-{_START}"
+
+
+def is_alive(owner: str) -> bool:
+    """Whether a process of this machine is running; True if that cannot be determined."""
+    number = owner.partition("-")[0]
+    if not number.isdecimal():
+        return False
+    if int(number) == os.getpid():
+        return owner == this_process()
+    try:
+        if os.name == "posix":
+            os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

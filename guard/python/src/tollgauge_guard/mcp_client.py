@@ -1,7 +1,7 @@
 """MCP: the paid tools of a server, called with a guard.
 
-The SDK's own MCP clients do not work with mcp 2 (x402 2.25), so the payment is put into the call
-here: `tools = GuardedTools(guard, client, session, url=...)`, then `await tools.call_tool(...)`.
+The SDK's own MCP clients do not work with mcp 2 (x402 2.25), so this module adds the payment:
+`tools = GuardedTools(guard, client, session, url=...)`, then `await tools.call_tool(...)`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 from x402 import x402Client
 from x402.http.utils import encode_payment_signature_header
-from x402.schemas import PaymentAbortedError
 
 from tollgauge_guard.guard import Guard
-from tollgauge_guard.hooks import GuardedHTTPClient
+from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.mcp_messages import (
     PAYMENT,
-    call_digest,
+    call_keys,
     payment_required,
     read_result,
     tool_url,
 )
-from tollgauge_guard.receipt import outcome_of
-from tollgauge_guard.request import Attempt, PaymentRefusedError, asking
+from tollgauge_guard.request import Attempt, asking
 
 
 class Session(Protocol):
-    """What calls tools: a `Client` or a `ClientSession` of mcp 2."""
+    """Calls tools: a `Client` or a `ClientSession` of mcp 2."""
 
     @property
     def call_tool(self) -> Callable[..., Awaitable[BaseModel]]:
-        """Its method of this name: name and arguments of the tool, and `meta`."""
+        """Calls a tool by name with arguments and `meta`."""
 
 
 class GuardedTools:
@@ -51,8 +49,10 @@ class GuardedTools:
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, **options: Any
     ) -> BaseModel:
-        """The result of a tool, paid for where that is asked and allowed. `options` are those of
-        the session. Raises PaymentRefusedError where the guard refuses.
+        """Return the result of a tool, paid for if that is asked and allowed.
+
+        `options` are those of the session. Raises PaymentRefusedError if the guard refuses, and
+        PaymentUnresolved if an earlier payment of the same call has no answer.
         """
         result = await self._session.call_tool(name, arguments, **options)
         required = payment_required(_json(result))
@@ -62,7 +62,7 @@ class GuardedTools:
         attempt = Attempt(
             owner=self._payer,
             url=url,
-            digest=call_digest(url, name, arguments),
+            keys=call_keys(url, name, arguments),
             alias=tool_url(name),
         )
         with asking(attempt):
@@ -72,22 +72,17 @@ class GuardedTools:
                 payment = {PAYMENT: payload.model_dump(by_alias=True, exclude_none=True)}
                 meta = dict(options.pop("meta", None) or {}) | payment
                 return await self._paid(attempt, name, arguments, meta=meta, **options)
-            except PaymentAbortedError as error:
-                if attempt.refusal is None:
-                    raise
-                raise PaymentRefusedError(attempt.refusal) from error
             finally:
                 self.guard.give_up(attempt)
 
     async def _paid(self, attempt: Attempt, *arguments: Any, **options: Any) -> BaseModel:
-        """The result of the call that carries the payment."""
+        """Call the tool with the payment."""
         try:
             result = await self._session.call_tool(*arguments, **options)
-        except BaseException:
-            self.guard.unanswered(attempt)
+        except BaseException as error:
+            self.guard.unanswered(attempt, error)
             raise
-        answer = read_result(_json(result))
-        self.guard.answered(attempt, outcome_of(answer), answer)
+        self.guard.answered(attempt, read_result(_json(result)))
         return result
 
 

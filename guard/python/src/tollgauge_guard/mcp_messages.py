@@ -6,6 +6,7 @@ A tool that wants to be paid answers with an error result that holds the 402; th
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Final
 
@@ -14,8 +15,8 @@ from x402.schemas import PaymentPayload, PaymentRequired, SettleResponse
 from x402.schemas.v1 import PaymentPayloadV1, PaymentRequiredV1
 
 from tollgauge_guard.errors import GuardError
+from tollgauge_guard.purchase_key import legacy_key, request_key
 from tollgauge_guard.receipt import Answer
-from tollgauge_guard.request import request_digest
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
@@ -23,6 +24,8 @@ _V1: Final = 1
 _OK: Final = 200
 _PAYMENT_REQUIRED: Final = 402
 _ERROR: Final = 500
+_MAX_DEPTH: Final = 64
+_MIN_PAYMENT: Final = 64  # characters; no payment is shorter
 
 
 class McpPaymentError(GuardError):
@@ -30,14 +33,14 @@ class McpPaymentError(GuardError):
 
 
 def tool_url(name: str) -> str:
-    """How the 402 of a tool names it."""
+    """Return how the 402 of a tool names it."""
     return f"mcp://tool/{name}"
 
 
-def call_digest(url: str, name: str, arguments: object) -> str:
-    """By what the same call of a tool is known again."""
-    text = json.dumps([name, arguments or {}], sort_keys=True, default=str)
-    return request_digest("tools/call", url, text.encode())
+def call_keys(url: str, name: str, arguments: object) -> tuple[str, str]:
+    """Return the purchase key and the legacy key of a call of a tool."""
+    body = json.dumps([name, arguments or {}], sort_keys=True, default=str).encode()
+    return request_key("tools/call", url, {}, body), legacy_key("tools/call", url, body)
 
 
 def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | None:
@@ -71,6 +74,35 @@ def payment_of(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
         return (PaymentPayloadV1 if is_v1 else PaymentPayload).model_validate(document)
     except ValidationError as error:
         raise McpPaymentError("The payment of the call cannot be read.") from error
+
+
+def has_hidden_payment(arguments: object, depth: int = 0) -> bool:
+    """Whether the arguments of a call contain a payment, as an object or encoded in a text."""
+    if depth > _MAX_DEPTH:
+        return True  # no honest call is nested that deep
+    match arguments:
+        case {"x402Version": _, "payload": _}:
+            return True
+        case dict():
+            return any(has_hidden_payment(value, depth + 1) for value in arguments.values())
+        case list():
+            return any(has_hidden_payment(value, depth + 1) for value in arguments)
+        case str() if len(arguments) >= _MIN_PAYMENT:
+            return any(
+                has_hidden_payment(document, depth + 1)
+                for document in (_parsed(arguments), _parsed(_decoded(arguments)))
+                if isinstance(document, (dict, list))
+            )
+    return False
+
+
+def _decoded(text: str) -> str:
+    """Return the text that is encoded in base64 or base64url, empty if there is none."""
+    plain = "".join(text.split()).replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()
+    except ValueError:
+        return ""
 
 
 def read_result(result: object) -> Answer:

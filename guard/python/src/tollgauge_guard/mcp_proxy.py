@@ -17,29 +17,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tollgauge_guard.chain import find_fate
-from tollgauge_guard.decision import Ask, Code, Refuse
-from tollgauge_guard.entry import UNFINISHED, Entry
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import Ask, Refuse
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.guard import Guard, Payload
-from tollgauge_guard.hooks import Required, named_as_asked, offers_of
+from tollgauge_guard.guard import Guard
+from tollgauge_guard.hooks import Required
+from tollgauge_guard.journal_file import is_alive
 from tollgauge_guard.mcp_messages import (
-    call_digest,
+    call_keys,
+    has_hidden_payment,
     payment_of,
     payment_required,
     read_result,
     tool_url,
 )
-from tollgauge_guard.offer import Offer
-from tollgauge_guard.purchase import AskChain, find_kept, unresolved
-from tollgauge_guard.receipt import outcome_of
-from tollgauge_guard.request import (
-    Attempt,
-    PaymentRefusedError,
-    Stage,
-    error_of,
-)
-from tollgauge_guard.signed import Authorization, read_signed
+from tollgauge_guard.offer import Offer, read_offer
+from tollgauge_guard.payment import SETTLE_MARGIN_S, UNFINISHED, Event, Payment, State
+from tollgauge_guard.purchase import ReadChain, RefusedStepError, make_way, unresolved
+from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, error_of
+from tollgauge_guard.signed import Authorization, Payload, read_signed
 
 LINE_MAX: Final = 16 * 2**20
 """Longest message in bytes."""
@@ -54,7 +50,7 @@ T = TypeVar("T")
 class Call:
     """A call of a tool that waits for its result, and the payment that it carries."""
 
-    digest: str
+    key: str
     attempt: Attempt | None
 
 
@@ -97,12 +93,11 @@ class ToolGate:
         result = message.get("result")
         required = payment_required(result)
         if required is not None:
-            _remember(self._offers, call.digest, required)
+            _remember(self._offers, call.key, required)
         if call.attempt is not None and "error" in message:
             self._guard.unanswered(call.attempt)
         elif call.attempt is not None:
-            answer = read_result(result)
-            self._guard.answered(call.attempt, outcome_of(answer), answer)
+            self._guard.answered(call.attempt, read_result(result))
 
     def close(self) -> None:
         """The server has gone: what was not answered is unknown."""
@@ -112,79 +107,104 @@ class ToolGate:
         self._calls.clear()
 
     def _call(self, params: dict[str, object]) -> Call:
-        """A call that may be passed on. Raises PaymentRefusedError where its payment may not."""
-        name = str(params.get("name"))
+        """Return a call that may be passed on. Raises PaymentRefusedError for its payment."""
+        name, arguments = str(params.get("name")), params.get("arguments")
         url = self._url or tool_url(name)
-        digest = call_digest(url, name, params.get("arguments"))
+        keys = call_keys(url, name, arguments)
         payment = payment_of(params.get("_meta"))
+        if has_hidden_payment(arguments):
+            reason = "The arguments of the call contain a payment."
+            raise PaymentRefusedError(Refuse(Code.SIGNED_DIFFERS, reason))
         if payment is None:
-            return Call(digest, None)
-        attempt = Attempt(owner=self, url=url, digest=digest, alias=tool_url(name))
+            return Call(keys[0], None)
+        attempt = Attempt(owner=self, url=url, keys=keys, alias=tool_url(name))
         try:
             self._admit(attempt, payment)
+        except PaymentRefusedError as error:
+            self._guard.give_up(attempt)
+            self._guard.record(attempt, attempt.refusal or Refuse(error.code, error.reason))
+            raise
         except BaseException:
             self._guard.give_up(attempt)
             raise
-        return Call(digest, attempt)
+        return Call(keys[0], attempt)
 
     def _admit(self, attempt: Attempt, payment: Payload) -> None:
-        """Write a payment down that may be passed on."""
-        signed = read_signed(payment)
-        attempt.payer, attempt.payers = signed.payer, (signed.payer,)
-        written = self._guard.journal.signed(signed)
+        """Record a payment that may be passed on."""
+        guard, signed = self._guard, read_signed(payment)
+        attempt.payer, attempt.wallets = signed.payer, (signed.payer,)
+        attempt.bundle = guard.bundles.current()
+        written = guard.journal.signed(signed)
         if written is not None:
-            if not _is_same(written, signed) or written.request_digest != attempt.digest:
-                raise self._guard.refusal(attempt, "Its nonce was used for another payment before.")
-            if written.outcome not in UNFINISHED:
-                raise self._guard.refusal(attempt, "This payment was answered or written off.")
+            if not _is_same(written, signed) or written.purchase not in attempt.keys:
+                raise guard.refusal(attempt, "Its nonce was used for another payment before.")
+            if written.state not in UNFINISHED:
+                raise guard.refusal(attempt, "This payment was answered or written off.")
         else:
             self._make_way(attempt)
-        offer, bundle = self._offer(attempt, payment), self._guard.bundles.current()
-        decision = self._guard.judge(attempt, offer, bundle, again=written)
+        offer, declared = self._offer(attempt, payment)
+        decision = guard.judge(attempt, offer, signed.payer, written)
         if isinstance(decision, Ask):
-            decision = Refuse(decision.code, f"{decision.reason} A proxy can ask nobody.")
+            decision = Refuse(decision.code, f"{decision.reason} A proxy has no approver.")
         if isinstance(decision, Refuse):
             raise PaymentRefusedError(decision)
         if written is not None:
-            if self._guard.journal.send_again(written.id, self._guard.now) is None:
-                raise error_of(unresolved(self._guard.journal, written.resource, written))
-            attempt.entry, attempt.stage = written.id, Stage.KEPT
+            self._send_again(attempt, written, signed)
             return
-        if (refusal := self._guard.reserve(attempt, decision.terms)) is not None:
+        if (refusal := guard.reserve(attempt, decision.terms)) is not None:
             raise error_of(refusal)
-        self._guard.check_signed(attempt, payment)
-        self._guard.seal(attempt, payment)
+        guard.check_signed(attempt, payment, declared)
+        guard.seal(attempt, payment)
+        guard.check_leaving(attempt, attempt.url, [str(attempt.header)])
+
+    def _send_again(self, attempt: Attempt, written: Payment, signed: Authorization) -> None:
+        """Put an open payment in flight again."""
+        guard = self._guard
+        if written.state is State.IN_FLIGHT and not is_alive(written.owner):
+            guard.change(written, Event.PROCESS_DIED)
+            written = guard.journal.signed(signed) or written
+        is_valid = written.valid_before - guard.now > SETTLE_MARGIN_S
+        if not is_valid or not guard.change(written, Event.SEND):
+            raise error_of(unresolved(guard.journal, written.resource, written))
+        attempt.payment, attempt.handle = written.id, written.handle
+        attempt.stage = Stage.KEPT
 
     def _make_way(self, attempt: Attempt) -> None:
-        """Raises PaymentUnresolved where an earlier payment of the same call may still be taken.
+        """Raise PaymentUnresolved if an earlier payment of the same call may still be taken.
+
         The proxy does not sign: the earlier payment is sent again if the client sends it again.
         """
         guard, answer = self._guard, None
-        steps = find_kept(guard.journal, guard.nodes, guard.clock, attempt, ())
-        with contextlib.suppress(StopIteration):
+        purchase = attempt.purchase(guard.session)
+        steps = make_way(guard, purchase, ())
+        try:
             while True:
                 step = steps.send(answer)
-                if not isinstance(step, AskChain):
-                    raise error_of(unresolved(guard.journal, attempt.resource.url, None))
-                answer = find_fate(step.node, step.entry)
+                if not isinstance(step, ReadChain):
+                    raise error_of(unresolved(guard.journal, purchase.resource, None))
+                answer = guard.nodes.read(step.payment)
+        except StopIteration:
+            return
+        except RefusedStepError as error:
+            attempt.refusal = error.refusal
+            raise error_of(error.refusal) from error
 
-    def _offer(self, attempt: Attempt, payment: Payload) -> Offer:
-        """The offer that is paid: an entry of the 402 that this call was answered with."""
-        required = self._offers.get(attempt.digest)
+    def _offer(self, attempt: Attempt, payment: Payload) -> tuple[Offer, object]:
+        """Return the offer that is paid, an entry of the 402 that this call was answered with, and
+        the extensions that the 402 declares.
+        """
+        required = self._offers.get(attempt.keys[0])
         signed = read_signed(payment)
-        offers = () if required is None else offers_of(required)
+        offers = () if required is None else _offers_of(required, attempt)
         paid = [offer for offer in offers if _is_paid_by(offer, signed)]
         if not paid:
+            reason = "The payment is for no offer of this call's 402."
             raise PaymentRefusedError(
-                Refuse(
-                    Code.RESOURCE_MISMATCH,
-                    "The payment is for no offer that this call was answered with. Call without "
-                    "one.",
-                )
+                Refuse(Code.RESOURCE_MISMATCH, reason, remedy="Call without a payment first.")
             )
-        # Where it pays somebody else than any of them names, the check of what was signed says so.
+        # If it pays another account than any of them names, the check of what was signed fails.
         of_payee = (offer for offer in paid if str(offer.pay_to).lower() == signed.pay_to)
-        return named_as_asked(next(of_payee, paid[0]), attempt)
+        return next(of_payee, paid[0]), getattr(required, "extensions", None)
 
 
 async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> int:
@@ -278,8 +298,18 @@ def _is_paid_by(offer: Offer, signed: Authorization) -> bool:
     return is_asset and (offer.network, offer.amount) == (signed.network, str(signed.value))
 
 
-def _is_same(written: Entry, signed: Authorization) -> bool:
-    """Whether a payment is the one that was written down, and not only of the same nonce."""
+def _offers_of(required: Required, attempt: Attempt) -> tuple[Offer, ...]:
+    resource = getattr(required, "resource", None)
+    url = None if resource is None else resource.url
+    url = attempt.url if url == attempt.alias else url
+    return tuple(
+        read_offer(entry.model_dump(by_alias=True), url, required.x402_version)
+        for entry in required.accepts
+    )
+
+
+def _is_same(written: Payment, signed: Authorization) -> bool:
+    """Whether a payment is the recorded one, and not only one with the same nonce."""
     terms = (written.pay_to, written.amount, written.valid_before)
     return terms == (signed.pay_to, signed.value, signed.valid_before)
 

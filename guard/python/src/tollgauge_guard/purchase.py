@@ -1,35 +1,45 @@
-"""Purchase: the first authorization of a purchase stays the only one until it is dead.
+"""Purchases: before a payment is signed, deal with the earlier payment of the same purchase.
 
-`find_kept` runs before a payment is signed. If an earlier payment of the same purchase has no
-answer, it is sent again, or a node is asked about it, or the call is refused. Only the chain, the
-end of the purchase or the owner make way for another payment.
+`make_way` is the only way to a second authorization: the chain proves the first one dead, the
+purchase has ended, or the owner decided. The steps are those of guard/cases/payments.json.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tollgauge_guard import defaults
-from tollgauge_guard.chain import Fate, find_fate
-from tollgauge_guard.decision import Allow, Ask, Code, Refuse
-from tollgauge_guard.entry import SETTLE_MARGIN_S, UNFINISHED, Entry, Outcome, Unfinished
+from tollgauge_guard.codes import Code
+from tollgauge_guard.decision import Allow, Ask, Decision, Refuse
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Journal
-from tollgauge_guard.journal_file import MEMORY
-from tollgauge_guard.offer import Offer
-from tollgauge_guard.request import Attempt, Unresolved, error_of
-from tollgauge_guard.resource import ResourceError
+from tollgauge_guard.journal import Journal, Purchase
+from tollgauge_guard.journal_file import MEMORY, is_alive
+from tollgauge_guard.nodes import NodeReader, Reading
+from tollgauge_guard.offer import Offer, Terms
+from tollgauge_guard.payment import (
+    ON_CHAIN,
+    Event,
+    Evidence,
+    Payment,
+    Situation,
+    State,
+    Step,
+    next_step,
+)
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.request import Unresolved
 from tollgauge_guard.units import dollars
 
-QUEUE_S: Final = 30.0
-"""How long a call waits for an identical one that is being paid."""
+QUEUE_S: Final = 30.0  # how long a call waits for an identical one
 POLL_S: Final = 0.05
-_OF_FATE: Final = {Fate.USED: Outcome.PAID_UNANSWERED, Fate.DEAD: Outcome.DEAD}
-_log = logging.getLogger("tollgauge_guard")
+_EVENTS: Final = {
+    Step.DIED: Event.PROCESS_DIED,
+    Step.LAPSE: Event.WINDOW_OVER,
+    Step.PAY_AGAIN: Event.PAY_AGAIN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,187 +51,242 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Decide about an offer again, which the payment of a row pays. Answer: a Decision."""
+    """Decide again about an offer that an open payment pays. Answer: a Decision."""
 
     offer: Offer
-    entry: Entry
+    payment: Payment
 
 
 @dataclass(frozen=True, slots=True)
-class AskChain:
-    """Ask a node about a payment. Answer: a Fate."""
+class ReadChain:
+    """Read a payment from the owner's nodes. Answer: a Reading."""
 
-    node: str
-    entry: Entry
-
-
-Steps = Generator[Sleep | Judge | AskChain, Any, "tuple[int, str] | None"]
+    payment: Payment
 
 
-def find_kept(
-    journal: Journal,
-    nodes: Mapping[str, str],
-    clock: Callable[[], float],
-    attempt: Attempt,
-    offers: Sequence[Offer],
-) -> Steps:
-    """The steps before a purchase is paid; synchronous and asynchronous clients run them.
+@dataclass(frozen=True, slots=True)
+class AskOwner:
+    """Ask whether to pay a purchase again. Answer: True or False."""
 
-    Returns the row and the header of a payment that is to be sent again, or None if a payment may
-    be signed. Raises PaymentUnresolved, and PaymentRefusedError where the earlier payment must not
-    be sent again.
+    question: Ask
+
+
+Steps = Generator[Sleep | Judge | ReadChain | AskOwner, Any, "Payment | None"]
+
+
+class Payer(Protocol):
+    """What `make_way` needs from the guard."""
+
+    journal: Journal
+    policy: Policy
+    nodes: NodeReader
+
+    @property
+    def now(self) -> int:
+        """Unix seconds."""
+
+    @property
+    def has_approver(self) -> bool:
+        """Whether questions can be answered."""
+
+    def change(self, payment: Payment, event: Event, **values: Any) -> bool:
+        """Apply an event to a payment that still has the state that was read."""
+
+
+class RefusedStepError(Exception):
+    """The call must not pay; `refusal` says why."""
+
+    def __init__(self, refusal: Refuse) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps:
+    """Run the steps before a purchase is paid; synchronous and asynchronous clients drive them.
+
+    Args:
+        guard: the guard that pays.
+        purchase: what is bought.
+        offers: the entries of the new 402.
+
+    Returns:
+        A payment that is in flight again and must be sent, or None if a payment may be signed.
+
+    Raises:
+        RefusedStepError: the earlier payment is unresolved, or must not be sent again.
     """
-    try:
-        request = attempt.paid_request
-    except ResourceError:
-        return None  # which the decision explains
     deadline = time.monotonic() + QUEUE_S
-    while (found := journal.unfinished(request, now := int(clock()))) is not None:
-        entry = found.entry
-        if entry is None or (found.is_busy and now < entry.ends_at):
-            if time.monotonic() >= deadline:
-                raise _refuse(attempt, unresolved(journal, request.resource, entry))
-            yield Sleep(POLL_S)
-        elif (offer := _offer_again(found, entry, attempt, offers, now)) is not None:
-            decision = yield Judge(offer, entry)
-            if isinstance(decision, Ask):
-                decision = Refuse(decision.code, f"{decision.reason} Nobody was asked.")
-            if not isinstance(decision, Allow):
-                raise _refuse(attempt, decision)
-            if (header := journal.send_again(found.id, int(clock()))) is not None:
-                return found.id, header
-        else:
-            node = nodes.get(entry.network)
-            fate = Fate.UNKNOWN
-            if node is not None and entry.outcome != Outcome.PAID_UNANSWERED:
-                fate = yield AskChain(node, entry)
-            if not _make_way(journal, entry, fate, now):
-                raise _refuse(attempt, unresolved(journal, entry.resource, entry))
+    readings: dict[int, Evidence] = {}
+    while (payment := guard.journal.unfinished(purchase)) is not None:
+        offer = _offer_again(payment, purchase, offers)
+        situation = _situation(
+            guard,
+            payment,
+            deadline,
+            may_resend=offer is not None,
+            evidence=readings.get(payment.id),
+        )
+        match next_step(situation):
+            case Step.WAIT:
+                yield Sleep(POLL_S)
+            case Step.RESEND if offer is not None:
+                decision: Decision = yield Judge(offer, payment)
+                if isinstance(decision, Ask):
+                    decision = Refuse(decision.code, f"{decision.reason} It was not approved.")
+                if not isinstance(decision, Allow):
+                    raise RefusedStepError(decision)
+                if guard.change(payment, Event.SEND):
+                    return payment
+            case Step.READ_CHAIN:
+                reading: Reading = yield ReadChain(payment)
+                readings[payment.id] = reading.evidence
+                apply_reading(guard, payment, reading)
+            case (Step.DIED | Step.LAPSE | Step.PAY_AGAIN) as step:
+                guard.change(payment, _EVENTS[step])
+            case Step.ASK_OWNER:
+                if (yield AskOwner(_question(payment))) is not True:
+                    raise RefusedStepError(unresolved(guard.journal, purchase.resource, payment))
+                guard.change(payment, Event.PAY_AGAIN)
+            case _:
+                # A payment that is being signed by another call has nothing to resolve yet.
+                shown = None if payment.nonce is None else payment
+                raise RefusedStepError(unresolved(guard.journal, purchase.resource, shown))
     return None
 
 
-def resolve(journal: Journal, nonce: str, *, node: str | None, write_off: bool, now: int) -> Entry:
-    """Ask a node about a payment and write down what it shows. `write_off` is the owner's consent
-    to sign another payment for the same purchase, whatever became of this one.
+def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
+    """Record what the chain shows of a payment."""
+    settled = None
+    if reading.settled is not None:
+        settled = -(-payment.exposure * reading.settled // max(payment.amount, 1))
+    guard.change(payment, ON_CHAIN[reading.evidence], settled=settled)
 
-    Raises GuardError where the journal has no such payment, and where a program waits for its
-    answer.
+
+def resolve(guard: Payer, handle: str, *, write_off: bool = False) -> Payment:
+    """Read a payment from the owner's nodes and record what they show.
+
+    Args:
+        guard: whose journal and nodes are used.
+        handle: of the payment, or its nonce.
+        write_off: close the payment if it is unresolved afterwards.
+
+    Raises:
+        GuardError: there is no such payment, or a running call waits for its answer.
     """
-    entries = sorted(journal.of_nonce(nonce), key=lambda entry: entry.outcome not in UNFINISHED)
-    if not entries:
+    payment = guard.journal.find(handle)
+    if payment is None:
         raise GuardError(
-            f"The journal has no payment with the nonce {nonce}.",
+            f"The journal has no payment {handle}.",
             hint="`tollgauge-guard unresolved` lists the payments without an answer.",
         )
-    entry = entries[0]
-    if entry.outcome not in UNFINISHED:
-        return entry
-    if journal.is_busy(entry.id) and now < entry.ends_at:
-        raise GuardError(
-            f"A program is waiting for the answer to the payment {nonce}.",
-            hint="Try again when it has ended. Nothing was changed.",
-        )
-    fate = Fate.UNKNOWN if node is None else find_fate(node, entry)
-    outcome = _OF_FATE.get(fate)
-    if outcome is not None:
-        journal.close_unfinished(entry, outcome, now)
-    entry = journal.entry(entry.id) or entry
-    if write_off and entry.outcome in UNFINISHED:
-        journal.close_unfinished(entry, Outcome.WRITTEN_OFF, now)
-    return journal.entry(entry.id) or entry
+    if payment.state in (State.SIGNED, State.IN_FLIGHT):
+        if is_alive(payment.owner) and guard.now < payment.ends_at:
+            raise GuardError(
+                f"A program is waiting for the answer to the payment {handle}.",
+                hint="Try again when it has ended. Nothing was changed.",
+            )
+        guard.change(payment, Event.PROCESS_DIED)
+        payment = guard.journal.payment(payment.id) or payment
+    is_ceiling = payment.state is State.DELIVERED and payment.scheme == "upto"
+    if payment.state in (State.OPEN, State.PAID_UNANSWERED) or is_ceiling:
+        apply_reading(guard, payment, guard.nodes.read(payment))
+        payment = guard.journal.payment(payment.id) or payment
+    if write_off and payment.state in (State.OPEN, State.PAID_UNANSWERED):
+        guard.change(payment, Event.WRITE_OFF)
+    return guard.journal.payment(payment.id) or payment
 
 
-def unresolved(journal: Journal, resource: str, entry: Entry | None) -> Unresolved:
-    """What is told of a purchase whose earlier payment has no answer."""
-    if entry is None:
+def unresolved(journal: Journal, resource: str, payment: Payment | None) -> Unresolved:
+    """Return the refusal of a purchase whose earlier payment has no answer."""
+    if payment is None:
         return Unresolved(
             Code.PAYMENT_UNRESOLVED,
-            "An identical call is signing a payment for this purchase.",
-            nonce=None,
-            network=None,
-            payer=None,
-            resource=resource,
-            state=Outcome.OPEN,
-            retry_until=None,
+            f"Another call is paying for {resource}.",
             remedy="Call again later. Nothing was paid for this call.",
         )
-    money = f"{dollars(entry.micro_usd)} to {entry.pay_to} on {entry.network}"
-    command = _command(journal, entry)
-    if entry.outcome == Outcome.PAID_UNANSWERED:
-        reason = f"{money} was taken for {entry.resource} and not answered (nonce {entry.nonce})."
+    money = f"{dollars(payment.exposure)} to {payment.pay_to} on {payment.network}"
+    command = f"tollgauge-guard unresolved{_file(journal)}"
+    if payment.state is State.PAID_UNANSWERED:
+        reason = f"{money} was taken for {payment.resource} and not answered."
         remedy = (
-            f"No other payment was signed. Ask the seller for the answer. {command('--write-off')} "
-            "lets the guard pay for this purchase again."
+            f"No other payment was signed. `{command} show {payment.handle}` prints the evidence "
+            f"for the seller; `{command} pay-again {payment.handle}` lets the guard pay again."
         )
     else:
-        reason = (
-            f"A payment of {money} for {entry.resource} has no answer and may be taken "
-            f"(nonce {entry.nonce}, valid until {_time(entry.valid_before)})."
-        )
+        until = _time(payment.valid_before)
+        reason = f"{money} for {payment.resource} has no answer and may be taken until {until}."
         remedy = (
-            f"No other payment was signed. Call again before {_time(entry.retry_until)} to send "
-            f"the same one. {command('--node URL')} asks the chain what became of it."
+            f"No other payment was signed. The same call sends the same payment again until "
+            f"{_time(payment.retry_until)}; `{command} resolve {payment.handle}` reads the chain."
         )
-    state = entry.outcome if entry.outcome == Outcome.PAID_UNANSWERED else Outcome.OPEN
-    return Unresolved(
-        Code.PAYMENT_UNRESOLVED,
-        reason,
-        nonce=entry.nonce,
-        network=entry.network,
-        payer=entry.payer,
-        resource=entry.resource,
-        state=state,
-        retry_until=entry.retry_until,
-        remedy=remedy,
+    return Unresolved(Code.PAYMENT_UNRESOLVED, reason, payment, remedy=remedy)
+
+
+def _situation(
+    guard: Payer,
+    payment: Payment,
+    deadline: float,
+    *,
+    may_resend: bool,
+    evidence: Evidence | None,
+) -> Situation:
+    now, policy = guard.now, guard.policy
+    return Situation(
+        state=payment.state,
+        # A process that hangs does not hold the purchase for longer than its window.
+        is_busy=is_alive(payment.owner) and now < payment.ends_at,
+        is_queue_over=time.monotonic() >= deadline,
+        may_resend=may_resend,
+        seconds_left=payment.valid_before - now,
+        evidence=evidence,
+        is_window_over=payment.is_window_over(now),
+        pay_again=policy.pay_again,
+        pay_again_max=policy.pay_again_max,
+        exposure=payment.exposure,
+        has_approver=guard.has_approver,
     )
 
 
-def _offer_again(
-    found: Unfinished, entry: Entry, attempt: Attempt, offers: Sequence[Offer], now: int
-) -> Offer | None:
-    """The offer that an open payment still pays, None where it must not be sent again."""
-    is_sendable = found.header is not None and entry.valid_before - now > SETTLE_MARGIN_S
-    if not is_sendable or entry.resource != attempt.resource.url:
+def _offer_again(payment: Payment, purchase: Purchase, offers: Sequence[Offer]) -> Offer | None:
+    """Return the offer of the new 402 that an open payment pays, if it may be sent again."""
+    is_same_url = payment.url_digest == purchase.url_digest
+    if not payment.url_digest:  # an imported payment
+        is_same_url = payment.resource == purchase.resource
+    if payment.payload is None or not is_same_url:
         return None
-    price = (entry.network, entry.asset, entry.pay_to, str(entry.amount))
-    return next((offer for offer in offers if _price(offer) == price), None)
+    wanted = (payment.scheme, payment.network, payment.asset, payment.pay_to, str(payment.amount))
+    return next((offer for offer in offers if _price(offer) == wanted), None)
 
 
-def _price(offer: Offer) -> tuple[str, str, str, str]:
-    asset, pay_to = str(offer.asset).lower(), str(offer.pay_to).lower()
-    return str(offer.network), asset, pay_to, str(offer.amount)
+def _price(offer: Offer) -> tuple[str, ...]:
+    asset, pay_to = (
+        text.lower() if text.startswith("0x") else text
+        for text in (str(offer.asset), str(offer.pay_to))
+    )
+    return str(offer.scheme), str(offer.network), asset, pay_to, str(offer.amount)
 
 
-def _make_way(journal: Journal, entry: Entry, fate: Fate, now: int) -> bool:
-    """Write down what is known of a payment that cannot be sent again. Returns whether the journal
-    has to be looked at again.
-    """
-    outcome = _OF_FATE.get(fate)
-    if outcome is None and now >= entry.ends_at:
-        outcome = Outcome.LAPSED
-        _log.warning(
-            "purchase.lapsed nonce=%s resource=%s micro_usd=%d: the payment counts as a loss",
-            *(entry.nonce, entry.resource, entry.micro_usd),
-        )
-    if outcome is None:
-        return False
-    journal.close_unfinished(entry, outcome, now)
-    return True
+def _question(payment: Payment) -> Ask:
+    reason = f"A payment of {dollars(payment.exposure)} to {payment.host} got no answer."
+    terms = Terms(
+        scheme=payment.scheme,
+        method=payment.method,
+        network=payment.network,
+        asset=payment.asset,
+        amount=payment.amount,
+        exposed=payment.amount,
+        exposure=payment.exposure,
+        pay_to=payment.pay_to,
+        timeout=0,
+        domain_name="",
+        domain_version="",
+    )
+    return Ask(Code.PAY_AGAIN, reason, terms)
 
 
-def _refuse(attempt: Attempt, refusal: Refuse) -> Exception:
-    attempt.refusal = refusal
-    return error_of(refusal)
-
-
-def _command(journal: Journal, entry: Entry) -> Callable[[str], str]:
-    """How the owner resolves a payment: the command, or for a journal in memory the method."""
-    if journal.path == MEMORY:
-        values = {"--node URL": 'node="URL"', "--write-off": "write_off=True"}
-        return lambda option: f'`guard.resolve("{entry.nonce}", {values[option]})`'
-    is_usual = journal.path == str(defaults.journal_file())
-    file = "" if is_usual else f" --journal {journal.path}"
-    return lambda option: f"`tollgauge-guard resolve {entry.nonce} {option}{file}`"
+def _file(journal: Journal) -> str:
+    is_usual = journal.path in (MEMORY, str(defaults.journal_file()))
+    return "" if is_usual else f" --journal {journal.path}"
 
 
 def _time(at: int) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from x402.http.utils import decode_payment_response_header
 
-from tollgauge_guard.entry import Outcome
+from tollgauge_guard.payment import Event
 
 PAYMENT_HEADERS: Final = frozenset({"payment-signature", "x-payment"})
 RECEIPT_HEADERS: Final = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
@@ -51,16 +51,15 @@ def read_answer(status: int, header: Callable[[str], str | None]) -> Answer:
     return Answer(status, settled.transaction or None, bool(settled.success))
 
 
-def outcome_of(answer: Answer, *, is_conditional: bool = False) -> Outcome:
-    """What a complete answer means: only a 2xx answers a purchase, and a 304 if the request was
-    conditional. The seller of any other answer may still take the payment.
+def event_of(answer: Answer, *, is_conditional: bool = False) -> Event:
+    """Return what a complete answer is to its payment.
+
+    Only a 2xx answers a purchase, and a 304 if the request was conditional; the seller of any other
+    answer may still take the payment.
     """
-    if not _OK <= answer.status < _REDIRECT and not (
-        answer.status == _NOT_MODIFIED and is_conditional
-    ):
-        return Outcome.OPEN
-    is_settled = answer.is_settled and answer.transaction is not None
-    return Outcome.SETTLED if is_settled else Outcome.ANSWERED
+    is_unchanged = answer.status == _NOT_MODIFIED and is_conditional
+    is_good = _OK <= answer.status < _REDIRECT or is_unchanged
+    return Event.ANSWER if is_good else Event.ERROR_ANSWER
 
 
 def is_redirect(status: int) -> bool:
@@ -68,6 +67,6 @@ def is_redirect(status: int) -> bool:
     return _REDIRECT <= status < _ERROR and status != _NOT_MODIFIED
 
 
-def is_conditional(headers: Iterable[str]) -> bool:
+def has_conditions(headers: Iterable[str]) -> bool:
     """Whether a request with headers of these names may be answered by 304."""
     return any(name.lower() in _CONDITIONS for name in headers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import requests
@@ -17,19 +16,21 @@ from x402 import x402ClientSync
 from x402.http.clients.requests import PaymentError, x402HTTPAdapter
 
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.entry import Outcome
-from tollgauge_guard.guard import Guard
-from tollgauge_guard.hooks import GuardedHTTPClientSync
+from tollgauge_guard.guard import HANDLE, Guard
+from tollgauge_guard.http_clients import GuardedHTTPClientSync
+from tollgauge_guard.payment import Event
 from tollgauge_guard.receipt import (
-    is_conditional,
+    Answer,
+    event_of,
+    has_conditions,
     is_redirect,
-    outcome_of,
     payments_of,
     read_answer,
 )
 from tollgauge_guard.request import (
     CALL,
     CURRENT,
+    MAX_REDIRECTS,
     Attempt,
     PaymentRefusedError,
     PaymentUnresolved,
@@ -54,7 +55,7 @@ class GuardedSession(requests.Session):
 
     def __init__(self, guard: Guard, client: x402ClientSync, **options: Any) -> None:
         super().__init__()
-        self.guard = guard
+        self.guard, self.max_redirects = guard, MAX_REDIRECTS
         self.mount("https://", adapter := GuardedAdapter(guard, client, **options))
         self.mount("http://", adapter)
 
@@ -67,7 +68,7 @@ class GuardedSession(requests.Session):
 
 
 class _Gate(HTTPAdapter):
-    """The last thing that a request passes: no payment leaves but the one that was allowed."""
+    """The last thing that a request passes: only the payment that was allowed leaves."""
 
     guard: Guard
 
@@ -78,11 +79,10 @@ class _Gate(HTTPAdapter):
         attempt = self.guard.check_leaving(CURRENT.get(), request.url or "", payments)
         try:
             answer = super().send(request, *args, **kwargs)
-        except BaseException:
-            self.guard.unanswered(attempt)
+        except BaseException as error:
+            self.guard.unanswered(attempt, error)
             raise
-        is_conditioned = is_conditional(request.headers)
-        return self._watch(attempt, answer, is_conditional=is_conditioned)
+        return self._watch(attempt, answer, is_conditional=has_conditions(request.headers))
 
     def follow(
         self, request: requests.PreparedRequest, paid: Attempt, **kwargs: Any
@@ -96,36 +96,53 @@ class _Gate(HTTPAdapter):
     def _watch(
         self, attempt: Attempt, answer: requests.Response, *, is_conditional: bool = False
     ) -> requests.Response:
-        """Write down what became of a payment when the body of the answer has come."""
+        """Record what became of a payment once the body of the answer has come."""
+        setattr(answer, HANDLE, attempt.handle)
         read = read_answer(answer.status_code, answer.headers.get)
-        outcome = outcome_of(read, is_conditional=is_conditional)
-        if outcome is Outcome.OPEN:
-            self.guard.answered(attempt, outcome, read)
+        event = event_of(read, is_conditional=is_conditional)
+        if event is Event.ERROR_ANSWER:
+            self.guard.answered(attempt, read, event)
             return answer
         self.guard.has_left(attempt)
-        _watch_body(answer.raw, outcome, partial(self.guard.answered, attempt, answer=read))
+        if self.guard.is_answer is None:
+            _watch_body(answer.raw, lambda event: self.guard.answered(attempt, read, event))
+            return answer
+        return self._judge(attempt, answer, read)
+
+    def _judge(
+        self, attempt: Attempt, answer: requests.Response, read: Answer
+    ) -> requests.Response:
+        """Read the whole body, and let the owner judge it."""
+        try:
+            body = answer.content
+        except BaseException:
+            self.guard.answered(attempt, read, Event.CUT)
+            raise
+        is_answer = self.guard.is_answer
+        is_good = is_answer and is_answer(answer.status_code, dict(answer.headers), body) is True
+        self.guard.answered(attempt, read, Event.ANSWER if is_good else Event.ERROR_ANSWER)
         return answer
 
 
-def _watch_body(raw: Any, outcome: Outcome, conclude: Callable[..., None]) -> None:
-    """Have the body of urllib3's response say whether all of it came."""
+def _watch_body(raw: Any, conclude: Callable[[Event], None]) -> None:
+    """Let the body of urllib3's response report whether all of it came."""
     stream, close, has_ended = raw.stream, raw.close, threading.Event()
 
-    def end(outcome: Outcome) -> None:
+    def end(event: Event) -> None:
         if not has_ended.is_set():
             has_ended.set()
-            conclude(outcome=outcome)
+            conclude(event)
 
     def stream_watched(*args: Any, **kwargs: Any) -> Iterator[bytes]:
         try:
             yield from stream(*args, **kwargs)
         except BaseException:
-            end(Outcome.OPEN)
+            end(Event.CUT)
             raise
-        end(outcome)
+        end(Event.ANSWER)
 
     def close_watched() -> None:
-        end(Outcome.OPEN)
+        end(Event.CUT)
         close()
 
     raw.stream, raw.close = stream_watched, close_watched
@@ -142,21 +159,30 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
     ) -> requests.Response:
-        """Send a request, and pay for it where that is asked and allowed. After a payment the
-        redirects of the same call are followed unpaid.
+        """Send a request, and pay for it if that is asked and allowed.
 
-        Raises RequestsPaymentRefusedError where the guard refuses, RequestsPaymentUnresolved where
-        an earlier payment of the same purchase has no answer, PaymentError where the SDK fails.
+        Redirects of the call after a payment are followed without it.
+
+        Raises:
+            RequestsPaymentRefusedError: the guard refuses.
+            RequestsPaymentUnresolved: an earlier payment of the same purchase has no answer.
+            PaymentError: the SDK fails.
+            requests.RequestException: the request failed; its `tollgauge_payment` names the
+                payment.
         """
-        url = request.url or ""
-        attempt = attempt_of(self._payer, request.method or "", url, _body(request))
+        url, method, call = request.url or "", request.method or "", CALL.get()
+        body = _body(request)
+        headers = {name: str(value) for name, value in request.headers.items()}
+        attempt = attempt_of(self._payer, call, method, url, headers, body)
         drop_credentials(attempt, request.headers)
-        if (call := CALL.get()) is not None and call.redirected is not None:
+        if call is not None and call.redirected is not None:
             return self.follow(request, call.redirected, **kwargs)
         with asking(attempt):
             try:
                 return super().send(request, *args, **kwargs)
             except (PaymentError, PaymentRefusedError) as error:
+                if isinstance(error.__cause__, requests.RequestException):
+                    raise error.__cause__ from None
                 if attempt.refusal is None:
                     raise
                 raise _error_of(attempt.refusal) from error
@@ -171,7 +197,7 @@ def _error_of(refusal: Refuse) -> PaymentRefusedError:
 
 
 def _body(request: requests.PreparedRequest) -> bytes:
-    """The body of a request. One that is a stream is read here, because it is sent twice."""
+    """Return the body of a request. A stream is read here, because it is sent twice."""
     body: Any = request.body
     if body is None or isinstance(body, bytes):
         return body or b""

@@ -1,48 +1,47 @@
-"""Signed: what a payment payload authorizes, and whether that is what was allowed."""
+"""Signed payments: what a payload authorizes, and whether that is what was allowed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from eth_hash.auto import keccak
 from x402.schemas import PaymentPayload
 from x402.schemas.v1 import PaymentPayloadV1
 
 from tollgauge_guard.address import parse_address
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.offer import SCHEME, Terms
+from tollgauge_guard.offer import EIP_3009, PERMIT2, UPTO, Terms
+from tollgauge_guard.typed_data import hash_permit2, hash_transfer, recover_signer
 from tollgauge_guard.units import V1_NETWORKS, parse_amount
 
-CLOCK_SLACK_S: Final = 5
-"""How much longer than the offer's timeout an authorization may be valid."""
+Payload = PaymentPayload | PaymentPayloadV1
+CLOCK_SLACK_S: Final = 5  # an authorization may outlive the offer's timeout by this
+PROXIES: Final = {
+    "exact": "0x402085c248eea27d92e8b30b2c58ed07f9e20001",
+    "upto": "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002",
+}
+"""The only contracts that may spend by Permit2: they pay the signed recipient."""
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){1,4096}", re.ASCII)
-_EOA_SIGNATURE: Final = 65
-_TRANSFER: Final = keccak(
-    b"TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,"
-    b"uint256 validBefore,bytes32 nonce)"
-)
-"""The type of the message that is signed (EIP-3009)."""
-_DOMAIN: Final = keccak(
-    b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
-)
 
 
 class SignedError(GuardError):
-    """A payload in which no EIP-3009 authorization could be read."""
+    """A payload in which no authorization of a supported scheme could be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization:
-    """An EIP-3009 authorization. Hex is lower case, instants are unix seconds.
+    """What a payload authorizes. EVM values are lower-case hex, times unix seconds.
 
-    `asset` is None in x402 version 1, whose payload does not name it.
+    `asset` is None in x402 version 1, whose payload does not name it. `nonce` identifies the
+    authorization among those of its payer. `evidence` is JSON for the reader of the chain.
+    `exposed` is what may be taken, in atomic units, if that is less than the offer let expect.
     """
 
     scheme: str
+    method: str
     network: str | None
     asset: str | None
     payer: str
@@ -51,96 +50,164 @@ class Authorization:
     valid_after: int
     valid_before: int
     nonce: str
-    signature: bytes
+    signature: bytes = b""
+    facilitator: str | None = None
+    evidence: str | None = None
+    exposed: int | None = None
 
 
-def read_signed(payload: PaymentPayload | PaymentPayloadV1) -> Authorization:
-    """What a payload authorizes. Raises SignedError for anything but one EIP-3009 transfer."""
-    fields = payload.payload.get("authorization")
-    if not isinstance(fields, Mapping) or set(payload.payload) - {"authorization", "signature"}:
-        raise SignedError("The payment is no EIP-3009 authorization alone.")
-    payer, pay_to = parse_address(fields.get("from")), parse_address(fields.get("to"))
-    value, valid_before = parse_amount(fields.get("value")), parse_amount(fields.get("validBefore"))
-    valid_after = 0 if fields.get("validAfter") == "0" else parse_amount(fields.get("validAfter"))
-    nonce, signature = fields.get("nonce"), payload.payload.get("signature")
-    if payer is None or pay_to is None or value is None:
-        raise SignedError("The authorization has a field of another form.")
-    if valid_after is None or valid_before is None:
-        raise SignedError("The authorization does not say for how long it is valid.")
-    if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
-        raise SignedError("The authorization has no nonce of 32 bytes.")
-    if not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
-        raise SignedError("The authorization has no signature.")
-    is_v1 = isinstance(payload, PaymentPayloadV1)
-    network = payload.get_network()
-    return Authorization(
-        scheme=payload.get_scheme(),
-        network=V1_NETWORKS.get(network) if is_v1 else network,
-        asset=None if isinstance(payload, PaymentPayloadV1) else payload.accepted.asset.lower(),
-        payer=payer,
-        pay_to=pay_to,
-        value=value,
-        valid_after=valid_after,
-        valid_before=valid_before,
-        nonce=nonce.lower(),
-        signature=bytes.fromhex(signature[2:]),
-    )
+def read_signed(payload: Payload) -> Authorization:
+    """Return what a payload authorizes. Raises SignedError for anything it cannot read whole."""
+    inner = payload.payload
+    if "transaction" in inner:
+        from tollgauge_guard import signed_solana  # solders is an optional dependency
+
+        return signed_solana.read_transaction(payload)
+    if "voucher" in inner:
+        from tollgauge_guard import signed_channel
+
+        return signed_channel.read_channel(payload)
+    if "permit2Authorization" in inner:
+        return _read_permit2(payload)
+    return _read_transfer(payload)
 
 
 def difference(signed: Authorization, terms: Terms, now: int) -> str | None:
-    """In what an authorization differs from the terms that were allowed, None in nothing."""
+    """Return in what an authorization differs from the terms that were allowed."""
+    latest = now + terms.timeout + CLOCK_SLACK_S
+    # A Solana transaction ends with its blockhash, a voucher never.
+    is_timed = signed.method in (EIP_3009, PERMIT2)
     checks = (
-        ("scheme", signed.scheme == SCHEME),
+        ("scheme", signed.scheme == terms.scheme),
+        ("method", signed.method == terms.method),
         ("network", signed.network == terms.network),
         ("asset", signed.asset in (None, terms.asset)),
         ("payTo", signed.pay_to == terms.pay_to),
         ("value", signed.value == terms.amount),
-        ("validBefore", now < signed.valid_before <= now + terms.timeout + CLOCK_SLACK_S),
+        ("facilitator", terms.scheme != UPTO or signed.facilitator == terms.facilitator),
+        ("validity", not is_timed or now < signed.valid_before <= latest),
+        ("deposit", signed.exposed is None or signed.exposed <= terms.exposed),
     )
     return next((name for name, is_same in checks if not is_same), None)
 
 
-def signer(signed: Authorization, terms: Terms) -> str | None:
-    """The account (lower-case hex) that signed an authorization for the token and the chain of the
-    terms (EIP-712); None where that cannot be told.
+def find_signer(signed: Authorization, terms: Terms) -> str | None:
+    """Return the account that signed for the token and chain of the terms, None if unreadable.
 
-    The authorization itself names neither token nor chain: whoever changes those before signing
-    gets a signature of another account out of this.
+    The authorization itself names neither token nor chain: a signature for others recovers to
+    another account. Solana and channel payloads are verified when they are read.
     """
-    from eth_keys.datatypes import Signature  # comes with every signer of the SDK for EVM chains
-    from eth_keys.exceptions import BadSignature
-    from eth_utils.exceptions import ValidationError
+    chain = int(terms.network.removeprefix("eip155:")) if "eip155:" in terms.network else 0
+    if signed.method == EIP_3009:
+        digest = hash_transfer(
+            (terms.domain_name, terms.domain_version, chain, terms.asset),
+            payer=signed.payer,
+            pay_to=signed.pay_to,
+            value=signed.value,
+            valid_after=signed.valid_after,
+            valid_before=signed.valid_before,
+            nonce=signed.nonce,
+        )
+        return recover_signer(digest, signed.signature)
+    if signed.method == PERMIT2:
+        digest = hash_permit2(
+            chain,
+            token=terms.asset,
+            amount=signed.value,
+            spender=PROXIES[signed.scheme],
+            nonce=int(signed.nonce, 16),
+            deadline=signed.valid_before,
+            pay_to=signed.pay_to,
+            valid_after=signed.valid_after,
+            facilitator=signed.facilitator if signed.scheme == UPTO else None,
+        )
+        return recover_signer(digest, signed.signature)
+    return signed.payer
 
-    if len(signed.signature) != _EOA_SIGNATURE:
-        return None
-    r_s, v = signed.signature[:64], signed.signature[64]
-    try:
-        signature = Signature(r_s + bytes([v - 27 if v >= 27 else v]))
-        return str(signature.recover_public_key_from_msg_hash(_digest(signed, terms)).to_address())
-    except (BadSignature, ValidationError):
-        return None
 
-
-def _digest(signed: Authorization, terms: Terms) -> bytes:
-    """What a wallet signs: the hash of domain and message (EIP-712)."""
-    domain = keccak(
-        _DOMAIN
-        + keccak(terms.domain_name.encode())
-        + keccak(terms.domain_version.encode())
-        + _word(int(terms.network.removeprefix("eip155:")))
-        + _word(int(terms.asset, 16))
+def _read_transfer(payload: Payload) -> Authorization:
+    """Read one EIP-3009 transfer."""
+    fields = payload.payload.get("authorization")
+    if not isinstance(fields, Mapping) or set(payload.payload) - {"authorization", "signature"}:
+        raise SignedError("The payment is not exactly one EIP-3009 authorization.")
+    nonce = fields.get("nonce")
+    if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
+        raise SignedError("The authorization has no nonce of 32 bytes.")
+    return Authorization(
+        **common_fields(payload),
+        method=EIP_3009,
+        payer=_address(fields, "from"),
+        pay_to=_address(fields, "to"),
+        value=_number(fields, "value"),
+        valid_after=_time(fields, "validAfter"),
+        valid_before=_time(fields, "validBefore"),
+        nonce=nonce.lower(),
+        signature=read_signature(payload.payload.get("signature")),
     )
-    message = keccak(
-        _TRANSFER
-        + _word(int(signed.payer, 16))
-        + _word(int(signed.pay_to, 16))
-        + _word(signed.value)
-        + _word(signed.valid_after)
-        + _word(signed.valid_before)
-        + bytes.fromhex(signed.nonce[2:])
+
+
+def _read_permit2(payload: Payload) -> Authorization:
+    """Read one Permit2 transfer with witness, for the proxy of its scheme."""
+    fields = payload.payload.get("permit2Authorization")
+    extra = set(payload.payload) - {"permit2Authorization", "signature"}
+    if not isinstance(fields, Mapping) or extra:
+        raise SignedError("The payment is not exactly one Permit2 authorization.")
+    permitted, witness = fields.get("permitted"), fields.get("witness")
+    if not isinstance(permitted, Mapping) or not isinstance(witness, Mapping):
+        raise SignedError("The Permit2 authorization has no token or no witness.")
+    common = common_fields(payload)
+    if _address(fields, "spender") != PROXIES.get(str(common["scheme"])):
+        raise SignedError("The Permit2 authorization is for another contract than x402's.")
+    if common["asset"] not in (None, _address(permitted, "token")):
+        raise SignedError("The Permit2 authorization is for another token.")
+    facilitator = parse_address(witness.get("facilitator"))
+    return Authorization(
+        **common,
+        method=PERMIT2,
+        payer=_address(fields, "from"),
+        pay_to=_address(witness, "to"),
+        value=_number(permitted, "amount"),
+        valid_after=_time(witness, "validAfter"),
+        valid_before=_time(fields, "deadline"),
+        nonce=f"0x{_time(fields, 'nonce'):064x}",
+        signature=read_signature(payload.payload.get("signature")),
+        facilitator=facilitator,
     )
-    return keccak(b"\x19\x01" + domain + message)
 
 
-def _word(value: int) -> bytes:
-    return value.to_bytes(32)
+def common_fields(payload: Payload) -> dict[str, Any]:
+    """Return scheme, network and asset of a payload."""
+    is_v1 = isinstance(payload, PaymentPayloadV1)
+    network = payload.get_network()
+    asset = None if isinstance(payload, PaymentPayloadV1) else payload.accepted.asset
+    is_evm = asset is not None and asset.startswith("0x")
+    return {
+        "scheme": payload.get_scheme(),
+        "network": V1_NETWORKS.get(network) if is_v1 else network,
+        "asset": asset.lower() if asset is not None and is_evm else asset,
+    }
+
+
+def read_signature(value: object) -> bytes:
+    """Return the bytes of a signature in hex. Raises SignedError."""
+    if not isinstance(value, str) or not _SIGNATURE.fullmatch(value):
+        raise SignedError("The authorization has no signature.")
+    return bytes.fromhex(value[2:])
+
+
+def _address(fields: Mapping[str, object], name: str) -> str:
+    address = parse_address(fields.get(name))
+    if address is None:
+        raise SignedError(f"The authorization has no address `{name}`.")
+    return address
+
+
+def _number(fields: Mapping[str, object], name: str) -> int:
+    number = parse_amount(fields.get(name))
+    if number is None:
+        raise SignedError(f"The authorization has no number `{name}`.")
+    return number
+
+
+def _time(fields: Mapping[str, object], name: str) -> int:
+    return 0 if fields.get(name) == "0" else _number(fields, name)

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge_guard.entry import Entry
 from tollgauge_guard.errors import GuardError
+from tollgauge_guard.payment import Payment
 
 DOMAIN_NAME: Final = "tollgauge outcome"
 DOMAIN_VERSION: Final = "1"
@@ -61,51 +61,54 @@ class Statement:
         return asdict(self)
 
 
-def likely(entry: Entry) -> Delivery:
+def likely(payment: Payment) -> Delivery:
     """What the journal knows of a delivery: the payer, who saw the answer, may know better."""
-    if entry.status == _PAYMENT_REQUIRED:
+    if payment.status == _PAYMENT_REQUIRED:
         return Delivery.ASKED_AGAIN
-    if entry.status is None:
+    if payment.status is None:
         return Delivery.NOT_DELIVERED
-    is_good = 200 <= entry.status < 300
+    is_good = 200 <= payment.status < 300
     return Delivery.DELIVERED if is_good else Delivery.ERROR
 
 
-def sign_statement(entry: Entry, outcome: Delivery, private_key: str) -> Statement:
+def sign_statement(payment: Payment, outcome: Delivery, private_key: str) -> Statement:
     """A statement about a payment of the journal. Raises StatementError where the key is not that
     of the account that paid; the key is in no message.
     """
     from eth_account import Account  # only who signs has it
     from eth_account.messages import encode_typed_data
 
+    nonce = payment.nonce or ""
+    if not payment.network.startswith("eip155:"):
+        raise StatementError("Only payments on EVM chains can be reported.")
     try:
         account = Account.from_key(private_key)
     except Exception:  # noqa: BLE001  # the library's own words may show the key
         raise StatementError(
             "The private key cannot be read.", hint="It is 32 bytes of hex."
         ) from None
-    if account.address.lower() != entry.payer:
+    if account.address.lower() != payment.payer:
         raise StatementError(
-            f"The key is that of {account.address.lower()}, and {entry.payer} paid.",
+            f"The key is that of {account.address.lower()}, and {payment.payer} paid.",
             hint="Only the account that paid can say what it got.",
         )
     message = {
-        "resource": entry.resource,
-        "payTo": entry.pay_to,
-        "nonce": bytes.fromhex(entry.nonce[2:]),
+        "resource": payment.resource,
+        "payTo": payment.pay_to,
+        "nonce": bytes.fromhex(nonce[2:]),
         "outcome": outcome.value,
-        "at": entry.at,
+        "at": payment.at,
     }
-    chain = int(entry.network.removeprefix("eip155:"))
+    chain = int(payment.network.removeprefix("eip155:"))
     domain = {"name": DOMAIN_NAME, "version": DOMAIN_VERSION, "chainId": chain}
     signed = account.sign_message(encode_typed_data(domain, TYPES, message))
     return Statement(
-        resource=entry.resource,
-        payTo=entry.pay_to,
-        nonce=entry.nonce,
+        resource=payment.resource,
+        payTo=payment.pay_to,
+        nonce=nonce,
         outcome=outcome,
-        at=entry.at,
-        network=entry.network,
-        payer=entry.payer,
+        at=payment.at,
+        network=payment.network,
+        payer=payment.payer,
         signature="0x" + signed.signature.hex().removeprefix("0x"),
     )

@@ -56,6 +56,15 @@ USDC: Final = (
     Asset("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d", domain_name=_USD_COIN),
     Asset("eip155:5042002", "0x3600000000000000000000000000000000000000"),
     Asset("eip155:11142220", "0x01c5c0122039549ad1493b8220cabedd739bc44e"),
+    Asset(
+        "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
+    ),
+    Asset(
+        "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+    ),
+    Asset(
+        "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z", "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+    ),
 )
 """Circle's USDC by network."""
 

@@ -1,4 +1,4 @@
-"""Wallets: which accounts an official client signs with."""
+"""The wallets that an official client signs with."""
 
 from __future__ import annotations
 
@@ -8,28 +8,42 @@ from typing import Any
 from x402 import x402Client, x402ClientSync
 from x402.schemas import find_schemes_by_network
 
-from tollgauge_guard.address import parse_address
+from tollgauge_guard.address import parse_account
 
 AnyClient = x402Client | x402ClientSync
 
 
-def payers_of(client: AnyClient) -> tuple[str, ...]:
-    """The addresses (lower-case hex) of all accounts that a client signs with on EVM chains."""
+def list_wallets(client: AnyClient) -> tuple[str, ...]:
+    """Return the addresses of all wallets of a client (EVM: lower case)."""
     found = {
         address
         for registry in _registries(client)
         for schemes in registry.values()
         for scheme in schemes.values()
-        if (address := _address(scheme)) is not None
+        if (address := find_payer(scheme)) is not None
     }
     return tuple(sorted(found))
 
 
-def payer_of(client: AnyClient, version: int, network: str, scheme: str) -> str | None:
-    """The address that would sign an offer, None where the client does not show it."""
+def find_scheme(client: AnyClient, version: int, network: str, scheme: str) -> Any:
+    """Return the scheme client that would sign an offer, None without one."""
     registries = list(_registries(client))
     schemes = find_schemes_by_network(registries[version == 1], network) or {}
-    return _address(schemes.get(scheme))
+    return schemes.get(scheme)
+
+
+def find_payer(scheme: object) -> str | None:
+    """Return the address of a scheme's wallet, None if it does not show it."""
+    return parse_account(getattr(_signer(scheme), "address", None))
+
+
+def can_sign_for(scheme: object, extension: str) -> bool:
+    """Whether a wallet is able to sign what a gas sponsoring extension asks for."""
+    needed = {
+        "eip2612GasSponsoring": "read_contract",
+        "erc20ApprovalGasSponsoring": "sign_transaction",
+    }
+    return hasattr(_signer(scheme), needed[extension])
 
 
 def _registries(client: AnyClient) -> Iterator[dict[str, Any]]:
@@ -38,7 +52,6 @@ def _registries(client: AnyClient) -> Iterator[dict[str, Any]]:
     yield client._schemes_v1  # noqa: SLF001
 
 
-def _address(scheme: object) -> str | None:
-    """The address of a scheme's signer, which the SDK's own keep as `_signer`."""
-    signer = getattr(scheme, "_signer", None) or getattr(scheme, "signer", None)
-    return parse_address(getattr(signer, "address", None))
+def _signer(scheme: object) -> object:
+    """Return the signer of a scheme, which the SDK's own keep as `_signer`."""
+    return getattr(scheme, "_signer", None) or getattr(scheme, "signer", None)

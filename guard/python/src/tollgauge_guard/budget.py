@@ -1,0 +1,78 @@
+"""Budgets: sums of exposure per account, network and asset, in buckets of five minutes.
+
+A payment counts from its reservation on. What the chain proves dead is given back to the bucket
+from which it was taken. The cases are in guard/cases/budgets.json.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+from tollgauge_guard.decision import Spent
+from tollgauge_guard.payment import LOSSES
+
+BUCKET_S: Final = 300
+DAY_S: Final = 86_400
+_LIFETIME: Final = "lifetime"
+_ALL: Final = "all"
+_ADD: Final = """
+INSERT INTO budgets (account, network, asset, scope, bucket, spent) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET spent = spent + excluded.spent
+"""
+_SUM: Final = """
+SELECT coalesce(sum(spent), 0) FROM budgets
+WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?
+"""
+_LOST: Final = f"""
+SELECT coalesce(sum(exposure), 0), count(*) FROM payments
+WHERE host = ? AND changed_at > ? AND account = ?
+AND state IN ({", ".join(f"'{state}'" for state in LOSSES)})
+"""  # noqa: S608  # constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """Where the exposure of a payment counts. `at` is when it was reserved (unix seconds)."""
+
+    account: str
+    network: str
+    asset: str
+    host: str
+    session: str
+    at: int
+
+
+def add_exposure(rows: sqlite3.Connection, where: Exposure, micro_usd: int) -> None:
+    """Add an amount to all budgets of a payment; a negative amount gives it back."""
+    bucket = where.at // BUCKET_S
+    scopes = [(_ALL, bucket), (f"host:{where.host}", bucket), (_LIFETIME, 0)]
+    if where.session:
+        scopes.append((f"session:{where.session}", 0))
+    account = (where.account, where.network, where.asset)
+    rows.executemany(_ADD, [(*account, scope, index, micro_usd) for scope, index in scopes])
+
+
+def load_spent(rows: sqlite3.Connection, where: Exposure) -> Spent:
+    """Return what counts as spent at `where.at`, at most 290 rows per budget."""
+    now, account = where.at, (where.account, where.network, where.asset)
+    first = first_bucket(now)
+
+    def total(scope: str, bucket: int = 0) -> int:
+        return int(rows.execute(_SUM, (*account, scope, bucket)).fetchone()[0])
+
+    lost, losses = rows.execute(_LOST, (where.host, now - DAY_S, where.account)).fetchone()
+    return Spent(
+        host=total(f"host:{where.host}", first),
+        day=total(_ALL, first),
+        session=total(f"session:{where.session}"),
+        lifetime=total(_LIFETIME),
+        lost=lost,
+        losses=losses,
+    )
+
+
+def first_bucket(now: int) -> int:
+    """Return the oldest bucket of which a part is less than 24 hours old."""
+    return (now - DAY_S) // BUCKET_S if now >= DAY_S else 0

@@ -1,0 +1,42 @@
+"""Lookup: which records of the bundle count for a request.
+
+Every hop counts. The bundle contains only digests of its resources, so other paths of a host are
+not found in it, except the usual variants of a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tollgauge_guard.bundle import Bundle
+from tollgauge_guard.decision import Known
+from tollgauge_guard.resource import Resource, ResourceError, parse, variants
+
+
+def look_up(
+    bundle: Bundle | None, resource: Resource, hops: Iterable[str], pay_to: object
+) -> Known:
+    """Return what a bundle contains about a resource, its hops and a payTo."""
+    if bundle is None:
+        return Known()
+    others: dict[Resource, None] = {}
+    for hop in (resource, *_read(hops)):
+        others |= dict.fromkeys((hop, *variants(hop)))
+    others.pop(resource, None)
+    found = (bundle.record(other) for other in others)
+    name = str(pay_to)
+    return Known(
+        record=bundle.record(resource),
+        inherited=tuple(record for record in found if record is not None),
+        host=bundle.conduct(f"host:{resource.host}"),
+        payee=bundle.conduct(f"payto:{name.lower() if name.startswith('0x') else name}"),
+        as_of=bundle.as_of,
+    )
+
+
+def _read(urls: Iterable[str]) -> Iterator[Resource]:
+    for url in urls:
+        try:
+            yield parse(url)
+        except ResourceError:
+            continue  # the bundle has no record of it

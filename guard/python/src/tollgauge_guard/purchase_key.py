@@ -1,0 +1,61 @@
+"""The keys by which the journal knows accounts and purchases (guard/cases/purchases.json)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.resource import MCP, ResourceError, parse
+
+KEY_MAX: Final = 256
+_HEADERS: Final = ("range", "accept", "content-type")
+
+
+def account_id(wallets: Iterable[str]) -> str:
+    """Return the account of a client: a digest of its wallets on all networks."""
+    names = {wallet.lower() if wallet.startswith("0x") else wallet for wallet in wallets}
+    digest = hashlib.sha256("\n".join(sorted(names)).encode()).digest()[:16]
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def given_key(purchase: str) -> str:
+    """Return the key of a purchase that the caller named. Raises GuardError."""
+    if not purchase or len(purchase) > KEY_MAX:
+        raise GuardError(f"A purchase is named by 1 to {KEY_MAX} characters.")
+    return f"key:{purchase}"
+
+
+def request_key(method: str, url: str, headers: Mapping[str, str], body: bytes) -> str:
+    """Return the key of a purchase that is known by its request only."""
+    values = {name.lower(): value for name, value in headers.items()}
+    parts = [method.upper(), canonical_url(url)]
+    parts += [values.get(name, "").strip() for name in _HEADERS]
+    digests = [hashlib.sha256(part.encode()).digest() for part in parts]
+    digests.append(hashlib.sha256(body).digest())
+    return f"sha256:{hashlib.sha256(b''.join(digests)).hexdigest()}"
+
+
+def legacy_key(method: str, url: str, body: bytes) -> str:
+    """Return the key of the same purchase in journals that were imported."""
+    parts = (method.upper().encode(), url.partition("#")[0].encode(), body)
+    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
+    return f"legacy:{hashlib.sha256(digests).hexdigest()}"
+
+
+def url_digest(url: str) -> str:
+    """Return the hex SHA-256 of a canonical URL with its query."""
+    return hashlib.sha256(canonical_url(url).encode()).hexdigest()
+
+
+def canonical_url(url: str) -> str:
+    """Return the canonical resource and the query as it was sent; no fragment is sent."""
+    whole = url.partition("#")[0]
+    _, mark, query = whole.partition("?")
+    try:
+        resource = parse(whole)
+    except ResourceError:
+        return whole  # the decision refuses it
+    return resource.url if resource.scheme == MCP else f"{resource.url}{mark}{query}"

@@ -1,0 +1,73 @@
+"""Batch-settlement payments: a deposit into a payment channel with a voucher, or a voucher only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from x402.mechanisms.evm.batch_settlement.types import ChannelConfig
+from x402.mechanisms.evm.batch_settlement.utils import compute_channel_id
+
+from tollgauge_guard.address import parse_address
+from tollgauge_guard.offer import CHANNEL
+from tollgauge_guard.signed import (
+    Authorization,
+    Payload,
+    SignedError,
+    common_fields,
+    read_signature,
+)
+from tollgauge_guard.units import parse_amount
+
+_PARTS: Final = {"type", "channelConfig", "voucher", "deposit"}
+
+
+def read_channel(payload: Payload) -> Authorization:
+    """Return what a payment of a channel authorizes.
+
+    Its `value` is the price of the offer, `exposed` the deposit: a voucher takes only from what was
+    deposited before. Raises SignedError.
+    """
+    inner, common = payload.payload, common_fields(payload)
+    config, voucher = inner.get("channelConfig"), inner.get("voucher")
+    if set(inner) - _PARTS or not isinstance(config, Mapping) or not isinstance(voucher, Mapping):
+        raise SignedError("The payment is not exactly one deposit and voucher of a channel.")
+    try:
+        read = ChannelConfig.from_dict(dict(config))
+        channel = str(compute_channel_id(read, str(common["network"]))).lower()
+    except Exception as error:  # the SDK raises errors of several kinds
+        raise SignedError("The channel of the payment cannot be read.") from error
+    payer, pay_to = parse_address(read.payer), parse_address(read.receiver)
+    token = parse_address(read.token)
+    if payer is None or pay_to is None or common["asset"] not in (None, token):
+        raise SignedError("The channel has another token, or an account that is not an address.")
+    if str(voucher.get("channelId")).lower() != channel:
+        raise SignedError("The voucher is for another channel.")
+    cumulative = parse_amount(voucher.get("maxClaimableAmount"))
+    signature = read_signature(voucher.get("signature"))
+    price = parse_amount(getattr(getattr(payload, "accepted", None), "amount", None))
+    if cumulative is None or price is None:
+        raise SignedError("The voucher names no amount.")
+    return Authorization(
+        **common,
+        method=CHANNEL,
+        payer=payer,
+        pay_to=pay_to,
+        value=price,
+        valid_after=0,
+        valid_before=0,
+        nonce=f"{channel}:{cumulative}",
+        signature=signature,
+        evidence=channel,
+        exposed=_read_deposit(inner.get("deposit")),
+    )
+
+
+def _read_deposit(deposit: object) -> int:
+    """Return the atomic units that a deposit moves into the channel, 0 without one."""
+    if deposit is None:
+        return 0
+    amount = parse_amount(deposit.get("amount")) if isinstance(deposit, Mapping) else None
+    if amount is None:
+        raise SignedError("The deposit names no amount.")
+    return amount
