@@ -86,9 +86,9 @@ def quote(options: argparse.Namespace) -> int:
 
 def try_out(_options: argparse.Namespace) -> int:
     """Pay a good seller and refuse a bad one, on this machine."""
-    from tollgauge_guard import cli_try  # needs the extra `evm`
+    from tollgauge_guard.cli_try import run  # needs the extra `evm`
 
-    return cli_try.run()
+    return run()
 
 
 def proxy(options: argparse.Namespace) -> int:
